@@ -213,11 +213,7 @@ impl Order {
     ) -> Result<Self, OrderError> {
         let workers = config.world.workers_per_rank;
         if worker >= workers {
-            return Err(OrderError::OutsideWorld {
-                what: "worker",
-                value: worker,
-                of: workers,
-            });
+            return Err(OrderError::outside_world("worker", worker, workers));
         }
         let epoch = Epoch::new(config)?;
         let cursor = epoch.rank(rank)?;

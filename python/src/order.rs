@@ -10,7 +10,7 @@ use shardmill_order::partition::Cut;
 use shardmill_order::shuffle::ShuffleConfig;
 use shardmill_order::tables::{self, Source, Work};
 use shardmill_order::units::Sampling;
-use shardmill_order::{EpochConfig, Mixture, World};
+use shardmill_order::{EpochConfig, Mixture, Resolved, World};
 
 use crate::errors::{raise_with, raised};
 use crate::options::PyEpochOptions;
@@ -194,7 +194,7 @@ fn work<'py>(
         arrays.push((units, samples, *proportion));
     }
     let config = options.config();
-    let resume = config.resume.as_ref();
+    let (resume, block) = (config.resume.as_ref(), config.shuffle.block_size);
     let entries = py.detach(|| {
         let sources: Vec<_> = arrays
             .iter()
@@ -207,19 +207,18 @@ fn work<'py>(
         tables::work(&Work {
             batching: config.batching_method,
             partition: config.partition_algo,
-            world: config.world,
             batch_size: config.batch_size,
-            canonical_nodes: canonical_nodes(config),
-            initial_nodes: resume.and_then(|point| point.initial_physical_nodes),
-            seed: config.shuffle.seed,
-            epoch: config.epoch,
-            epoch_seed,
-            sample_in_epoch: resume.map_or(0, |point| point.sample_in_epoch),
-            shuffle: config
-                .shuffle
-                .enabled
-                .then_some(config.shuffle.algo)
-                .zip(config.shuffle.block_size),
+            resolved: &Resolved {
+                world: config.world,
+                epoch: config.epoch,
+                sample_in_epoch: resume.map_or(0, |point| point.sample_in_epoch),
+                canonical_nodes: canonical_nodes(config),
+                seed: config.shuffle.seed,
+                initial_nodes: resume.and_then(|point| point.initial_physical_nodes),
+                block: block.unwrap_or(0),
+                epoch_seed,
+            },
+            shuffle: (config.shuffle.enabled && block.is_some()).then_some(config.shuffle.algo),
             sources: &sources,
         })
     });

@@ -58,27 +58,27 @@ impl<'a> Blob<'a> {
     /// Returns the bytes that the blob takes in the cache folder, including its marker.
     #[must_use]
     pub fn cached_bytes(self) -> u64 {
-        self.files().fold(MARKER_BYTES, |sum, file| {
-            let packed = file.packed.filter(|_| self.keep_packed);
-            sum.saturating_add(file.raw.bytes)
-                .saturating_add(packed.map_or(0, |packed| packed.bytes))
-        })
+        MARKER_BYTES.saturating_add(self.bytes(self.keep_packed))
     }
 
     /// Returns the bytes of all files, raw and compressed.
     #[must_use]
     pub fn total_bytes(self) -> u64 {
-        self.files().fold(0, |sum, file| {
-            sum.saturating_add(file.raw.bytes)
-                .saturating_add(file.packed.map_or(0, |packed| packed.bytes))
-        })
+        self.bytes(true)
     }
 
     /// Returns the bytes of the raw files.
     #[must_use]
     pub fn raw_bytes(self) -> u64 {
-        let raws = self.files().map(|file| file.raw.bytes);
-        raws.fold(0, u64::saturating_add)
+        self.bytes(false)
+    }
+
+    fn bytes(self, with_packed: bool) -> u64 {
+        self.files().fold(0, |sum, file| {
+            let packed = file.packed.filter(|_| with_packed);
+            sum.saturating_add(file.raw.bytes)
+                .saturating_add(packed.map_or(0, |packed| packed.bytes))
+        })
     }
 
     /// Returns a file of the blob.
@@ -293,8 +293,9 @@ impl<O> CachedBlob<O> {
     /// Keeps a pinned file in the cache after this process ends: for a minute, or until the next epoch of `owner`
     /// begins.
     pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), StorageError> {
-        self.pin.as_ref().map_or(Ok(()), |pin| {
-            pin.leave_in_use(PostExitHold::new(owner, epoch))
+        let pin = self.pin.as_ref();
+        pin.map_or(Ok(()), |pin| {
+            pin.leave_in_use(PostExitHold { owner, epoch })
         })
     }
 }

@@ -7,11 +7,11 @@ mod room;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Diagnostic as _, ErrorKind, lock};
 use shardmill_storage::{Claim, StorageError};
 
 use crate::blobs::{Blob, BlobCatalog, BlobResult, BlobSet};
@@ -67,11 +67,11 @@ pub(crate) struct Capacity<C: BlobCatalog> {
     /// Whether a disk was full or had little free space.
     tight: AtomicBool,
     /// The positions of this rank and of its peers in the run.
-    positions: Positions,
+    pub(crate) positions: Positions,
     /// Bytes that are always used: indexes and positions.
-    base: u64,
+    pub(crate) base: u64,
     /// The smallest possible limit.
-    minimum: u64,
+    pub(crate) minimum: u64,
     /// The folder of each set, opened on first use.
     folders: Mutex<Vec<Option<Arc<Folder>>>>,
     /// Serializes the reservations of this process.
@@ -106,10 +106,6 @@ struct Session<'a, C: BlobCatalog, S> {
     scheduler: &'a S,
     counting: MutexGuard<'a, Counting>,
     folders: Vec<LockedFolder>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the blobs of a set.
@@ -216,21 +212,6 @@ impl<C: BlobCatalog> Capacity<C> {
         self.evictions.load(Relaxed)
     }
 
-    /// Returns the bytes that are always used.
-    pub(crate) const fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// Returns the smallest possible limit.
-    pub(crate) const fn minimum(&self) -> u64 {
-        self.minimum
-    }
-
-    /// Records that an epoch begins at a tick.
-    pub(crate) fn begin_epoch(&self, epoch: u64, first: u64) {
-        self.positions.begin_epoch(epoch, first);
-    }
-
     /// Publishes the position of this rank.
     pub(crate) fn move_to(&self, tick: u64) {
         self.positions.move_to(tick, || self.positions_folder());
@@ -300,7 +281,7 @@ impl<C: BlobCatalog> Capacity<C> {
             }
             if start.elapsed() >= self.options.timeout {
                 return Err(CacheError::Waited {
-                    path: folder.own().path_of("lock"),
+                    path: folder.own.path_of("lock"),
                     seconds: self.options.timeout.as_secs(),
                     what: "counts what is in the cache",
                     pid: None,
@@ -577,7 +558,10 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
         let Some(folder) = self.folder(set) else {
             return Ok(Evicted::Kept);
         };
-        let hold = PostExitHold::new(self.capacity.options.owner, self.capacity.positions.epoch());
+        let hold = PostExitHold {
+            owner: self.capacity.options.owner,
+            epoch: self.capacity.positions.epoch(),
+        };
         if blob.needs_file && folder.is_left_in_use(in_set, hold)? {
             return Ok(Evicted::Kept);
         }
@@ -621,7 +605,7 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
 impl LockedFolder {
     /// Returns whether the folder is on a device; `None` stands for any.
     fn is_on(&self, device: Option<u64>) -> bool {
-        device.is_none_or(|device| self.folder.device() == device)
+        device.is_none_or(|device| self.folder.device == device)
     }
 }
 

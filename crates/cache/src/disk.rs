@@ -115,14 +115,14 @@ impl Present {
         let listing = folder.list()?;
         for number in listing.markers {
             if let Some(blob) = blob_of(number)
-                && folder.local().exists(&blob.data.raw.basename)?
+                && folder.local.exists(&blob.data.raw.basename)?
             {
                 self.weights = self.weights.saturating_add(blob.cached_bytes());
             }
         }
         for (_, name) in listing.temps {
             // The file may have been removed since the listing.
-            if let Ok(file) = folder.own().open_file(&name) {
+            if let Ok(file) = folder.own.open_file(&name) {
                 self.temps = self.temps.saturating_add(file.len());
             }
         }

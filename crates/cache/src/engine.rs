@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Diagnostic as _, ErrorKind, lock};
 
 use crate::blobs::{Access, BlobEntry, BlobPart, BlobProblem, BlobResult, Blobs, CachedBlob};
 use crate::capacity::{Capacity, Scheduler, Wanted};
@@ -14,7 +14,7 @@ use crate::options::{CacheOptions, CacheStats, Cancel};
 use crate::outcome::Outcome;
 use crate::policy::AccessPlan;
 use crate::queue::Job;
-use crate::state::{Blocked, DeferredDrop, Failure, Opened, Place, Slot, Stage, State, Work};
+use crate::state::{Blocked, Failure, Opened, Place, Slot, Stage, State, Work};
 use crate::uncached_blobs::UncachedBlobs;
 
 /// How often a waiting thread checks whether to stop, in case it misses a notification.
@@ -89,15 +89,16 @@ impl<B: Blobs> Engine<B> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Releases the lock, wakes all waiting threads, and only then drops closed blobs.
-    pub(crate) fn unlock(&self, state: MutexGuard<'_, State<B>>, deferred_drop: DeferredDrop<B>) {
+    pub(crate) fn unlock(&self, mut state: MutexGuard<'_, State<B>>) {
+        let to_drop = std::mem::take(&mut state.to_drop);
         self.generation.store(state.open.closed, Ordering::Release);
         drop(state);
         self.changed.notify_all();
-        drop(deferred_drop);
+        drop(to_drop);
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -270,17 +271,16 @@ impl<B: Blobs> Engine<B> {
     /// Records that an epoch begins at a tick. Files left in use for the same owner in an earlier epoch may then be
     /// evicted.
     pub fn begin_epoch(&self, epoch: u64, tick: u64) {
-        self.capacity.begin_epoch(epoch, tick);
+        self.capacity.positions.begin_epoch(epoch, tick);
     }
 
     /// Replaces the access plan, and starts prefetching. With `now`, the consumer moves there; otherwise its position
     /// stays, because the new plan continues the old one.
     pub fn set_plan(self: &Arc<Self>, plan: AccessPlan, now: Option<u64>) {
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
-        state.set_plan(plan, now, &mut deferred_drop);
+        state.set_plan(plan, now);
         let more = self.queue_prefetches(&mut state);
-        self.unlock(state, deferred_drop);
+        self.unlock(state);
         if more {
             self.start_threads();
         }
@@ -288,17 +288,16 @@ impl<B: Blobs> Engine<B> {
 
     /// Moves the consumer to a tick: all earlier batches have been delivered.
     pub fn move_to(self: &Arc<Self>, tick: u64) {
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
         if tick <= state.now {
             return;
         }
         let ticks = tick - state.now;
         state.pace.ticked(ticks, Instant::now());
-        state.move_to(tick, &mut deferred_drop);
+        state.move_to(tick);
         let more = self.queue_prefetches(&mut state);
-        if more || !deferred_drop.is_empty() {
-            self.unlock(state, deferred_drop);
+        if more || !state.to_drop.is_empty() {
+            self.unlock(state);
         } else {
             drop(state);
         }
@@ -363,7 +362,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     pub(crate) fn start_threads(self: &Arc<Self>) {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = lock(&self.threads);
         if !threads.is_empty() || self.lock().stopped {
             return;
         }
@@ -428,7 +427,6 @@ impl<B: Blobs> Engine<B> {
 
     /// Records the outcome of a job in the table, and queues what can be done next.
     pub(crate) fn settle(&self, blob: usize, outcome: Outcome<B>) {
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
         if self.capacity.is_limited() {
             state.limit();
@@ -436,14 +434,14 @@ impl<B: Blobs> Engine<B> {
         let outcome = match outcome {
             Outcome::Later { .. } | Outcome::Full => {
                 if self.wait(&mut state, blob) {
-                    return self.unlock(state, deferred_drop);
+                    return self.unlock(state);
                 }
                 Outcome::Failed(self.waited_too_long(blob, outcome))
             }
             outcome => outcome,
         };
         let Some(work) = state.end_work(blob) else {
-            return self.unlock(state, deferred_drop);
+            return self.unlock(state);
         };
         let Work { needed, tick, .. } = *work;
         match outcome {
@@ -456,7 +454,7 @@ impl<B: Blobs> Engine<B> {
                 state.checks.known.extend(known.map(|known| (blob, known)));
                 state.open(blob, Opened::new(open, pin, memory, tick));
                 let most = self.options.open_shards.max(1);
-                state.close_beyond(most, &mut deferred_drop);
+                state.close_beyond(most);
             }
             Outcome::Ready { known } => {
                 state.checks.known.extend(known.map(|known| (blob, known)));
@@ -498,7 +496,7 @@ impl<B: Blobs> Engine<B> {
             Outcome::Fetch(_) | Outcome::Later { .. } | Outcome::Full => {}
         }
         self.queue_prefetches(&mut state);
-        self.unlock(state, deferred_drop);
+        self.unlock(state);
         drop(work);
     }
 
@@ -557,8 +555,7 @@ impl<B: Blobs> Engine<B> {
         let stored = stored.fold(0, u64::saturating_add);
         let flight = self.fetch_bytes(blob);
         let mut state = self.lock();
-        state.tickets += 1;
-        let ticket = state.tickets;
+        let ticket = state.queue.next_number();
         let Some(work) = state.work(blob) else {
             return;
         };
@@ -633,22 +630,21 @@ impl<B: Blobs> Engine<B> {
         let old = std::mem::replace(&mut work.stage, Stage::Fetched(fetched));
         state.pace.fetched(lasted);
         state.queue_again(blob, Job::Finish);
-        self.unlock(state, DeferredDrop::new());
+        self.unlock(state);
         drop(old);
     }
 
     /// Discards what is known about a blob whose files changed. The next use verifies it again.
     pub fn forget_verification(&self, blob: usize) {
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
         state.checks.known.remove(&blob);
         state.checks.doubted.insert(blob);
         match state.slots.get(blob) {
-            Some(Slot::Open(_)) => state.close(blob, false, &mut deferred_drop),
+            Some(Slot::Open(_)) => state.close(blob, false),
             Some(Slot::Ready) => state.set(blob, Slot::Absent),
             _ => {}
         }
-        self.unlock(state, deferred_drop);
+        self.unlock(state);
     }
 
     /// Counts parts of blobs that were read without the cache.
@@ -677,13 +673,13 @@ impl<B: Blobs> Engine<B> {
     /// Returns the bytes that the folders use before any blob is cached.
     #[must_use]
     pub const fn base(&self) -> u64 {
-        self.capacity.base()
+        self.capacity.base
     }
 
     /// Returns the smallest limit with which the cache of these blobs can be opened.
     #[must_use]
     pub const fn minimum(&self) -> u64 {
-        self.capacity.minimum()
+        self.capacity.minimum
     }
 
     /// Checks that the limit has space for files whose paths are needed at the same time.
@@ -707,19 +703,15 @@ impl<B: Blobs> Engine<B> {
     pub(crate) fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
-        self.unlock(state, DeferredDrop::new());
-        let threads = {
-            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *threads)
-        };
+        self.unlock(state);
+        let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             // A thread that panicked has printed a message, and its blob is marked as failed.
             let _ended = thread.join();
         }
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
-        let works = state.clear(&mut deferred_drop);
-        self.unlock(state, deferred_drop);
+        let works = state.clear();
+        self.unlock(state);
         for (blob, work) in works {
             if let Place::Disk(marker) = work.place {
                 // Otherwise a later process would have to clean it up.
@@ -739,11 +731,10 @@ impl<B: Blobs> Scheduler for Engine<B> {
     }
 
     fn evict(&self, blob: usize) -> bool {
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
-        let evicted = state.evict(blob, &mut deferred_drop);
+        let evicted = state.evict(blob);
         if evicted {
-            self.unlock(state, deferred_drop);
+            self.unlock(state);
         }
         evicted
     }

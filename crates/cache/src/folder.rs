@@ -39,10 +39,12 @@ const STALE_TEMP: Duration = Duration::from_secs(3600);
 /// An open cache folder.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    local: Dir,
-    own: Dir,
+    /// The folder of the blobs.
+    pub(crate) local: Dir,
+    /// The folder of the cache's own files.
+    pub(crate) own: Dir,
     /// The device of both folders.
-    device: u64,
+    pub(crate) device: u64,
     /// Whether to take locks. Tests turn this off to simulate file systems on which locks do nothing.
     locks: bool,
     /// How many writes still fail with a full disk.
@@ -133,10 +135,6 @@ fn name_of(number: usize) -> String {
     number.to_string()
 }
 
-fn stem_of(number: usize) -> String {
-    format!("{number}-")
-}
-
 /// Returns the number of the blob that a temporary file belongs to.
 fn number_of_temp(name: &str) -> Option<usize> {
     let rest = name.strip_prefix(TempFile::PREFIX)?;
@@ -191,20 +189,6 @@ impl Folder {
         })
     }
 
-    pub(crate) const fn local(&self) -> &Dir {
-        &self.local
-    }
-
-    /// Returns the cache's own folder.
-    pub(crate) const fn own(&self) -> &Dir {
-        &self.own
-    }
-
-    /// Returns the device of the folder.
-    pub(crate) const fn device(&self) -> u64 {
-        self.device
-    }
-
     /// Returns the free space of the file system, or `None` where it is not known.
     pub(crate) fn space(&self) -> Result<Option<Space>, StorageError> {
         #[cfg(test)]
@@ -225,10 +209,8 @@ impl Folder {
     /// Tries to take the lock file without waiting.
     pub(crate) fn capacity(&self) -> Result<Option<Claim>, StorageError> {
         let mut claim = Claim::open_or_create(&self.own, "lock")?;
-        Ok(match self.lock(&mut claim, ClaimMode::Exclusive)? {
-            ClaimState::Busy => None,
-            ClaimState::Held | ClaimState::Unknown => Some(claim),
-        })
+        let state = self.lock(&mut claim, ClaimMode::Exclusive)?;
+        Ok((state != ClaimState::Busy).then_some(claim))
     }
 
     /// Lists the cache's own folder, ignoring names that the cache does not create.
@@ -267,29 +249,23 @@ impl Folder {
         const ATTEMPTS: usize = 16;
 
         for _ in 0..ATTEMPTS {
-            let Some(mut marker) = self.open_marker(number)? else {
-                return Ok(match self.files(blob, None)? {
-                    Some(files) => Lookup::Present {
-                        files: Box::new(files),
-                        marker: None,
-                    },
-                    None => Lookup::Missing,
-                });
-            };
-            let pid = marker.note()?.pid;
-            match self.lock(&mut marker.claim, ClaimMode::Shared)? {
-                ClaimState::Busy => return Ok(Lookup::Busy { pid }),
-                ClaimState::Held | ClaimState::Unknown => {}
+            let mut marker = self.open_marker(number)?;
+            if let Some(marker) = &mut marker {
+                let pid = marker.note()?.pid;
+                if self.lock(&mut marker.claim, ClaimMode::Shared)? == ClaimState::Busy {
+                    return Ok(Lookup::Busy { pid });
+                }
+                if !marker.claim.is_named()? {
+                    continue;
+                }
             }
-            if marker.claim.is_named()? {
-                return Ok(match self.files(blob, Some(&marker))? {
-                    Some(files) => Lookup::Present {
-                        files: Box::new(files),
-                        marker: Some(marker),
-                    },
-                    None => Lookup::Missing,
-                });
-            }
+            return Ok(match self.files(blob, marker.as_ref())? {
+                Some(files) => Lookup::Present {
+                    files: Box::new(files),
+                    marker,
+                },
+                None => Lookup::Missing,
+            });
         }
         Ok(Lookup::Busy { pid: None })
     }
@@ -334,18 +310,14 @@ impl Folder {
                 None => self.open_marker(number)?,
             };
             let Some(mut marker) = marker else { continue };
-            match self.lock(&mut marker.claim, ClaimMode::Exclusive)? {
-                ClaimState::Busy => {
-                    let pid = marker.note()?.pid;
-                    return Ok(Claimed::Busy { pid });
-                }
-                ClaimState::Held | ClaimState::Unknown => {}
+            if self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Busy {
+                let pid = marker.note()?.pid;
+                return Ok(Claimed::Busy { pid });
             }
             if !marker.claim.is_named()? {
                 continue;
             }
-            let note = marker.note()?;
-            if note.files.is_none() {
+            if marker.note()?.files.is_none() {
                 marker.claim.replace(Note::text(None).as_bytes())?;
             }
             if found {
@@ -397,7 +369,7 @@ impl Folder {
         for (name, bytes) in files {
             let mut temp = self
                 .local
-                .temp_file_in(&self.own, &stem_of(marker.number))?;
+                .temp_file_in(&self.own, &format!("{}-", marker.number))?;
             temp.write_all(bytes)
                 .map_err(|error| temp.write_error(error))?;
             births.push(temp.birth()?);
@@ -443,9 +415,8 @@ impl Folder {
         let Some(mut marker) = self.open_marker(number)? else {
             return Ok(Evicted::Absent);
         };
-        match self.lock(&mut marker.claim, ClaimMode::Exclusive)? {
-            ClaimState::Busy => return Ok(Evicted::Kept),
-            ClaimState::Held | ClaimState::Unknown => {}
+        if self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Busy {
+            return Ok(Evicted::Kept);
         }
         if !marker.claim.is_named()? {
             return Ok(Evicted::Absent);

@@ -23,6 +23,8 @@ mod node;
 mod report;
 mod timeline;
 
+use std::cell::RefCell;
+
 use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError};
 
 use super::policy::AccessPlan;
@@ -111,40 +113,37 @@ fn one_node(
     shards: &[ShardCost],
     options: &ForecastOptions,
 ) -> (NodeForecast, Vec<Move>) {
-    let mut access_plan = AccessPlan::new(shards.len());
-    let mut belady = Node::new(Policy::Belady, shards, options);
-    let mut lru = Node::new(Policy::Lru, shards, options);
+    let access_plan = RefCell::new(AccessPlan::new(shards.len()));
+    let mut belady = Node::new(Policy::Belady, &access_plan, shards, options);
+    let mut lru = Node::new(Policy::Lru, &access_plan, shards, options);
     let mut sets = Sets::new(shards);
     let shown = usize::try_from(options.epochs.max(1)).unwrap_or(usize::MAX);
     let mut ahead = epochs.iter().enumerate();
-    let mut learn = |access_plan: &mut AccessPlan, nodes: [&mut Node<'_>; 2]| {
+    let mut learn = |nodes: [&mut Node<'_>; 2]| {
         let Some((number, epoch)) = ahead.next() else {
             return;
         };
-        let from = access_plan.end();
+        let from = access_plan.borrow().end();
         let per_node = epoch.resolved().world.ranks_per_node;
-        access_plan.push(
-            &epoch.access_schedule_of_node(node, per_node),
-            epoch.batches(),
-        );
+        let uses = epoch.access_schedule_of_node(node, per_node);
+        access_plan.borrow_mut().push(&uses, epoch.batches());
         if number < shown {
-            sets.count(access_plan, from);
+            sets.count(&access_plan.borrow(), from);
         }
         for node in nodes {
-            node.learn(access_plan, from);
+            node.learn(from);
         }
     };
     for _ in 1..options.known_epochs.max(1) {
-        learn(&mut access_plan, [&mut belady, &mut lru]);
+        learn([&mut belady, &mut lru]);
     }
     let mut from = 0;
     for epoch in epochs.iter().take(shown) {
-        learn(&mut access_plan, [&mut belady, &mut lru]);
-        for node in [&mut belady, &mut lru] {
-            node.run(&access_plan, epoch, from);
-        }
+        learn([&mut belady, &mut lru]);
+        belady.run(epoch, from);
+        lru.run(epoch, from);
         from += epoch.batches();
-        access_plan.forget(from);
+        access_plan.borrow_mut().forget(from);
     }
     let (belady, moves) = belady.finish();
     let forecast = NodeForecast {

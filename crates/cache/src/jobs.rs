@@ -80,7 +80,7 @@ impl<B: Blobs> Engine<B> {
             begun => begun?,
         }
         let later = |pid| Outcome::Later {
-            path: folder.own().path_of(&in_set.to_string()),
+            path: folder.own.path_of(&in_set.to_string()),
             pid,
         };
         let mut refused = false;
@@ -255,7 +255,7 @@ impl<B: Blobs> Engine<B> {
             return Ok(Admitted::Yes(Outcome::Ready { known: Some(found) }));
         }
         let table = table.as_ref().map(|table| &table.handle);
-        let opened = match self.blobs.map(number, folder.local(), &data.handle, table) {
+        let opened = match self.blobs.map(number, &folder.local, &data.handle, table) {
             Ok(opened) => opened,
             Err(error) => return refused(error),
         };
@@ -535,9 +535,7 @@ fn foreign<E: shardmill_core::Diagnostic>(
     source: Box<E>,
 ) -> CacheError<E> {
     CacheError::Foreign {
-        path: folder
-            .local()
-            .path_of(&subject.entry.blob.data.raw.basename),
+        path: folder.local.path_of(&subject.entry.blob.data.raw.basename),
         source,
     }
 }

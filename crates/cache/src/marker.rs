@@ -67,14 +67,8 @@ impl Note {
 /// The owner that uses files, and its epoch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PostExitHold {
-    owner: u64,
-    epoch: u64,
-}
-
-impl PostExitHold {
-    pub(crate) const fn new(owner: u64, epoch: u64) -> Self {
-        Self { owner, epoch }
-    }
+    pub(crate) owner: u64,
+    pub(crate) epoch: u64,
 }
 
 /// How long files stay pinned after a loader process exits, unless its owner begins another epoch.

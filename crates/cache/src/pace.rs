@@ -15,7 +15,6 @@ impl Pace {
         old.map_or(new, |old| (old * 7 + new) / 8)
     }
 
-    /// Records the duration of a fetch.
     pub(crate) fn fetched(&mut self, lasted: Duration) {
         self.fetch = Some(Self::average(self.fetch, lasted));
     }

@@ -217,7 +217,6 @@ impl AccessPlan {
         self.epochs.iter().map(|span| span.order.len()).sum()
     }
 
-    /// Returns whether no access window is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.epochs.iter().all(|span| span.order.is_empty())
     }

@@ -3,8 +3,9 @@
 //! Each rank writes its position to a shared file, so that the cache keeps blobs for slower ranks.
 
 use std::cmp::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use shardmill_core::lock;
 use shardmill_storage::Claim;
 
 use crate::folder::Folder;
@@ -51,16 +52,11 @@ impl Positions {
 
     /// Records that an epoch begins at a tick.
     pub(crate) fn begin_epoch(&self, epoch: u64, first: u64) {
-        *self.era.lock().unwrap_or_else(PoisonError::into_inner) = Era { epoch, first };
+        *lock(&self.era) = Era { epoch, first };
     }
 
-    fn era(&self) -> Era {
-        *self.era.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the current epoch.
     pub(crate) fn epoch(&self) -> u64 {
-        self.era().epoch
+        lock(&self.era).epoch
     }
 
     fn with<T>(
@@ -68,9 +64,9 @@ impl Positions {
         folder: impl FnOnce() -> Option<Arc<Folder>>,
         act: impl FnOnce(&Claim) -> Option<T>,
     ) -> Option<T> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.file);
         if file.is_none() {
-            *file = Claim::open_or_create(folder()?.own(), "positions").ok();
+            *file = Claim::open_or_create(&folder()?.own, "positions").ok();
         }
         act(file.as_ref()?)
     }
@@ -80,7 +76,7 @@ impl Positions {
         let Some(peers) = self.peers else {
             return;
         };
-        let era = self.era();
+        let era = *lock(&self.era);
         let batches = tick.saturating_sub(era.first);
         let words = [peers.run, era.epoch, batches, seconds()].map(u64::to_le_bytes);
         let at = peers.rank.saturating_mul(POSITION_BYTES as u64);
@@ -97,7 +93,7 @@ impl Positions {
         let most = usize::try_from(peers.ranks.min(4096)).unwrap_or(0) * POSITION_BYTES;
         let bytes = self.with(folder, |file| file.read(0, most).ok());
         let bytes = bytes.unwrap_or_default();
-        let era = self.era();
+        let era = *lock(&self.era);
         let at = seconds();
         let mut slowest = now;
         for (rank, position) in (0_u64..).zip(bytes.chunks_exact(POSITION_BYTES)) {

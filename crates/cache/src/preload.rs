@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::blobs::{BlobResult, Blobs};
 use crate::engine::Engine;
 use crate::folder::Lookup;
-use crate::state::{DeferredDrop, Slot, State};
+use crate::state::{Slot, State};
 
 /// The most jobs queued by preloading; the bytes in flight are limited too.
 const MOST_JOBS: usize = 256;
@@ -48,7 +48,7 @@ impl<B: Blobs> Engine<B> {
             }
         }
         let more = self.queue_prefetches(&mut state);
-        self.unlock(state, DeferredDrop::new());
+        self.unlock(state);
         if more {
             self.start_threads();
         }
@@ -66,7 +66,6 @@ impl<B: Blobs> Engine<B> {
 
     /// Closes a blob without holders, so that it can be evicted.
     pub fn close(&self, blob: usize) {
-        let mut deferred_drop = DeferredDrop::new();
         let mut state = self.lock();
         let unused = match state.slots.get(blob) {
             // A blob that a later batch needs is closed after that batch.
@@ -76,9 +75,9 @@ impl<B: Blobs> Engine<B> {
             _ => false,
         };
         if unused {
-            state.close(blob, true, &mut deferred_drop);
+            state.close(blob, true);
         }
-        self.unlock(state, deferred_drop);
+        self.unlock(state);
     }
 
     /// Starts fetching preloaded blobs within the budget of bytes in flight. Returns whether any were started.

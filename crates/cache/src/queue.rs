@@ -30,21 +30,26 @@ pub(crate) struct JobQueue {
     jobs: BTreeMap<JobKey, usize>,
     /// Blobs that wait for another process or for space, by when to retry.
     waiting: BTreeSet<(Instant, usize)>,
-    pushed: u64,
+    numbers: u64,
 }
 
 impl JobQueue {
     /// Queues a job and returns its key.
     pub(crate) fn push(&mut self, blob: usize, needed: bool, job: Job, tick: u64) -> JobKey {
-        self.pushed += 1;
         let urgency = if needed {
             Urgency::Needed
         } else {
             Urgency::Ahead
         };
-        let key = (urgency, job, tick, self.pushed);
+        let key = (urgency, job, tick, self.next_number());
         self.jobs.insert(key, blob);
         key
+    }
+
+    /// Returns a number larger than all that this function has returned.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
     /// Removes a job; false if it is not queued any more.
@@ -57,7 +62,6 @@ impl JobQueue {
         self.jobs.iter().map(|(key, blob)| (*key, *blob))
     }
 
-    /// Returns the number of jobs.
     pub(crate) fn len(&self) -> usize {
         self.jobs.len()
     }
@@ -94,7 +98,6 @@ impl JobQueue {
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Removes all jobs.
     pub(crate) fn clear(&mut self) {
         self.jobs.clear();
     }

@@ -39,7 +39,6 @@ impl Ranks {
         self.sorted.remove(&(next_use, bytes, Reverse(blob)))
     }
 
-    /// Returns the next use of a resident.
     pub(crate) fn next_use(&self, blob: usize) -> Option<u64> {
         self.known.get(&blob).map(|(next_use, _)| *next_use)
     }

@@ -133,19 +133,6 @@ pub(crate) struct Failure<B: BlobCatalog> {
     pub(crate) reported: bool,
 }
 
-/// Closed blobs that are dropped only after the lock is released.
-pub(crate) struct DeferredDrop<B: Blobs>(Vec<Opened<B>>);
-
-impl<B: Blobs> DeferredDrop<B> {
-    pub(crate) const fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// Which blobs are open, and when to close them.
 #[derive(Debug, Default)]
 pub(crate) struct OpenBlobs {
@@ -215,8 +202,9 @@ pub(crate) struct Checks {
 pub(crate) struct State<B: Blobs> {
     pub(crate) slots: Vec<Slot<B>>,
     pub(crate) queue: JobQueue,
-    pub(crate) tickets: u64,
     pub(crate) open: OpenBlobs,
+    /// Closed blobs, which are dropped only after the lock is released.
+    pub(crate) to_drop: Vec<Opened<B>>,
     pub(crate) ahead: Ahead,
     pub(crate) budget: Budget,
     pub(crate) checks: Checks,
@@ -236,8 +224,8 @@ impl<B: Blobs> State<B> {
         Self {
             slots,
             queue: JobQueue::default(),
-            tickets: 0,
             open: OpenBlobs::default(),
+            to_drop: Vec::new(),
             ahead: Ahead {
                 plan: Arc::new(AccessPlan::new(blobs)),
                 windows: VecDeque::new(),
@@ -394,10 +382,8 @@ impl<B: Blobs> State<B> {
 
     /// Ends the work on a blob and releases its bytes in flight. Returns the work, with its reservation.
     pub(crate) fn end_work(&mut self, blob: usize) -> Option<Box<Work<B>>> {
-        let slot = self.slots.get_mut(blob)?;
-        if !matches!(slot, Slot::Busy(_)) {
-            return None;
-        }
+        let slot = self.slots.get_mut(blob);
+        let slot = slot.filter(|slot| matches!(slot, Slot::Busy(_)))?;
         let Slot::Busy(work) = std::mem::replace(slot, Slot::Absent) else {
             return None;
         };
@@ -408,7 +394,6 @@ impl<B: Blobs> State<B> {
         Some(work)
     }
 
-    /// Marks a blob as open.
     pub(crate) fn open(&mut self, blob: usize, mut opened: Opened<B>) {
         self.open.uses += 1;
         opened.stamp = self.open.uses;
@@ -477,7 +462,7 @@ impl<B: Blobs> State<B> {
     }
 
     /// Closes an open blob. `kept`: its file stays on disk.
-    pub(crate) fn close(&mut self, blob: usize, kept: bool, deferred_drop: &mut DeferredDrop<B>) {
+    pub(crate) fn close(&mut self, blob: usize, kept: bool) {
         let Some(slot) = self.slots.get_mut(blob) else {
             return;
         };
@@ -497,19 +482,19 @@ impl<B: Blobs> State<B> {
             if kept && opened.memory == 0 {
                 self.set(blob, Slot::Ready);
             }
-            deferred_drop.0.push(*opened);
+            self.to_drop.push(*opened);
         }
         self.open.closed += 1;
         self.budget.room += 1;
     }
 
     /// Forgets a blob that is evicted. Returns false if it is in use.
-    pub(crate) fn evict(&mut self, blob: usize, deferred_drop: &mut DeferredDrop<B>) -> bool {
+    pub(crate) fn evict(&mut self, blob: usize) -> bool {
         if self.is_in_use(blob) {
             return false;
         }
         self.cancel_prefetch(blob);
-        self.close(blob, false, deferred_drop);
+        self.close(blob, false);
         self.set(blob, Slot::Absent);
         self.checks.known.remove(&blob);
         self.ahead.preloading.remove(&blob);
@@ -540,7 +525,7 @@ impl<B: Blobs> State<B> {
     }
 
     /// Moves the consumer to a tick, and closes blobs whose last use is over.
-    pub(crate) fn move_to(&mut self, tick: u64, deferred_drop: &mut DeferredDrop<B>) {
+    pub(crate) fn move_to(&mut self, tick: u64) {
         if tick <= self.now {
             return;
         }
@@ -557,7 +542,7 @@ impl<B: Blobs> State<B> {
                 if in_use {
                     self.watch(blob);
                 } else {
-                    self.close(blob, true, deferred_drop);
+                    self.close(blob, true);
                 }
             }
         }
@@ -570,7 +555,7 @@ impl<B: Blobs> State<B> {
     }
 
     /// Closes the least recently used blobs until at most `most` are open. Stops at a blob that is held in memory.
-    pub(crate) fn close_beyond(&mut self, most: usize, deferred_drop: &mut DeferredDrop<B>) {
+    pub(crate) fn close_beyond(&mut self, most: usize) {
         while self.open.by_use.len() > most {
             let Some((_, blob)) = self.open.by_use.first_key_value() else {
                 return;
@@ -581,17 +566,12 @@ impl<B: Blobs> State<B> {
             if memory {
                 return;
             }
-            self.close(blob, true, deferred_drop);
+            self.close(blob, true);
         }
     }
 
     /// Replaces the access plan. With `now`, the consumer moves there.
-    pub(crate) fn set_plan(
-        &mut self,
-        plan: AccessPlan,
-        now: Option<u64>,
-        deferred_drop: &mut DeferredDrop<B>,
-    ) {
+    pub(crate) fn set_plan(&mut self, plan: AccessPlan, now: Option<u64>) {
         if let Some(now) = now {
             self.now = now;
         }
@@ -609,7 +589,7 @@ impl<B: Blobs> State<B> {
                 // Ticks of the previous plan are meaningless in the new one.
                 opened.used_at = 0;
                 if self.ahead.plan.next_use(blob, self.now) != Some(self.now) {
-                    self.close(blob, true, deferred_drop);
+                    self.close(blob, true);
                     continue;
                 }
             }
@@ -642,20 +622,16 @@ impl<B: Blobs> State<B> {
         Some(u64::MAX - 1 - stamp)
     }
 
-    /// Returns the number of open blobs.
     pub(crate) fn open_blobs(&self) -> usize {
         self.open.by_use.len()
     }
 
     /// Closes all blobs, ends all work and empties the queues.
-    pub(crate) fn clear(
-        &mut self,
-        deferred_drop: &mut DeferredDrop<B>,
-    ) -> Vec<(usize, Box<Work<B>>)> {
+    pub(crate) fn clear(&mut self) -> Vec<(usize, Box<Work<B>>)> {
         let mut work = Vec::new();
         for blob in 0..self.slots.len() {
             match self.slots.get(blob) {
-                Some(Slot::Open(_)) => self.close(blob, false, deferred_drop),
+                Some(Slot::Open(_)) => self.close(blob, false),
                 Some(Slot::Busy(_)) => work.extend(self.end_work(blob).map(|work| (blob, work))),
                 _ => {}
             }

@@ -1,8 +1,9 @@
 //! Measures what a reader spends time on: the totals of each activity, and on request a trace of every step.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use shardmill_core::lock;
 
 /// The most steps that a trace keeps.
 pub const MOST_TRACE_STEPS: usize = 1 << 20;
@@ -45,8 +46,6 @@ pub struct TraceStep {
 #[derive(Debug, Default)]
 pub struct Timings {
     state: Mutex<State>,
-    /// Whether a trace is kept, so that the lock is short without one.
-    is_traced: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +75,7 @@ pub struct Step {
 
 impl Timings {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Begins a step.
@@ -113,17 +112,13 @@ impl Timings {
     /// Begins a trace, and discards an earlier one.
     pub fn start_trace(&self) {
         self.lock().trace = Some((Instant::now(), Vec::new()));
-        self.is_traced.store(true, Ordering::Release);
     }
 
     /// Ends the trace and returns its steps, ordered by their ends.
     #[must_use]
     pub fn end_trace(&self) -> Vec<TraceStep> {
-        self.is_traced.store(false, Ordering::Release);
-        self.lock()
-            .trace
-            .take()
-            .map_or_else(Vec::new, |(_, steps)| steps)
+        let trace = self.lock().trace.take();
+        trace.map_or_else(Vec::new, |(_, steps)| steps)
     }
 
     fn end(&self, step: &Step) {
@@ -139,8 +134,7 @@ impl Timings {
         {
             total.busy += end.saturating_duration_since(since);
         }
-        if self.is_traced.load(Ordering::Acquire)
-            && let Some((begun, steps)) = &mut state.trace
+        if let Some((begun, steps)) = &mut state.trace
             && steps.len() < MOST_TRACE_STEPS
         {
             let start = step.start.max(*begun);

@@ -4,6 +4,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use shardmill_core::lock;
+
 use crate::blobs::{Access, BlobPart, BlobResult, Blobs, CachedBlob};
 use crate::capacity::Scheduler as _;
 use crate::engine::{Engine, LOOK};
@@ -72,7 +74,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     fn uncached(&self) -> MutexGuard<'_, UncachedBlobs<B::Open>> {
-        self.uncached.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.uncached)
     }
 
     /// Keeps a blob for which the cache has no space, within the memory limit.

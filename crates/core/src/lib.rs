@@ -26,6 +26,7 @@ mod error;
 mod format;
 mod json_string;
 mod limits;
+mod lock;
 mod name;
 mod named;
 pub mod number;
@@ -44,6 +45,7 @@ pub use error::{Diagnostic, ErrorKind, io_error_id};
 pub use format::{ENCODING_KEY, Format, ParseFormatError};
 pub use json_string::{plain_run, write_json_string};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};
+pub use lock::lock;
 pub use name::{
     INDEX_NAME, JOURNAL_NAME, NameError, PARTS_FOLDER, TABLE_INDEX_NAME, WORK_FOLDER,
     check_relative_path, escape,

@@ -87,6 +87,18 @@ impl AccessSchedule {
         let ahead = self.of(shard).iter().filter(|found| found.last >= batch);
         ahead.map(|found| found.first.max(batch)).min()
     }
+
+    /// Returns the number of uses.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        count(self.all.len())
+    }
+
+    /// Returns whether no shard is used.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
 }
 
 impl Epoch {
@@ -296,19 +308,5 @@ impl<'a> Finder<'a> {
             last: batches.end - 1,
             shard,
         })
-    }
-}
-
-impl AccessSchedule {
-    /// Returns the number of uses.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        count(self.all.len())
-    }
-
-    /// Returns whether no shard is used.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 }

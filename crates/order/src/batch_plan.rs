@@ -6,7 +6,7 @@
 //! Source: MosaicML Streaming 0.13, `streaming/base/batching/`.
 
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved};
-use crate::error::{OrderError, ensure};
+use crate::error::{OrderError, OrderProblem, ensure};
 use crate::mixed::Mixed;
 use crate::num::{count, index, real, room, trunc};
 use crate::partition::{Cut, Partition, Place};
@@ -76,10 +76,7 @@ impl Terms<'_> {
             batch_size,
             drop,
         };
-        match self.algo {
-            PartitionAlgo::Orig => Partition::orig(cut),
-            PartitionAlgo::Relaxed => Partition::relaxed(cut, self.resolved.initial_nodes),
-        }
+        Partition::new(self.algo, cut, self.resolved.initial_nodes)
     }
 
     fn partitions(&self, nodes: u64, batch_size: u64) -> Result<Vec<Partition>, OrderError> {
@@ -130,7 +127,6 @@ impl BatchPlan {
         })
     }
 
-    /// Creates the plan of a mixture.
     pub(crate) fn of_mixture(mixed: Mixed, resolved: &Resolved, batch_size: u64) -> Self {
         Self {
             canonical_nodes: 1,
@@ -291,31 +287,25 @@ fn batch_shares(shares: &[Share], global_batch: u64) -> Result<Vec<u64>, OrderEr
     let given: u64 = parts.iter().sum();
     let missing = global_batch
         .checked_sub(given)
-        .ok_or(OrderError::ChooseTooMany {
-            wanted: given,
-            of: global_batch,
-        })?;
+        .ok_or_else(|| OrderError::choose_too_many(given, global_batch))?;
     order.sort_by(|left, right| right.0.total_cmp(&left.0).then(right.1.cmp(&left.1)));
     for (_, stream) in order.into_iter().take(index(missing)) {
         parts[stream] += 1;
     }
     match parts.iter().position(|part| *part == 0) {
         None => Ok(parts),
-        Some(stream) => Err(OrderError::NoShare {
+        Some(stream) => Err(OrderError::no_share(
             stream,
-            what: "a global batch of",
-            of: global_batch,
-        }),
+            "a global batch of",
+            global_batch,
+        )),
     }
 }
 
 fn device_per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {
     let (world, canonical) = (terms.resolved.world, terms.resolved.canonical_nodes);
     if !canonical.is_multiple_of(world.nodes) {
-        return Err(OrderError::NodesDoNotDivide {
-            canonical_nodes: canonical,
-            nodes: world.nodes,
-        });
+        return Err(OrderError::nodes_do_not_divide(canonical, world.nodes));
     }
     let partitions = terms.partitions(canonical, 1)?;
     // All canonical nodes have equally many entries, so all nodes have equally many batches of a stream.
@@ -349,11 +339,14 @@ fn full(
     for (stream, partition) in partitions.iter().enumerate() {
         let full = batches(partition);
         if full == 0 {
-            return Err(OrderError::StreamTooSmall {
+            return Err(OrderProblem::StreamTooSmall.of_stream(
                 stream,
-                samples: partition.samples(),
-                batch: batch(partition),
-            });
+                format!(
+                    "{} samples do not fill a batch of {}",
+                    partition.samples(),
+                    batch(partition)
+                ),
+            ));
         }
         counts.push(full);
     }

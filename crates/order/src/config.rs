@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::error::{OrderError, ensure};
+use crate::error::{OrderError, OrderProblem, ensure};
 use crate::mixture::Mixture;
 
 shardmill_core::named_enum! {
@@ -67,10 +67,8 @@ macro_rules! parse_names {
             type Err = OrderError;
 
             fn from_str(text: &str) -> Result<Self, OrderError> {
-                Self::from_name(text).ok_or_else(|| OrderError::UnknownName {
-                    option: $option,
-                    value: text.to_owned(),
-                    known: Self::ALL.map(Self::name).join(", "),
+                Self::from_name(text).ok_or_else(|| {
+                    OrderError::unknown_name($option, text, &Self::ALL.map(Self::name).join(", "))
                 })
             }
         }
@@ -136,11 +134,14 @@ impl World {
         })
     }
 
-    pub(crate) fn check(self) -> Result<(), OrderError> {
+    /// Checks that all counts are in range, and that the samples of one step of all ranks, times the workers per rank, are
+    /// at most 2^44.
+    pub(crate) fn check(self, batch_size: u64) -> Result<(), OrderError> {
         for (option, value) in [
             ("nodes", self.nodes),
             ("ranks_per_node", self.ranks_per_node),
             ("workers_per_rank", self.workers_per_rank),
+            ("batch_size", batch_size),
         ] {
             check_count(option, value)?;
         }
@@ -151,16 +152,8 @@ impl World {
             self.workers_per_rank,
             "at most 2^24 workers in the whole world",
         )?;
-        Ok(())
-    }
-
-    /// Checks that the samples of one step of all ranks, times the workers per rank, are at most 2^44.
-    pub(crate) fn check_batch(self, batch_size: u64) -> Result<(), OrderError> {
-        let product = [self.nodes, self.ranks_per_node, self.workers_per_rank]
-            .into_iter()
-            .try_fold(batch_size, u64::checked_mul);
         ensure(
-            product.is_some_and(|product| product <= 1 << 44),
+            workers.saturating_mul(batch_size) <= 1 << 44,
             "batch_size",
             batch_size,
             "at most 2^44 divided by nodes x ranks x workers",
@@ -305,6 +298,27 @@ pub struct EpochConfig {
     pub resume: Option<State>,
 }
 
+/// An [`EpochConfig`] with defaults filled in and its state applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The world after replication.
+    pub world: World,
+    /// The epoch.
+    pub epoch: u64,
+    /// Where the epoch starts, in samples.
+    pub sample_in_epoch: u64,
+    /// The fixed division of sample space.
+    pub canonical_nodes: u64,
+    /// The seed of shuffles and sampling; weights use the seed of the configuration.
+    pub seed: u64,
+    /// Physical nodes of the first run, if a state contains them.
+    pub initial_nodes: Option<u64>,
+    /// The shuffle block size.
+    pub block: u64,
+    /// Whether the epoch number is added to the seed of sampling and of the order of batches.
+    pub epoch_seed: bool,
+}
+
 impl EpochConfig {
     /// Creates the configuration of epoch 0 of these streams, with the defaults of MosaicML Streaming.
     ///
@@ -336,39 +350,14 @@ impl EpochConfig {
             resume: None,
         }
     }
-}
 
-/// An [`EpochConfig`] with defaults filled in and its state applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resolved {
-    /// The world after replication.
-    pub world: World,
-    /// The epoch.
-    pub epoch: u64,
-    /// Where the epoch starts, in samples.
-    pub sample_in_epoch: u64,
-    /// The fixed division of sample space.
-    pub canonical_nodes: u64,
-    /// The seed of shuffles and sampling; weights use the seed of the configuration.
-    pub seed: u64,
-    /// Physical nodes of the first run, if a state contains them.
-    pub initial_nodes: Option<u64>,
-    /// The shuffle block size.
-    pub block: u64,
-    /// Whether the epoch number is added to the seed of sampling and of the order of batches.
-    pub epoch_seed: bool,
-}
-
-impl EpochConfig {
     /// Fills in defaults, applies the state, and validates all that does not depend on the streams.
     ///
     /// # Errors
     /// `InvalidInput` for counts of 0, a replication that does not divide the world, or a state without canonical
     /// nodes.
     pub fn resolve(&self) -> Result<Resolved, OrderError> {
-        self.world.check()?;
-        check_count("batch_size", self.batch_size)?;
-        self.world.check_batch(self.batch_size)?;
+        self.world.check(self.batch_size)?;
         ensure(
             self.sampling.granularity > 0,
             "sampling_granularity",
@@ -393,10 +382,9 @@ impl EpochConfig {
             Some(state) => {
                 resolved.epoch = state.epoch;
                 resolved.sample_in_epoch = state.sample_in_epoch;
-                resolved.canonical_nodes =
-                    state.num_canonical_nodes.ok_or(OrderError::StateField {
-                        field: "num_canonical_nodes",
-                    })?;
+                resolved.canonical_nodes = state.num_canonical_nodes.ok_or_else(|| {
+                    OrderProblem::StateField.of("state", "has no num_canonical_nodes")
+                })?;
                 resolved.seed = state.shuffle_seed;
                 resolved.initial_nodes = state.initial_physical_nodes;
             }

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::batch_plan::{BatchPlan, Method, Terms};
-use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State, StreamConfig};
-use crate::error::OrderError;
+use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
+use crate::error::{OrderError, OrderProblem};
 use crate::mixed::Mixed;
 use crate::num::{real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};
@@ -73,64 +73,102 @@ impl Epoch {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn with_checkpoints(config: &EpochConfig, saved: &[u8]) -> Result<Self, OrderError> {
-        let kept = Kept::new(saved);
         let resolved = config.resolve()?;
-        if let Some(mixture) = &config.sampling.mixture {
-            return Self::of_mixture(config, Mixed::new(config, mixture, &resolved)?, saved);
-        }
-        let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
+        let mixture = config.sampling.mixture.as_ref();
+        let mixed = mixture.map(|mixture| Mixed::new(config, mixture, &resolved));
+        let mixed = mixed.transpose()?;
+        let shares = match &mixed {
+            Some(mixed) => mixed.shares(),
+            None => weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?,
+        };
         let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
-        let sampling = sampling(config, &resolved);
-        let mut streams: Vec<(Range<usize>, u64)> = Vec::with_capacity(shares.len());
+        let sampling = Sampling {
+            seed: resolved.seed,
+            epoch: resolved.epoch,
+            epoch_counts: resolved.epoch_seed,
+            epoch_members: config.sampling.method == SamplingMethod::Balanced,
+            granularity: config.sampling.granularity,
+        };
+        let mut streams: Vec<((Range<usize>, u64), EmptyShards)> = Vec::with_capacity(shares.len());
         for (stream, share) in config.streams.iter().zip(&shares) {
-            let first = streams.last().map_or(0, |(shards, _)| shards.end);
-            streams.push((first..first + stream.shards.len(), share.choose));
+            let first = streams.last().map_or(0, |((shards, _), _)| shards.end);
+            let shards = first..first + stream.shards.len();
+            // A pass of a mixture takes the whole stream.
+            let choose = if mixed.is_some() {
+                share.samples
+            } else {
+                share.choose
+            };
+            let empty = match stream.deleted {
+                None => EmptyShards::Stored,
+                Some(_) => EmptyShards::NotRead,
+            };
+            streams.push(((shards, choose), empty));
         }
-        let streams = streams.into_iter().zip(config.streams.iter().map(empty));
+        let streams = streams.into_iter();
         let mut units = Vec::new();
-        if config.batching_method == BatchingMethod::Random {
+        if mixed.is_none() && config.batching_method == BatchingMethod::Random {
             units.push(Units::resample_streams(&table, streams, &sampling)?);
         } else {
             for (stream, request) in streams.enumerate() {
                 if request.0.1 == 0 {
-                    return Err(OrderError::NothingChosen {
-                        stream: Some(stream),
-                    });
+                    return Err(
+                        OrderProblem::Weights.of_stream(stream, "no samples are left to choose")
+                    );
                 }
                 let request = std::iter::once(request);
                 units.push(Units::resample_streams(&table, request, &sampling)?);
             }
         }
-        let samples: Vec<u64> = units.iter().map(Units::samples).collect();
-        // The batch plan is cheap and rejects most invalid configurations, so it is computed before the shuffle.
-        let batch_plan = BatchPlan::new(&Terms {
-            method: config.batching_method,
-            algo: config.partition_algo,
-            batch_size: config.batch_size,
-            resolved: &resolved,
-            shares: &shares,
-            samples: &samples,
-        })?;
-        let mut sources = Vec::with_capacity(units.len());
-        for (stream, units) in units.into_iter().enumerate() {
+        let source = |units: Units, canonical_nodes, epoch, block| -> Result<_, OrderError> {
             let shuffle = if config.shuffle.enabled {
-                let block = block_of(config.batching_method, stream, &shares, resolved.block)?;
-                Shuffle::with_checkpoints(
-                    &units,
-                    &ShuffleConfig {
-                        algo: config.shuffle.algo,
-                        canonical_nodes: resolved.canonical_nodes,
-                        seed: resolved.seed,
-                        epoch: resolved.epoch,
-                        block,
-                    },
-                    kept,
-                )?
+                let config = ShuffleConfig {
+                    algo: config.shuffle.algo,
+                    canonical_nodes,
+                    seed: resolved.seed,
+                    epoch,
+                    block,
+                };
+                Shuffle::with_checkpoints(&units, &config, Kept::new(saved))?
             } else {
-                Shuffle::unshuffled(units.samples(), resolved.canonical_nodes)
+                Shuffle::unshuffled(units.samples(), canonical_nodes)
             };
-            sources.push(Source { units, shuffle });
-        }
+            Ok(Source { units, shuffle })
+        };
+        let mut sources = Vec::new();
+        let batch_plan = if let Some(mixed) = mixed {
+            // Each pass over a stream is a shuffle of its own, with the number of the pass as its epoch.
+            let block = (resolved.block / mixed.streams()).max(1);
+            for (stream, pass) in mixed.passes() {
+                sources.push(source(units[stream].clone(), 1, pass, block)?);
+            }
+            BatchPlan::of_mixture(mixed, &resolved, config.batch_size)
+        } else {
+            let samples: Vec<u64> = units.iter().map(Units::samples).collect();
+            // The batch plan is cheap and rejects most invalid configurations, so it is computed before the shuffle.
+            let batch_plan = BatchPlan::new(&Terms {
+                method: config.batching_method,
+                algo: config.partition_algo,
+                batch_size: config.batch_size,
+                resolved: &resolved,
+                shares: &shares,
+                samples: &samples,
+            })?;
+            for (stream, units) in units.into_iter().enumerate() {
+                let block = if config.shuffle.enabled {
+                    block_of(config.batching_method, stream, &shares, resolved.block)?
+                } else {
+                    0
+                };
+                sources.push(source(
+                    units,
+                    resolved.canonical_nodes,
+                    resolved.epoch,
+                    block,
+                )?);
+            }
+            batch_plan
+        };
         Ok(Self {
             inner: Arc::new(Inner {
                 resolved,
@@ -139,54 +177,6 @@ impl Epoch {
                 table,
                 sources,
                 batch_plan,
-            }),
-        })
-    }
-
-    /// Computes the order of an epoch with a mixture. Each pass over a stream is a shuffle of its own, with the number of
-    /// the pass as its epoch.
-    fn of_mixture(config: &EpochConfig, mixed: Mixed, saved: &[u8]) -> Result<Self, OrderError> {
-        let resolved = config.resolve()?;
-        let table = ShardTable::new(config.streams.iter().map(|stream| &*stream.shards));
-        let mut units = Vec::with_capacity(config.streams.len());
-        let mut first = 0;
-        for (stream, size) in config.streams.iter().zip(mixed.shares()) {
-            let shards = first..first + stream.shards.len();
-            first = shards.end;
-            let whole = std::iter::once(((shards, size.samples), empty(stream)));
-            units.push(Units::resample_streams(
-                &table,
-                whole,
-                &sampling(config, &resolved),
-            )?);
-        }
-        let mut sources = Vec::new();
-        for (stream, pass) in mixed.passes() {
-            let units = units[stream].clone();
-            let shuffle = match config.shuffle.enabled {
-                true => Shuffle::with_checkpoints(
-                    &units,
-                    &ShuffleConfig {
-                        algo: config.shuffle.algo,
-                        canonical_nodes: 1,
-                        seed: resolved.seed,
-                        epoch: pass,
-                        block: (resolved.block / mixed.streams()).max(1),
-                    },
-                    Kept::new(saved),
-                )?,
-                false => Shuffle::unshuffled(units.samples(), 1),
-            };
-            sources.push(Source { units, shuffle });
-        }
-        Ok(Self {
-            inner: Arc::new(Inner {
-                replication: config.replication.unwrap_or(1),
-                shares: mixed.shares(),
-                table,
-                sources,
-                batch_plan: BatchPlan::of_mixture(mixed, &resolved, config.batch_size),
-                resolved,
             }),
         })
     }
@@ -291,11 +281,11 @@ impl Epoch {
         let world = self.inner.resolved.world;
         let place = rank / self.inner.replication;
         if place >= world.ranks() {
-            return Err(OrderError::OutsideWorld {
-                what: "rank",
-                value: rank,
-                of: world.ranks() * self.inner.replication,
-            });
+            return Err(OrderError::outside_world(
+                "rank",
+                rank,
+                world.ranks() * self.inner.replication,
+            ));
         }
         let batch_size = self.inner.batch_plan.batch_size;
         Ok(place * batch_size..(place + 1) * batch_size)
@@ -336,23 +326,6 @@ impl Epoch {
     }
 }
 
-const fn empty(stream: &StreamConfig) -> EmptyShards {
-    match stream.deleted {
-        None => EmptyShards::Stored,
-        Some(_) => EmptyShards::NotRead,
-    }
-}
-
-fn sampling(config: &EpochConfig, resolved: &Resolved) -> Sampling {
-    Sampling {
-        seed: resolved.seed,
-        epoch: resolved.epoch,
-        epoch_counts: resolved.epoch_seed,
-        epoch_members: config.sampling.method == SamplingMethod::Balanced,
-        granularity: config.sampling.granularity,
-    }
-}
-
 /// Returns a stream's part of the shuffle block.
 pub(crate) fn block_of(
     method: BatchingMethod,
@@ -368,11 +341,7 @@ pub(crate) fn block_of(
     };
     let part = trunc(real(block) * share.proportion).unwrap_or(0);
     if part == 0 && method == BatchingMethod::DevicePerStream {
-        return Err(OrderError::NoShare {
-            stream,
-            what: "a shuffle block of",
-            of: block,
-        });
+        return Err(OrderError::no_share(stream, "a shuffle block of", block));
     }
     Ok(part)
 }

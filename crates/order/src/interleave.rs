@@ -6,7 +6,7 @@
 //! all samples are ordered by the tick in which they are due. Both directions are found by bisection, so nothing is
 //! stored per sample. All arithmetic is on integers, so all machines compute the same order.
 
-use crate::num::{count, index, low64};
+use crate::num::{count, index, low64, real};
 
 /// The sum of all weights at any point. With pieces of at most 2^40 samples, no product exceeds 128 bits.
 pub(crate) const SCALE: u64 = 1 << 40;
@@ -68,19 +68,13 @@ impl Piece {
     pub(crate) fn shares(&self) -> Vec<(u64, f64)> {
         let length = self.end - self.start;
         let counts = self.counts_before(length);
-        let part = crate::num::real(length) / crate::num::real(self.length.max(1));
+        let part = real(length) / real(self.length.max(1));
         let curves = self.curves.iter().zip(counts);
         curves
             .map(|(curve, counted)| {
-                let (first, last) = (
-                    crate::num::real(curve.weights.0),
-                    crate::num::real(curve.weights.1),
-                );
+                let (first, last) = (real(curve.weights.0), real(curve.weights.1));
                 let mean = first + (last - first) * part / 2.0;
-                (
-                    counted,
-                    mean / crate::num::real(SCALE) * crate::num::real(length),
-                )
+                (counted, mean / real(SCALE) * real(length))
             })
             .collect()
     }
@@ -236,7 +230,6 @@ pub(crate) fn apportion(total: u64, shares: &[u128], denominator: u128) -> Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::num::real;
     use proptest::prelude::*;
 
     fn normal(weights: &[u64]) -> Vec<u64> {

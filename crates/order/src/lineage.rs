@@ -65,10 +65,7 @@ impl Epoch {
     }
 
     fn no_step(&self, step: u64) -> OrderError {
-        OrderError::StepBeyond {
-            step,
-            steps: self.batches(),
-        }
+        OrderError::no_such_step(step, self.batches())
     }
 
     /// Returns all deliveries of a sample in this epoch, in order. Deliveries before a resumption are not included.
@@ -81,10 +78,7 @@ impl Epoch {
     pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, OrderError> {
         let inner = &self.inner;
         let Some((shard, place)) = inner.table.locate(sample.0) else {
-            return Err(OrderError::SampleBeyond {
-                sample: sample.0,
-                samples: inner.table.samples(),
-            });
+            return Err(OrderError::no_such_sample(sample.0, inner.table.samples()));
         };
         let mut found = Vec::new();
         for (number, source) in inner.sources.iter().enumerate() {

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use crate::config::{BatchingMethod, EpochConfig, Resolved, Weight};
-use crate::error::OrderError;
-use crate::mixture::{Mixture, MixturePlan, check_passes, passes};
+use crate::error::{OrderError, OrderProblem, ensure};
+use crate::mixture::{Mixture, MixturePlan};
 use crate::num::{count, index, real};
 use crate::partition::Place;
 use crate::weights::{Share, check_samples, stream_sizes};
@@ -36,11 +36,7 @@ impl Mixed {
         mixture: &Mixture,
         resolved: &Resolved,
     ) -> Result<Self, OrderError> {
-        let refuse = |reason: &str| {
-            Err(OrderError::Mixture {
-                reason: reason.to_owned(),
-            })
-        };
+        let refuse = |reason: &str| Err(OrderProblem::Mixture.of("mixture", reason));
         if config.batching_method != BatchingMethod::Random {
             return refuse("the weights over time go with batching `random` only");
         }
@@ -52,23 +48,33 @@ impl Mixed {
         {
             return refuse("streams with weights over time have no proportion, repeat or choose");
         }
-        let sizes = stream_sizes(&config.streams)?;
-        let plan = mixture.plan(&sizes, epoch_size(config, &sizes)?, resolved.epoch)?;
-        if resolved.sample_in_epoch > plan.samples() {
-            return Err(OrderError::BeyondEnd {
-                position: resolved.sample_in_epoch,
-                samples: plan.samples(),
-            });
+        let (sizes, epoch_size) = config.mixture_sizes()?;
+        let plan = mixture.plan(&sizes, epoch_size, resolved.epoch)?;
+        if resolved.sample_in_epoch > plan.samples {
+            return Err(OrderError::beyond_end(
+                resolved.sample_in_epoch,
+                plan.samples,
+            ));
         }
         let ranges = plan.ranges();
         let both = ranges.iter().zip(&sizes);
-        let passes: Vec<Range<u64>> = both.map(|(range, size)| passes(range, *size)).collect();
+        let passes: Vec<Range<u64>> = both
+            .map(|(range, size)| match range.is_empty() {
+                true => 0..0,
+                false => range.start / size..range.end.div_ceil(*size),
+            })
+            .collect();
         let (mut sources, mut next) = (Vec::with_capacity(sizes.len()), 0_u64);
         for range in &passes {
             sources.push(index(next));
             next = next.saturating_add(range.end - range.start);
         }
-        check_passes(index(next))?;
+        ensure(
+            next <= 1 << 16,
+            "mixture",
+            next,
+            "at most 65536 shuffles of streams in an epoch",
+        )?;
         Ok(Self {
             plan,
             sizes,
@@ -88,7 +94,7 @@ impl Mixed {
             Share {
                 samples: *samples,
                 choose,
-                proportion: real(choose) / real(self.plan.samples().max(1)),
+                proportion: real(choose) / real(self.plan.samples.max(1)),
             }
         })
         .collect()
@@ -109,7 +115,7 @@ impl Mixed {
     }
 
     const fn left(&self) -> u64 {
-        self.plan.samples() - self.start
+        self.plan.samples - self.start
     }
 
     pub(crate) const fn batches(&self) -> u64 {
@@ -188,13 +194,6 @@ impl Mixed {
     }
 }
 
-/// Returns the number of samples of an epoch with a mixture: all samples, unless a number is given.
-fn epoch_size(config: &EpochConfig, sizes: &[u64]) -> Result<u64, OrderError> {
-    let size = config.epoch_size.filter(|size| *size > 0);
-    check_samples("epoch_size", size.unwrap_or(0))?;
-    Ok(size.unwrap_or_else(|| sizes.iter().sum()))
-}
-
 impl EpochConfig {
     /// Returns the sizes of the streams, and the samples of an epoch with a mixture.
     ///
@@ -202,7 +201,9 @@ impl EpochConfig {
     /// `InvalidInput` for a stream without samples, and for too many samples.
     pub fn mixture_sizes(&self) -> Result<(Vec<u64>, u64), OrderError> {
         let sizes = stream_sizes(&self.streams)?;
-        let epoch_size = epoch_size(self, &sizes)?;
+        let given = self.epoch_size.filter(|size| *size > 0);
+        check_samples("epoch_size", given.unwrap_or(0))?;
+        let epoch_size = given.unwrap_or_else(|| sizes.iter().sum());
         Ok((sizes, epoch_size))
     }
 }

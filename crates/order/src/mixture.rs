@@ -7,9 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{OrderError, ensure};
+use crate::error::{OrderError, OrderProblem, ensure};
 use crate::interleave::{MOST_IN_PIECE, Piece, SCALE, apportion};
-use crate::num::{count, real, share, trunc};
+use crate::num::{real, share, trunc};
 
 /// The most samples of all epochs of a run, which doubles count exactly.
 const MOST_IN_RUN: u64 = 1 << 53;
@@ -121,8 +121,8 @@ impl Span {
     }
 }
 
-fn wrong(reason: String) -> OrderError {
-    OrderError::Mixture { reason }
+fn wrong(reason: impl Into<String>) -> OrderError {
+    OrderProblem::Mixture.of("mixture", reason)
 }
 
 /// Scales weights to a sum of [`SCALE`].
@@ -168,7 +168,7 @@ fn spans_of(schedule: &[WeightPoint], streams: usize) -> Result<Vec<Span>, Order
         let start = point.from_sample;
         match spans.last_mut() {
             None if point.ramp => {
-                return Err(wrong("the first point cannot be a ramp".to_owned()));
+                return Err(wrong("the first point cannot be a ramp"));
             }
             None => {}
             Some(before) if start <= before.start => {
@@ -199,7 +199,7 @@ fn spans_of(schedule: &[WeightPoint], streams: usize) -> Result<Vec<Span>, Order
         });
     }
     match spans.is_empty() {
-        true => Err(wrong("the schedule has no points".to_owned())),
+        true => Err(wrong("the schedule has no points")),
         false => Ok(spans),
     }
 }
@@ -236,7 +236,7 @@ impl Mixture {
         }
         let mut spans = spans_of(&self.schedule, streams)?;
         if spans.first().is_some_and(|span| span.start > 0) {
-            return Err(wrong("the first point must start at sample 0".to_owned()));
+            return Err(wrong("the first point must start at sample 0"));
         }
         for change in &self.changes {
             let new = spans_of(change, streams)?;
@@ -489,9 +489,7 @@ impl Mixture {
         });
         Ok(windows.collect())
     }
-}
 
-impl Mixture {
     /// Returns the samples of each stream in equal parts of an epoch.
     ///
     /// # Errors
@@ -522,17 +520,13 @@ pub(crate) struct MixturePlan {
     pieces: Vec<Piece>,
     /// The first sample of the run in this epoch.
     start: u64,
-    samples: u64,
+    /// The number of samples of the epoch.
+    pub(crate) samples: u64,
     /// The samples of each stream before the epoch.
     before: Vec<u64>,
 }
 
 impl MixturePlan {
-    /// Returns the number of samples of the epoch.
-    pub(crate) const fn samples(&self) -> u64 {
-        self.samples
-    }
-
     /// Returns the range of each stream's samples, counted from the start of the run.
     pub(crate) fn ranges(&self) -> Vec<std::ops::Range<u64>> {
         let after = self
@@ -575,24 +569,6 @@ impl MixturePlan {
         let piece = self.pieces.get(after.checked_sub(1)?)?;
         Some(piece.sample_of(stream, number)? - self.start)
     }
-}
-
-/// Returns the number of times that a stream's samples in this range start anew, at most: one for each shuffle.
-pub(crate) fn passes(range: &std::ops::Range<u64>, size: u64) -> std::ops::Range<u64> {
-    match range.is_empty() {
-        true => 0..0,
-        false => range.start / size..range.end.div_ceil(size),
-    }
-}
-
-/// Checks that an epoch that reads its streams this often, all together, can be computed.
-pub(crate) fn check_passes(passes: usize) -> Result<(), OrderError> {
-    ensure(
-        passes <= 1 << 16,
-        "mixture",
-        count(passes),
-        "at most 65536 shuffles of streams in an epoch",
-    )
 }
 
 #[cfg(test)]

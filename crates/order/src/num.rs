@@ -1,6 +1,6 @@
 //! Numeric conversions that lose precision on purpose or cannot lose any here.
 
-use crate::error::OrderError;
+use crate::error::{OrderError, OrderProblem};
 
 /// Returns an empty vector with capacity for `length` elements, or an error if there is not enough memory.
 pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, OrderError> {
@@ -9,12 +9,11 @@ pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, OrderEr
     let bytes = length.saturating_mul(size);
     // No machine has 2^42 bytes, but an operating system may promise them.
     if bytes > 1 << 42 || room.try_reserve_exact(index(length)).is_err() {
-        return Err(OrderError::Memory { what, bytes });
+        return Err(OrderProblem::Memory.error(format!("{bytes} bytes for {what} cannot be had")));
     }
     Ok(room)
 }
 
-/// Returns the low 32 bits.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the low half is what is asked for"
@@ -24,13 +23,11 @@ pub(crate) const fn low32(value: u64) -> u32 {
     value as u32
 }
 
-/// Returns the high 32 bits.
 #[inline]
 pub(crate) const fn high32(value: u64) -> u32 {
     low32(value >> 32)
 }
 
-/// Returns the low 64 bits.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the low half is what is asked for"

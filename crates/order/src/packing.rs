@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::config::{BatchingMethod, EpochConfig, State, World};
 use crate::cursor::Cursor;
 use crate::epoch::{Entry, Epoch, SampleId};
-use crate::error::{OrderError, ensure};
+use crate::error::{OrderError, OrderProblem, ensure};
 use crate::lineage::Delivery;
 use crate::num::{count, index, low64};
 use crate::skip::{Counted, Kept, Skip};
@@ -160,7 +160,6 @@ impl Packer {
         })
     }
 
-    /// Returns the next row.
     fn next_row(&mut self) -> Result<Option<Vec<DocumentPiece>>, OrderError> {
         self.fill_pool()?;
         if let Some(row) = self.ready.pop_front() {
@@ -192,9 +191,8 @@ impl Packer {
                 return Ok(());
             };
             let length = self.lengths.get(index(sample.0)).copied();
-            let mut left = length.ok_or(OrderError::LengthsCount {
-                found: count(self.lengths.len()),
-                samples: sample.0 + 1,
+            let mut left = length.ok_or_else(|| {
+                OrderError::lengths_count(count(self.lengths.len()), sample.0 + 1)
             })?;
             let most = self.options.tokens;
             if left > most {
@@ -202,11 +200,10 @@ impl Packer {
                     LongDocument::Split => {}
                     LongDocument::Truncate => left = most,
                     LongDocument::Refuse => {
-                        return Err(OrderError::DocumentTooLong {
-                            sample: sample.0,
-                            tokens: left,
-                            most,
-                        });
+                        return Err(OrderProblem::DocumentTooLong.error(format!(
+                            "sample {} has {left} tokens, more than the {most} of a row",
+                            sample.0
+                        )));
                     }
                 }
             }
@@ -343,7 +340,7 @@ impl PackedEpoch {
     ///
     /// # Errors
     ///
-    /// [`OrderError::LengthsCount`], [`OrderError::DocumentTooLong`]; [`OrderError::BadValue`] for invalid options;
+    /// `InvalidInput` for lengths that are not those of the samples, a document longer than a row, and invalid options;
     /// errors of `config`.
     pub fn new(
         base: Epoch,
@@ -360,16 +357,15 @@ impl PackedEpoch {
             "from 1 to 2^24",
         )?;
         if config.batching_method != BatchingMethod::Random {
-            return Err(OrderError::UnknownName {
-                option: "batching_method",
-                value: config.batching_method.name().to_owned(),
-                known: "the methods with packing: random".to_owned(),
-            });
+            return Err(OrderError::unknown_name(
+                "batching_method",
+                config.batching_method.name(),
+                "the methods with packing: random",
+            ));
         }
         if config.sampling.mixture.is_some() {
-            return Err(OrderError::Mixture {
-                reason: "rows of tokens need weights that do not change".to_owned(),
-            });
+            return Err(OrderProblem::Mixture
+                .of("mixture", "rows of tokens need weights that do not change"));
         }
         let samples = config
             .streams
@@ -377,10 +373,7 @@ impl PackedEpoch {
             .flat_map(|stream| stream.shards.iter());
         let samples = samples.fold(0_u64, |sum, samples| sum.saturating_add(*samples));
         if samples != count(lengths.len()) {
-            return Err(OrderError::LengthsCount {
-                found: count(lengths.len()),
-                samples,
-            });
+            return Err(OrderError::lengths_count(count(lengths.len()), samples));
         }
         let mut made = Self {
             base,
@@ -433,13 +426,10 @@ impl PackedEpoch {
     ///
     /// # Errors
     ///
-    /// [`OrderError::StepBeyond`]; those of [`PackedEpoch::new`].
+    /// `InvalidInput` if the epoch has fewer steps; errors of [`PackedEpoch::new`].
     pub fn step(&self, step: u64) -> Result<Vec<Vec<Row>>, OrderError> {
         if step >= self.steps() {
-            return Err(OrderError::StepBeyond {
-                step,
-                steps: self.steps(),
-            });
+            return Err(OrderError::no_such_step(step, self.steps()));
         }
         // All ranks as one, so that the rows are made once.
         let all = Self {
@@ -458,7 +448,7 @@ impl PackedEpoch {
     ///
     /// # Errors
     ///
-    /// [`OrderError::SkipsPartOfStep`], [`OrderError::SampleBeyond`].
+    /// `InvalidInput` if a range does not consist of whole steps, or if a sample does not exist.
     pub fn without(self, skip: &Skip) -> Result<Kept<Self>, OrderError> {
         let counted = Counted {
             what: "rows",
@@ -475,14 +465,11 @@ impl PackedEpoch {
     ///
     /// # Errors
     ///
-    /// [`OrderError::SampleBeyond`]; those of [`PackedEpoch::new`].
+    /// `InvalidInput` if the sample does not exist; errors of [`PackedEpoch::new`].
     pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, OrderError> {
         let samples = count(self.lengths.len());
         if sample.0 >= samples {
-            return Err(OrderError::SampleBeyond {
-                sample: sample.0,
-                samples,
-            });
+            return Err(OrderError::no_such_sample(sample.0, samples));
         }
         let global_batch = self.ranks * self.batch_size;
         let end = self.rows_before(self.steps());
@@ -523,15 +510,15 @@ impl PackedEpoch {
     ///
     /// # Errors
     ///
-    /// [`OrderError::OutsideWorld`].
+    /// `InvalidInput` if the rank does not exist.
     pub fn rank(&self, rank: u64) -> Result<RowCursor, OrderError> {
         let place = rank / self.replication;
         if place >= self.ranks {
-            return Err(OrderError::OutsideWorld {
-                what: "rank",
-                value: rank,
-                of: self.ranks * self.replication,
-            });
+            return Err(OrderError::outside_world(
+                "rank",
+                rank,
+                self.ranks * self.replication,
+            ));
         }
         Ok(RowCursor {
             packer: Packer::new(self)?,

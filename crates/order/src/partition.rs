@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use crate::error::OrderError;
+use crate::config::PartitionAlgo;
+use crate::error::{OrderError, OrderProblem};
 use crate::num::share;
 use crate::shuffle::layout::node_of;
 
@@ -61,38 +62,38 @@ pub struct Partition {
 }
 
 impl Partition {
-    /// Creates the `orig` partition.
+    /// Creates a partition. `relaxed` equals `orig` if one number of nodes divides the other, or if the run is new.
+    /// Otherwise it distributes the sequence of the first run's nodes anew.
     ///
     /// # Errors
     /// `InvalidInput` if neither number of nodes divides the other, if the drop is beyond the end, or if a canonical
-    /// node has too few samples for its padding.
-    pub fn orig(cut: Cut) -> Result<Self, OrderError> {
-        check_drop(&cut, cut.nodes)?;
-        Self::unchecked(cut)
-    }
-
-    /// Creates the `relaxed` partition. It equals `orig` if one number of nodes divides the other, or if the run is
-    /// new. Otherwise it distributes the sequence of the first run's nodes anew.
-    ///
-    /// # Errors
-    /// As for `orig`, and if the devices of the first run cannot share the global batch equally.
-    pub fn relaxed(cut: Cut, initial_nodes: Option<u64>) -> Result<Self, OrderError> {
-        check_drop(&cut, cut.nodes)?;
-        let divides = if cut.nodes <= cut.canonical_nodes {
-            cut.canonical_nodes.is_multiple_of(cut.nodes)
-        } else {
-            cut.nodes.is_multiple_of(cut.canonical_nodes)
-        };
-        let Some(initial_nodes) = initial_nodes.filter(|_| !divides) else {
+    /// node has too few samples for its padding. With `relaxed`, also if the devices of the first run cannot share the
+    /// global batch equally.
+    pub fn new(
+        algo: PartitionAlgo,
+        cut: Cut,
+        initial_nodes: Option<u64>,
+    ) -> Result<Self, OrderError> {
+        let ranks = cut.nodes * cut.ranks_per_node;
+        if ranks == 0 || cut.samples == 0 {
+            return Err(OrderError::nothing_chosen());
+        }
+        if cut.samples + (ranks - cut.samples % ranks) < cut.drop {
+            return Err(OrderError::beyond_end(cut.drop, cut.samples));
+        }
+        let divides = cut.nodes.is_multiple_of(cut.canonical_nodes)
+            || cut.canonical_nodes.is_multiple_of(cut.nodes);
+        let Some(initial_nodes) =
+            initial_nodes.filter(|_| !divides && algo == PartitionAlgo::Relaxed)
+        else {
             return Self::unchecked(cut);
         };
-        let global_batch = cut.nodes * cut.ranks_per_node * cut.batch_size;
+        let global_batch = ranks * cut.batch_size;
         let devices = initial_nodes.saturating_mul(cut.ranks_per_node);
         if devices == 0 || !global_batch.is_multiple_of(devices) {
-            return Err(OrderError::GlobalBatch {
-                global_batch,
-                devices,
-            });
+            return Err(OrderProblem::GlobalBatch.error(format!(
+                "a global batch of {global_batch} samples cannot be divided over the {devices} devices of the first run"
+            )));
         }
         Self::unchecked(Cut {
             nodes: initial_nodes,
@@ -105,10 +106,7 @@ impl Partition {
         let (canonical, nodes) = (cut.canonical_nodes, cut.nodes);
         let (small, large) = (canonical.min(nodes), canonical.max(nodes));
         if small == 0 || !large.is_multiple_of(small) {
-            return Err(OrderError::NodesDoNotDivide {
-                canonical_nodes: canonical,
-                nodes,
-            });
+            return Err(OrderError::nodes_do_not_divide(canonical, nodes));
         }
         // COMPAT: the drop is rounded down, so a resumed run may repeat up to `nodes - 1` samples.
         cut.drop -= cut.drop % nodes;
@@ -128,11 +126,10 @@ impl Partition {
             let found = (row + 1).saturating_sub(ratio) - padding_from;
             padding_single = found == 1;
             if found != padding && !padding_single {
-                return Err(OrderError::TooFewToPad {
-                    samples: cut.samples,
-                    canonical_nodes: canonical,
-                    nodes,
-                });
+                return Err(OrderProblem::CanonicalNodes.error(format!(
+                    "{} samples are too few to pad {canonical} canonical nodes over {nodes} nodes",
+                    cut.samples
+                )));
             }
         }
         let padded_row = row + padding;
@@ -398,23 +395,10 @@ impl Partition {
     }
 }
 
-fn check_drop(cut: &Cut, nodes: u64) -> Result<(), OrderError> {
-    let ranks = nodes * cut.ranks_per_node;
-    if ranks == 0 || cut.samples == 0 {
-        return Err(OrderError::NothingChosen { stream: None });
-    }
-    if cut.samples + (ranks - cut.samples % ranks) < cut.drop {
-        return Err(OrderError::BeyondEnd {
-            position: cut.drop,
-            samples: cut.samples,
-        });
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use PartitionAlgo::{Orig, Relaxed};
 
     fn cut(
         samples: u64,
@@ -449,7 +433,7 @@ mod tests {
 
     #[test]
     fn golden_partitions() {
-        let orig = |cut| Partition::orig(cut).unwrap();
+        let orig = |cut| Partition::new(Orig, cut, None).unwrap();
         assert_eq!(
             ranks(&orig(cut(10, 2, 1, 2, 2, 0)), 2, 2),
             [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
@@ -467,7 +451,7 @@ mod tests {
             ranks(&orig(cut(10, 1, 1, 4, 1, 0)), 4, 1),
             [[0, 4, 8], [1, 5, 9], [2, 6, 5], [3, 7, 6]]
         );
-        let relaxed = Partition::relaxed(cut(12, 4, 3, 1, 4, 0), Some(2)).unwrap();
+        let relaxed = Partition::new(Relaxed, cut(12, 4, 3, 1, 4, 0), Some(2)).unwrap();
         assert_eq!(
             ranks(&relaxed, 3, 4),
             [[0, 6, 1, 7], [2, 8, 3, 9], [4, 10, 5, 11]]
@@ -476,7 +460,7 @@ mod tests {
 
     #[test]
     fn repeats_are_flagged() {
-        let partition = Partition::orig(cut(10, 1, 1, 4, 1, 0)).unwrap();
+        let partition = Partition::new(Orig, cut(10, 1, 1, 4, 1, 0), None).unwrap();
         let flags: Vec<_> = (8..12)
             .map(|i| partition.place(i / 4, i % 4).unwrap().repeated)
             .collect();
@@ -486,9 +470,9 @@ mod tests {
 
     #[test]
     fn what_does_not_divide_is_refused() {
-        assert!(Partition::orig(cut(12, 4, 3, 1, 4, 0)).is_err());
-        assert!(Partition::relaxed(cut(12, 4, 3, 1, 4, 0), None).is_err());
-        assert!(Partition::relaxed(cut(12, 4, 3, 1, 4, 0), Some(5)).is_err());
-        assert!(Partition::orig(cut(12, 4, 2, 1, 4, 20)).is_err());
+        assert!(Partition::new(Orig, cut(12, 4, 3, 1, 4, 0), None).is_err());
+        assert!(Partition::new(Relaxed, cut(12, 4, 3, 1, 4, 0), None).is_err());
+        assert!(Partition::new(Relaxed, cut(12, 4, 3, 1, 4, 0), Some(5)).is_err());
+        assert!(Partition::new(Orig, cut(12, 4, 2, 1, 4, 20), None).is_err());
     }
 }

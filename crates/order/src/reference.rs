@@ -9,7 +9,7 @@ use crate::config::ShuffleAlgo;
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real};
 use crate::rng::Pcg64;
-use crate::shuffle::layout::{Layout, ShuffleConfig, Span, block_range, cut};
+use crate::shuffle::layout::{Layout, ShuffleConfig, Span, block_range, cut, spans_of};
 use crate::units::Units;
 
 /// Returns the whole order, from position to big id. `None` for `shardmill`, which only has a lazy form.
@@ -46,13 +46,7 @@ fn py1s(units: &Units, config: &ShuffleConfig) -> Vec<u64> {
 
 fn py2s(units: &Units, config: &ShuffleConfig) -> Vec<u64> {
     let mut run = Pcg64::new(u128::from(config.seed));
-    let mut spans: Vec<Span> = units
-        .ranges()
-        .map(|range| Span {
-            start: range.start,
-            length: range.end - range.start,
-        })
-        .collect();
+    let mut spans = spans_of(units);
     run.shuffle(&mut spans);
     let mut scattered = Vec::new();
     let mut slices = Vec::new();
@@ -114,10 +108,10 @@ fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
         let spans = &layout.spans[layout.node(node)];
         let length: u64 = spans.iter().map(|span| span.length).sum();
         if length == 0 {
-            return Err(OrderError::EmptyCanonicalNode {
-                samples: units.samples(),
-                canonical_nodes: config.canonical_nodes,
-            });
+            return Err(OrderError::empty_canonical_node(
+                units.samples(),
+                config.canonical_nodes,
+            ));
         }
         let mut samples = Vec::new();
         for span in spans {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::config::{EpochConfig, State, StreamConfig, Weight, World};
-use crate::error::OrderError;
+use crate::error::{OrderError, OrderProblem};
 use crate::mixture::Mixture;
 
 /// An [`EpochConfig`] for JSON and similar formats, whose options may be absent or null.
@@ -97,7 +97,8 @@ fn stream((number, stream): (usize, Stream)) -> Result<StreamConfig, OrderError>
     let mut given = weights.into_iter().flatten();
     let weight = given.next().unwrap_or_default();
     if given.next().is_some() {
-        return Err(OrderError::SeveralWeights { stream: number });
+        return Err(OrderProblem::Weights
+            .of_stream(number, "more than one of proportion, repeat and choose"));
     }
     Ok(StreamConfig {
         shards: stream.shards.into(),

@@ -10,7 +10,7 @@
 
 use std::collections::HashSet;
 
-use crate::error::OrderError;
+use crate::error::{OrderError, OrderProblem};
 use crate::num::{count, high32, index, low32, low64};
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -188,21 +188,19 @@ impl Pcg64 {
         unit(self.next_u64())
     }
 
-    /// Skips `steps` 64-bit draws or doubles.
+    /// Skips `steps` 64-bit draws or doubles, with a multiplication for each bit of `steps`.
     pub fn advance(&mut self, steps: u64) {
-        self.state = Jump::new(self.increment, steps).apply(self.state);
-    }
-
-    /// Returns a jump over `steps` 64-bit draws, which can be applied to this generator many times.
-    #[must_use]
-    pub fn jump(&self, steps: u64) -> Jump {
-        Jump::new(self.increment, steps)
-    }
-
-    /// Skips the draws of a jump.
-    #[inline]
-    pub const fn leap(&mut self, jump: Jump) {
-        self.state = jump.apply(self.state);
+        // Any number of steps is one affine map modulo 2^128.
+        let (mut base, mut base_plus) = (MULTIPLIER, self.increment);
+        let mut left = steps;
+        while left > 0 {
+            if left & 1 == 1 {
+                self.state = self.state.wrapping_mul(base).wrapping_add(base_plus);
+            }
+            base_plus = base.wrapping_add(1).wrapping_mul(base_plus);
+            base = base.wrapping_mul(base);
+            left >>= 1;
+        }
     }
 
     /// Returns a uniform integer in `[0, most]` by masked rejection, as `shuffle` draws it.
@@ -268,7 +266,10 @@ impl Pcg64 {
     /// `InvalidInput` if the range is empty.
     pub fn integers(&mut self, low: u64, high: u64) -> Result<u64, OrderError> {
         if low >= high {
-            return Err(OrderError::EmptyRange { low, high });
+            return Err(OrderProblem::ShuffleBlock.of(
+                "shuffle_block_size",
+                format!("no integer is at least {low} and below {high}"),
+            ));
         }
         Ok(low + self.lemire(high - 1 - low))
     }
@@ -427,7 +428,7 @@ impl Pcg64 {
     /// `InvalidInput` if `k > n`.
     pub fn choice(&mut self, n: u64, k: u64) -> Result<Vec<u64>, OrderError> {
         if k > n {
-            return Err(OrderError::ChooseTooMany { wanted: k, of: n });
+            return Err(OrderError::choose_too_many(k, n));
         }
         if uses_tail(n, k) {
             let mut x: Vec<u64> = (0..n).collect();
@@ -481,36 +482,6 @@ const BLOCK_FROM: u32 = 1024;
 /// Returns whether `choice` shuffles the tail of a full array; otherwise it uses Floyd's method.
 const fn uses_tail(n: u64, k: u64) -> bool {
     n > 10_000 && k > n / 50
-}
-
-/// A number of generator steps, as one affine map modulo 2^128.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Jump {
-    multiplier: u128,
-    plus: u128,
-}
-
-impl Jump {
-    fn new(increment: u128, steps: u64) -> Self {
-        let (mut multiplier, mut plus) = (1_u128, 0_u128);
-        let (mut base, mut base_plus) = (MULTIPLIER, increment);
-        let mut left = steps;
-        while left > 0 {
-            if left & 1 == 1 {
-                multiplier = multiplier.wrapping_mul(base);
-                plus = plus.wrapping_mul(base).wrapping_add(base_plus);
-            }
-            base_plus = base.wrapping_add(1).wrapping_mul(base_plus);
-            base = base.wrapping_mul(base);
-            left >>= 1;
-        }
-        Self { multiplier, plus }
-    }
-
-    #[inline(always)]
-    const fn apply(self, state: u128) -> u128 {
-        state.wrapping_mul(self.multiplier).wrapping_add(self.plus)
-    }
 }
 
 #[cfg(test)]

@@ -267,7 +267,6 @@ impl Shuffle {
         }
     }
 
-    /// Returns the checkpoints of the generators.
     fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
         match &self.kind {
             Kind::Py1s(py1s) => py1s.checkpoint_lists(),
@@ -278,7 +277,6 @@ impl Shuffle {
         }
     }
 
-    /// Returns the number of generator checkpoints.
     pub(crate) fn checkpoints(&self) -> u64 {
         self.checkpoint_lists()
             .into_iter()

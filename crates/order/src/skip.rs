@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use crate::epoch::{Entry, Epoch, SampleId};
-use crate::error::OrderError;
+use crate::error::{OrderError, OrderProblem};
 
 /// What an epoch leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,13 +108,13 @@ impl<E> Kept<E> {
                     .then_some(past / global_batch)
             };
             let (Some(first), Some(end)) = (steps(range.start), steps(range.end)) else {
-                return Err(OrderError::SkipsPartOfStep {
-                    what,
-                    from: range.start,
-                    to: range.end,
-                    global_batch,
-                    start,
-                });
+                return Err(OrderProblem::Skip.of(
+                    "skip",
+                    format!(
+                        "the {what} {} to {} of the epoch are not whole steps: a step has {global_batch}, counted from {start}",
+                        range.start, range.end
+                    ),
+                ));
             };
             let end = end.min(all);
             if first < end {
@@ -124,7 +124,7 @@ impl<E> Kept<E> {
         if let Some(&sample) = skip.samples.last()
             && sample >= samples
         {
-            return Err(OrderError::SampleBeyond { sample, samples });
+            return Err(OrderError::no_such_sample(sample, samples));
         }
         Ok(Self {
             epoch,
@@ -320,15 +320,12 @@ mod tests {
         let epoch = Epoch::new(&config(1, 8)).unwrap();
         for range in [8..16, 16..24, 1..33] {
             let error = epoch.without(&Skip::new([range], Vec::new())).unwrap_err();
-            assert!(
-                matches!(error, OrderError::SkipsPartOfStep { .. }),
-                "{error}"
-            );
+            assert_eq!(error.problem, OrderProblem::Skip, "{error}");
         }
-        assert!(matches!(
+        assert_eq!(
             epoch.without(&Skip::new([], vec![3, 101])).unwrap_err(),
-            OrderError::SampleBeyond { sample: 101, .. }
-        ));
+            OrderError::no_such_sample(101, 101)
+        );
         // Ranges after the end, and before a state, are of no concern.
         let kept = epoch
             .without(&Skip::new(std::iter::once(1600..1616), Vec::new()))

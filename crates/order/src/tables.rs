@@ -39,8 +39,7 @@ pub struct PartitionTable {
 /// Computes the whole partition.
 ///
 /// # Errors
-/// As for [`Partition::orig`] and [`Partition::relaxed`]; `InvalidInput` for a count of 0, `Resource` without enough
-/// memory.
+/// As for [`Partition::new`]; `InvalidInput` for a count of 0, `Resource` without enough memory.
 pub fn partition(
     algo: PartitionAlgo,
     cut: Cut,
@@ -54,10 +53,7 @@ pub fn partition(
     };
     check_world(world, cut.batch_size, cut.canonical_nodes)?;
     check_samples("num_samples", cut.samples)?;
-    let partition = match algo {
-        PartitionAlgo::Orig => Partition::orig(cut)?,
-        PartitionAlgo::Relaxed => Partition::relaxed(cut, initial_nodes)?,
-    };
+    let partition = Partition::new(algo, cut, initial_nodes)?;
     let entries = spread(
         world,
         cut.batch_size,
@@ -159,24 +155,12 @@ pub struct Work<'a> {
     pub batching: BatchingMethod,
     /// How positions are distributed.
     pub partition: PartitionAlgo,
-    /// Machines, ranks and workers, with replicas counted once.
-    pub world: World,
     /// Samples of a rank in one step.
     pub batch_size: u64,
-    /// The fixed division of sample space.
-    pub canonical_nodes: u64,
-    /// Physical nodes of the first run, if the run was resumed.
-    pub initial_nodes: Option<u64>,
-    /// The seed of the run.
-    pub seed: u64,
-    /// The epoch.
-    pub epoch: u64,
-    /// Whether the epoch number is added to the seed for the order of batches.
-    pub epoch_seed: bool,
-    /// Where the epoch starts, in samples of all ranks.
-    pub sample_in_epoch: u64,
-    /// The shuffle and its block size, if any.
-    pub shuffle: Option<(ShuffleAlgo, u64)>,
+    /// The world with replicas counted once, the epoch, its start, seed and canonical nodes.
+    pub resolved: &'a Resolved,
+    /// The shuffle, if any.
+    pub shuffle: Option<ShuffleAlgo>,
     /// One for `random`, otherwise one for each stream.
     pub sources: &'a [Source<'a>],
 }
@@ -187,7 +171,8 @@ pub struct Work<'a> {
 /// As for [`Epoch::new`](crate::Epoch::new); `InvalidInput` if a source has more or fewer sample ids than samples in
 /// its units.
 pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
-    check_world(work.world, work.batch_size, work.canonical_nodes)?;
+    let resolved = work.resolved;
+    check_world(resolved.world, work.batch_size, resolved.canonical_nodes)?;
     let mut samples = Vec::with_capacity(work.sources.len());
     let mut shares = Vec::with_capacity(work.sources.len());
     for source in work.sources {
@@ -209,16 +194,7 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
         method: work.batching,
         algo: work.partition,
         batch_size: work.batch_size,
-        resolved: &Resolved {
-            world: work.world,
-            epoch: work.epoch,
-            sample_in_epoch: work.sample_in_epoch,
-            canonical_nodes: work.canonical_nodes,
-            seed: work.seed,
-            initial_nodes: work.initial_nodes,
-            block: work.shuffle.map_or(0, |(_, block)| block),
-            epoch_seed: work.epoch_seed,
-        },
+        resolved,
         shares: &shares,
         samples: &samples,
     })?;
@@ -226,21 +202,20 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
     for (stream, source) in work.sources.iter().enumerate() {
         orders.push(match work.shuffle {
             None => None,
-            Some((algo, block)) => {
-                let block = block_of(work.batching, stream, &shares, block)?;
+            Some(algo) => {
                 let config = ShuffleConfig {
                     algo,
-                    canonical_nodes: work.canonical_nodes,
-                    seed: work.seed,
-                    epoch: work.epoch,
-                    block,
+                    canonical_nodes: resolved.canonical_nodes,
+                    seed: resolved.seed,
+                    epoch: resolved.epoch,
+                    block: block_of(work.batching, stream, &shares, resolved.block)?,
                 };
                 Some(shuffle(source.units, &config)?)
             }
         });
     }
     spread(
-        work.world,
+        resolved.world,
         work.batch_size,
         batch_plan.batches(),
         |batch, entry| {
@@ -281,9 +256,7 @@ fn spread(
 }
 
 fn check_world(world: World, batch_size: u64, canonical_nodes: u64) -> Result<(), OrderError> {
-    world.check()?;
-    check_count("batch_size", batch_size)?;
-    world.check_batch(batch_size)?;
+    world.check(batch_size)?;
     check_count("num_canonical_nodes", canonical_nodes)
 }
 

@@ -207,24 +207,7 @@ pub struct Units {
 }
 
 impl Units {
-    /// Uses every shard of these sizes once and whole; empty shards are omitted.
-    ///
-    /// # Errors
-    /// `InvalidInput` if there are no samples, or more than 2^27 shards.
-    pub fn whole(sizes: &[u64]) -> Result<Self, OrderError> {
-        let table = ShardTable::from_streams(&[sizes]);
-        let sampling = Sampling {
-            seed: 0,
-            epoch: 0,
-            epoch_counts: false,
-            epoch_members: false,
-            granularity: 1,
-        };
-        Self::resample(&table, &[(0..sizes.len(), table.samples())], &sampling)
-    }
-
-    /// Creates one unit of each of these sizes. Unlike with [`whole`](Self::whole), some or all units may be empty. An
-    /// empty unit takes part in the shuffling of units.
+    /// Creates one unit of each of these sizes. An empty unit takes part in the shuffling of units.
     ///
     /// # Errors
     /// `InvalidInput` for more than 2^27 units or 2^48 samples.
@@ -302,7 +285,7 @@ impl Units {
             }
         }
         if next == 0 {
-            return Err(OrderError::NothingChosen { stream: None });
+            return Err(OrderError::nothing_chosen());
         }
         if plain {
             let mut firsts = streams.map(|((shards, _), _)| shards.start);
@@ -450,11 +433,7 @@ fn size(table: &ShardTable, shard: usize) -> u64 {
 }
 
 fn too_many(value: u64) -> OrderError {
-    OrderError::BadValue {
-        option: "shards",
-        value,
-        expected: "at most 2^27 shards, repetitions counted",
-    }
+    OrderError::bad_value("shards", value, "at most 2^27 shards, repetitions counted")
 }
 
 /// The drawn members of partial units, kept so that a window draws them only once.

@@ -4,7 +4,7 @@
 //! of later: a mix without samples, a weight that is not a number, and a count above 2^48.
 
 use crate::config::{StreamConfig, Weight};
-use crate::error::{OrderError, ensure};
+use crate::error::{OrderError, OrderProblem, ensure};
 use crate::num::{count, index, real, trunc};
 use crate::rng::Pcg64;
 
@@ -46,10 +46,8 @@ pub fn shares(
     let mut unspecified = true;
     for (stream, config) in streams.iter().enumerate() {
         if matches!(config.weight, Weight::Proportion(_)) != proportional {
-            return Err(OrderError::MixedWeights {
-                stream,
-                reason: "proportions on some streams and not on others",
-            });
+            return Err(OrderProblem::MixedWeights
+                .of_stream(stream, "proportions on some streams and not on others"));
         }
         unspecified &= config.weight == Weight::Unspecified;
         match config.weight {
@@ -74,20 +72,19 @@ pub fn shares(
         return relative(&sizes, proportions, epoch_size, seed);
     }
     if epoch_size.is_some() {
-        return Err(OrderError::MixedWeights {
-            stream: 0,
-            reason: "an epoch size goes with proportions only, not with repeat or choose",
-        });
+        return Err(OrderProblem::MixedWeights.of_stream(
+            0,
+            "an epoch size goes with proportions only, not with repeat or choose",
+        ));
     }
     absolute(streams, &sizes)
 }
 
 fn bad(stream: usize, weight: &'static str, value: f64) -> OrderError {
-    OrderError::BadWeight {
+    OrderProblem::Weights.of_stream(
         stream,
-        weight,
-        value,
-    }
+        format!("{weight} is {value}, which is not a number from 0 to 2^63"),
+    )
 }
 
 pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
@@ -97,7 +94,7 @@ pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), Orde
 /// Returns the number of samples of each stream.
 pub(crate) fn stream_sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
     if streams.is_empty() {
-        return Err(OrderError::NoStreams);
+        return Err(OrderProblem::Streams.error("there are no streams"));
     }
     let mut total = 0_u64;
     let mut sizes = Vec::with_capacity(streams.len());
@@ -113,7 +110,7 @@ pub(crate) fn stream_sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderEr
             samples = samples.saturating_add(*size);
         }
         if samples == 0 {
-            return Err(OrderError::EmptyStream { stream });
+            return Err(OrderProblem::Streams.of_stream(stream, "has no samples"));
         }
         total = total.saturating_add(samples);
         check_samples("shards", total)?;
@@ -130,22 +127,19 @@ fn relative(
 ) -> Result<Vec<Share>, OrderError> {
     let sum = pairwise_sum(&proportions);
     if sum <= 0.0 || !sum.is_finite() {
-        return Err(OrderError::NoWeight { sum });
+        return Err(OrderProblem::Weights.error(format!("proportions add up to {sum}")));
     }
     let mut chosen = Vec::with_capacity(sizes.len());
     for (stream, proportion) in proportions.iter_mut().enumerate() {
         *proportion /= sum;
-        let choose =
-            trunc(real(epoch_size) * *proportion).ok_or(bad(stream, "proportion", *proportion))?;
+        let choose = trunc(real(epoch_size) * *proportion)
+            .ok_or_else(|| bad(stream, "proportion", *proportion))?;
         chosen.push(choose);
     }
     let given: u64 = chosen.iter().sum();
     let short = epoch_size
         .checked_sub(given)
-        .ok_or(OrderError::ChooseTooMany {
-            wanted: given,
-            of: epoch_size,
-        })?;
+        .ok_or_else(|| OrderError::choose_too_many(given, epoch_size))?;
     for lucky in Pcg64::new(u128::from(seed)).choice(count(sizes.len()), short)? {
         chosen[index(lucky)] += 1;
     }
@@ -165,7 +159,7 @@ fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, Order
     for (stream, (config, samples)) in streams.iter().zip(sizes).enumerate() {
         let choose = match config.weight {
             Weight::Repeat(repeat) => {
-                trunc(repeat * real(*samples)).ok_or(bad(stream, "repeat", repeat))?
+                trunc(repeat * real(*samples)).ok_or_else(|| bad(stream, "repeat", repeat))?
             }
             Weight::Choose(choose) => choose,
             Weight::Unspecified | Weight::Proportion(_) => *samples,
@@ -175,7 +169,7 @@ fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, Order
         chosen.push(choose);
     }
     if total == 0 {
-        return Err(OrderError::NothingChosen { stream: None });
+        return Err(OrderError::nothing_chosen());
     }
     let shares = sizes.iter().zip(chosen);
     Ok(shares

@@ -75,6 +75,17 @@ pub struct BatchStats {
     pub first: Duration,
 }
 
+impl BatchStats {
+    /// Counts a batch that was not ready.
+    pub(crate) fn wait(&mut self, waited: Duration) {
+        self.waits += 1;
+        self.waited += waited;
+        if self.batches == 0 {
+            self.first = waited;
+        }
+    }
+}
+
 /// The batches of a rank in one epoch, in order. Dropping this value stops its threads and waits for them.
 #[derive(Debug)]
 pub struct Batches {
@@ -91,7 +102,7 @@ pub struct Batches {
 
 #[derive(Debug)]
 struct Shared {
-    fill_context: Arc<FillContext>,
+    context: Arc<FillContext>,
     /// The epoch, and its steps that are delivered.
     kept: Kept,
     /// The tick of the first batch of the epoch.
@@ -137,7 +148,7 @@ struct Claim {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        shardmill_core::lock(&self.queue)
     }
 
     fn step(&self, number: u64) -> u64 {
@@ -153,7 +164,7 @@ impl Shared {
     /// Cancels waits for shards.
     fn interrupt(&self) {
         self.cancel.set();
-        if let Some(engine) = self.fill_context.shard_cache.started() {
+        if let Some(engine) = self.context.shard_cache.started() {
             engine.wake();
         }
     }
@@ -161,13 +172,7 @@ impl Shared {
     fn fill(&self, collator: &mut Collator, claim: Claim) -> Result<Batch, ReaderError> {
         let step = self.step(claim.number);
         let tick = self.tick + step;
-        let batch = collator.fill(
-            &self.fill_context,
-            (step, claim.number == 0),
-            claim.entries,
-            tick,
-            &self.cancel,
-        )?;
+        let batch = collator.fill((step, claim.number == 0), claim.entries, tick, &self.cancel)?;
         self.batch_bytes.store(batch.bytes(), Ordering::Relaxed);
         Ok(batch)
     }
@@ -215,19 +220,14 @@ impl Queue {
 
 impl Batches {
     pub(crate) fn new(
-        fill_context: Arc<FillContext>,
+        context: Arc<FillContext>,
         prefetch_planner: Arc<PrefetchPlanner>,
         (kept, config, tick): (Kept, EpochConfig, u64),
         options: BatchOptions,
     ) -> Result<Self, ReaderError> {
         let stride = config.world.workers_per_rank;
         if options.worker >= stride {
-            return Err(OrderError::OutsideWorld {
-                what: "worker",
-                value: options.worker,
-                of: stride,
-            }
-            .into());
+            return Err(OrderError::outside_world("worker", options.worker, stride).into());
         }
         let batches = kept
             .steps()
@@ -237,12 +237,12 @@ impl Batches {
             .epoch()
             .rank(options.rank)?
             .with_threads(options.threads);
-        let collator = Collator::new(&fill_context);
+        let collator = Collator::new(&context);
         Ok(Self {
             prefetch_planner,
             collator,
             shared: Arc::new(Shared {
-                fill_context,
+                context,
                 kept,
                 tick,
                 stride,
@@ -306,25 +306,17 @@ impl Batches {
     /// Returns the configuration of the next epoch. It is the same, with the values that a resumed state has set.
     #[must_use]
     pub fn next_config(&self) -> EpochConfig {
-        let resolved = self.shared.kept.epoch().resolved();
-        let epoch = resolved.epoch + 1;
+        let epoch = self.epoch();
+        // Only a state records how many nodes the run began with.
+        let next = epoch.state_after(epoch.batches());
         EpochConfig {
-            epoch,
-            num_canonical_nodes: Some(resolved.canonical_nodes),
+            epoch: next.epoch,
+            num_canonical_nodes: next.num_canonical_nodes,
             shuffle: ShuffleOptions {
-                seed: resolved.seed,
+                seed: next.shuffle_seed,
                 ..self.config.shuffle
             },
-            // Only a state records how many nodes the run began with.
-            resume: Some(State {
-                epoch,
-                sample_in_epoch: 0,
-                num_canonical_nodes: Some(resolved.canonical_nodes),
-                shuffle_seed: resolved.seed,
-                initial_physical_nodes: Some(
-                    resolved.initial_nodes.unwrap_or(resolved.world.nodes),
-                ),
-            }),
+            resume: Some(next),
             ..self.config.clone()
         }
     }
@@ -348,15 +340,10 @@ impl Batches {
             Some(result) => result,
             None => {
                 let start = Instant::now();
-                let step = self.shared.fill_context.timings.start(Activity::Wait);
+                let step = self.shared.context.timings.start(Activity::Wait);
                 let result = self.take_or_fill(go_on);
                 drop(step);
-                let waited = start.elapsed();
-                self.stats.waits += 1;
-                self.stats.waited += waited;
-                if self.stats.batches == 0 {
-                    self.stats.first = waited;
-                }
+                self.stats.wait(start.elapsed());
                 result
             }
         };
@@ -366,7 +353,7 @@ impl Batches {
                 self.stats.samples += batch.len() as u64;
                 self.stats.bytes += batch.bytes();
                 let shared = &self.shared;
-                if let Some(engine) = shared.fill_context.shard_cache.started() {
+                if let Some(engine) = shared.context.shard_cache.started() {
                     engine.move_to(shared.tick + batch.step + 1);
                 }
                 if self.stats.batches == 1 {
@@ -395,7 +382,7 @@ impl Batches {
         &mut self,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Batch>, ReaderError> {
-        if !self.shared.fill_context.catalog.is_cached() || self.is_at_hand() {
+        if !self.shared.context.catalog.is_cached() || self.is_at_hand() {
             return self.next(Some(go_on));
         }
         // A scoped thread fills the batch, which may wait for shards, while this thread calls `go_on`.
@@ -433,7 +420,7 @@ impl Batches {
         let step = self.shared.step(queue.claimed);
         let entries = queue.entries(&self.shared, step);
         drop(queue);
-        self.collator.has(&self.shared.fill_context, &entries)
+        self.collator.has(&entries)
     }
 
     /// Returns the next batch if it is ready.
@@ -443,7 +430,7 @@ impl Batches {
         let batch = queue.ready.front_mut()?.take()?;
         queue.taken(shared, self.options.queue);
         drop(queue);
-        self.collator.release_old(&shared.fill_context);
+        self.collator.release_old();
         Some(batch)
     }
 
@@ -546,7 +533,7 @@ impl Drop for Alarm<'_> {
 /// Fills batches until there are no more, or the epoch is cancelled.
 fn work(shared: &Shared, most: u64) {
     let _alarm = Alarm(shared);
-    let mut collator = Collator::new(&shared.fill_context);
+    let mut collator = Collator::new(&shared.context);
     let mut claims = Vec::new();
     let mut filled = Vec::new();
     loop {
@@ -575,15 +562,16 @@ fn work(shared: &Shared, most: u64) {
                 claims.extend(queue.claim(shared));
             }
         }
-        for claim in claims.drain(..) {
+        let claimed = claims.len();
+        for (place, claim) in claims.drain(..).enumerate() {
             let number = claim.number;
             let batch = shared.fill(&mut collator, claim);
             let failed = batch.is_err();
             filled.push((number, batch));
             let waiting = {
-                // A caller that waits for this batch should not wait for the rest of the group.
                 let mut queue = shared.lock();
-                if queue.waiting || failed {
+                // A caller that waits for this batch should not wait for the rest of the group.
+                if queue.waiting || failed || place + 1 == claimed {
                     for (number, batch) in filled.drain(..) {
                         queue.put(number, batch);
                     }
@@ -593,16 +581,6 @@ fn work(shared: &Shared, most: u64) {
             if waiting {
                 shared.ready.notify_one();
             }
-        }
-        let waiting = {
-            let mut queue = shared.lock();
-            for (number, batch) in filled.drain(..) {
-                queue.put(number, batch);
-            }
-            queue.waiting
-        };
-        if waiting {
-            shared.ready.notify_one();
         }
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use shardmill_cache::{Activity, Timings};
 use shardmill_cache::{
-    BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache, CacheError,
-    CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob,
+    Activity, BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache,
+    CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob, Timings,
 };
+use shardmill_core::lock;
 use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
 use shardmill_peers::{Cluster, ClusterStats, PeerFiles};
@@ -34,12 +34,6 @@ pub(crate) struct ShardBlobs {
     cluster: Option<Arc<Cluster>>,
     /// Shards whose fetched files were damaged. They are fetched from the store, because a peer may be the cause.
     doubted: Mutex<BTreeSet<usize>>,
-}
-
-impl ShardBlobs {
-    fn doubted(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Returns the shards of a stream as a set of blobs.
@@ -137,7 +131,7 @@ impl Blobs for ShardBlobs {
         if let Some(cluster) = &self.cluster
             && let Some((file, info)) = origin::peer_file(&self.catalog, blob, part)
             && !cluster.is_own(&file)
-            && !self.doubted().contains(&blob)
+            && !lock(&self.doubted).contains(&blob)
         {
             let catalog = Arc::clone(&self.catalog);
             return Box::new(cluster.fetch(file, info.bytes, move |found| match found {
@@ -155,8 +149,8 @@ impl Blobs for ShardBlobs {
         let unpacked = check::unpack(&self.catalog, &self.timings, blob, files);
         if self.cluster.is_some() {
             match unpacked {
-                Ok(_) => self.doubted().remove(&blob),
-                Err(_) => self.doubted().insert(blob),
+                Ok(_) => lock(&self.doubted).remove(&blob),
+                Err(_) => lock(&self.doubted).insert(blob),
             };
         }
         unpacked.map_err(cache_error)

@@ -4,8 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use shardmill_cache::RawBlob;
-use shardmill_cache::{Activity, Timings};
+use shardmill_cache::{Activity, RawBlob, Timings};
 use shardmill_dataset::{Body, Catalog, DatasetError};
 use shardmill_mds::{Digest, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{FileHandle, StorageError};
@@ -70,7 +69,7 @@ pub(crate) fn unpack(
         let raw = packing.unpack(&bytes, part.raw.bytes, place, catalog.limits())?;
         drop(step);
         let _step = timings.start(Activity::Hash);
-        if !has_hash(stored) {
+        if demands(catalog, shard, stored).is_empty() {
             check_bytes(catalog, shard, part.raw, &raw, true)?;
         } else if let Some(algo) = catalog.validate(shard)
             && part.raw.hashes.get(algo).is_some()
@@ -167,13 +166,6 @@ pub(crate) enum Trust {
     Own,
     /// The strongest and the requested one.
     Unknown,
-}
-
-/// Returns whether the index has a hash of a file.
-fn has_hash(info: &FileInfo) -> bool {
-    BY_STRENGTH
-        .into_iter()
-        .any(|algo| info.hashes.get(algo).is_some())
 }
 
 /// Checks the length and the hashes of a file in a folder.

@@ -10,15 +10,15 @@ use crate::batch::{Batch, BatchData, BatchWindow, ColumnData, Held};
 use crate::cached::{Extract, SharedShard};
 use crate::context::FillContext;
 use crate::error::ReaderError;
-use crate::windows::{WindowProblem, window_columns};
 use shardmill_cache::{Access, Cancel};
 use shardmill_dataset::{
-    DATA_COLUMN, Entry, FILE_COLUMN, Piece, SampleForm, Schema, TarProblem, TarSample, Window,
+    DATA_COLUMN, Entry, FILE_COLUMN, Piece, SampleForm, Schema, SchemaColumn, TarProblem,
 };
 
 /// Fills batches. Each thread has its own collator, so that finding an open shard takes no lock.
 #[derive(Debug)]
 pub(crate) struct Collator {
+    pub(crate) context: Arc<FillContext>,
     /// One slot for each shard, by number.
     slots: Vec<Slot>,
     /// The numbers of the slots with an open shard.
@@ -46,23 +46,22 @@ struct Slot {
 }
 
 impl Collator {
-    pub(crate) fn new(fill_context: &FillContext) -> Self {
-        let mut slots = Vec::new();
-        slots.resize_with(fill_context.catalog.len(), Slot::default);
-        Self {
-            slots,
-            ..Self::without_shards(fill_context)
-        }
+    pub(crate) fn new(context: &Arc<FillContext>) -> Self {
+        let mut collator = Self::without_shards(context);
+        let shards = context.catalog.len();
+        collator.slots.resize_with(shards, Slot::default);
+        collator
     }
 
     /// Returns a collator for [`Self::fill_one`], which keeps no shards open.
-    pub(crate) fn without_shards(fill_context: &FillContext) -> Self {
+    pub(crate) fn without_shards(context: &Arc<FillContext>) -> Self {
         Self {
             slots: Vec::new(),
             held: Vec::new(),
-            generation: fill_context.shard_cache.generation(),
+            generation: context.shard_cache.generation(),
             filled: 0,
-            has_windows: fill_context.catalog.window().is_some(),
+            has_windows: context.catalog.window().is_some(),
+            context: Arc::clone(context),
             places: Vec::new(),
             padded: Vec::new(),
             missing: Vec::new(),
@@ -88,11 +87,11 @@ impl Collator {
     }
 
     /// Releases all shards if the cache has released any since the last check.
-    pub(crate) fn release_old(&mut self, fill_context: &FillContext) {
+    pub(crate) fn release_old(&mut self) {
         if self.held.is_empty() {
             return;
         }
-        let generation = fill_context.shard_cache.generation();
+        let generation = self.context.shard_cache.generation();
         if generation != self.generation {
             self.release();
             self.generation = generation;
@@ -109,24 +108,23 @@ impl Collator {
     /// are read one by one if that is faster.
     pub(crate) fn fill(
         &mut self,
-        fill_context: &FillContext,
         (step, is_first): (u64, bool),
         entries: Vec<OrderEntry>,
         tick: u64,
         cancel: &Cancel,
     ) -> Result<Batch, ReaderError> {
-        self.open(fill_context, &entries, (tick, is_first), cancel)?;
-        let alone = self.read_alone(fill_context)?;
-        let _step = fill_context.timings.start(Activity::Fill);
-        let data = self.copy(fill_context, &alone)?;
+        self.open(&entries, (tick, is_first), cancel)?;
+        let alone = self.read_alone()?;
+        let _step = self.context.timings.start(Activity::Fill);
+        let data = self.copy(&alone)?;
         let held = self.pinned();
         for place in &self.used {
             let slot = self.slots.get(*place);
             if let Some(open) = slot.and_then(|slot| slot.open.as_deref())
-                && let Err(error) = open.check(&fill_context.catalog)
+                && let Err(error) = open.check(&self.context.catalog)
             {
                 // The next reader must check the file again.
-                fill_context.shard_cache.forget_verification(*place);
+                self.context.shard_cache.forget_verification(*place);
                 return Err(error.into());
             }
         }
@@ -134,23 +132,19 @@ impl Collator {
             step,
             entries,
             data,
-            window: self.window(fill_context),
+            window: self.window(),
             held,
         })
     }
 
     /// Reads the window of one sample, apart from any epoch.
-    pub(crate) fn fill_one(
-        mut self,
-        fill_context: &FillContext,
-        entry: OrderEntry,
-    ) -> Result<Batch, ReaderError> {
-        self.locate(fill_context, entry.sample.0)?;
+    pub(crate) fn fill_one(mut self, entry: OrderEntry) -> Result<Batch, ReaderError> {
+        self.locate(entry.sample.0)?;
         // Padding is one sample several times.
         let mut distinct = self.places.clone();
         distinct.sort_unstable();
         distinct.dedup();
-        let found = fill_context.shard_cache.samples(&distinct)?;
+        let found = self.context.shard_cache.samples(&distinct)?;
         let place = |place: &(usize, u64)| {
             let found = distinct
                 .binary_search(place)
@@ -162,21 +156,21 @@ impl Collator {
         Ok(Batch {
             step: 0,
             entries: vec![entry],
-            data: self.copy(fill_context, &alone)?,
-            window: self.window(fill_context),
+            data: self.copy(&alone)?,
+            window: self.window(),
             held: Held::default(),
         })
     }
 
     /// Appends the place of a sample, or those of its window.
-    fn locate(&mut self, fill_context: &FillContext, sample: u64) -> Result<(), ReaderError> {
-        let place = fill_context.locate(sample)?;
+    fn locate(&mut self, sample: u64) -> Result<(), ReaderError> {
+        let place = self.context.locate(sample)?;
         if !self.has_windows {
             self.places.push(place);
             return Ok(());
         }
         let (places, flags) = (&mut self.places, &mut self.padded);
-        fill_context
+        self.context
             .catalog
             .each_neighbour(place, |shard, at, padded| {
                 places.push((shard, at));
@@ -186,9 +180,9 @@ impl Collator {
     }
 
     /// Returns the windows of the samples that were located.
-    fn window(&mut self, fill_context: &FillContext) -> Option<BatchWindow> {
+    fn window(&mut self) -> Option<BatchWindow> {
         let padded = std::mem::take(&mut self.padded);
-        let window = fill_context.catalog.window().filter(|_| self.has_windows)?;
+        let window = self.context.catalog.window().filter(|_| self.has_windows)?;
         Some(BatchWindow {
             window: Arc::clone(window),
             padded,
@@ -203,17 +197,17 @@ impl Collator {
     }
 
     /// Returns whether all shards of a batch are open, so that filling it waits only for memory.
-    pub(crate) fn has(&self, fill_context: &FillContext, entries: &[OrderEntry]) -> bool {
-        let current = fill_context.shard_cache.generation() == self.generation;
+    pub(crate) fn has(&self, entries: &[OrderEntry]) -> bool {
+        let current = self.context.shard_cache.generation() == self.generation;
         entries.iter().all(|entry| {
-            let place = fill_context.catalog.locate(entry.sample.0);
+            let place = self.context.catalog.locate(entry.sample.0);
             place.is_some_and(|place| {
                 let (mut all, mut last) = (true, None);
-                fill_context.catalog.each_neighbour(place, |shard, _, _| {
+                self.context.catalog.each_neighbour(place, |shard, _, _| {
                     if last.replace(shard) != Some(shard) {
                         let slot = self.slots.get(shard);
                         all &= (current && slot.is_some_and(|slot| slot.open.is_some()))
-                            || fill_context.shard_cache.get(shard).is_some();
+                            || self.context.shard_cache.get(shard).is_some();
                     }
                 });
                 all
@@ -224,12 +218,11 @@ impl Collator {
     /// Locates all samples and opens their shards.
     fn open(
         &mut self,
-        fill_context: &FillContext,
         entries: &[OrderEntry],
         (tick, is_first): (u64, bool),
         cancel: &Cancel,
     ) -> Result<(), ReaderError> {
-        let generation = fill_context.shard_cache.generation();
+        let generation = self.context.shard_cache.generation();
         if generation != self.generation {
             self.release();
             self.generation = generation;
@@ -240,7 +233,7 @@ impl Collator {
         self.missing.clear();
         self.padded.clear();
         for entry in entries {
-            self.locate(fill_context, entry.sample.0)?;
+            self.locate(entry.sample.0)?;
         }
         for &(shard, _) in &self.places {
             let Some(slot) = self.slots.get_mut(shard) else {
@@ -253,7 +246,7 @@ impl Collator {
             slot.alone = false;
             self.used.push(shard);
             if slot.open.is_none() {
-                match fill_context.shard_cache.get(shard) {
+                match self.context.shard_cache.get(shard) {
                     Some(open) => {
                         slot.open = Some(open);
                         self.held.push(shard);
@@ -265,7 +258,7 @@ impl Collator {
         if self.missing.is_empty() {
             return Ok(());
         }
-        let engine = fill_context.shard_cache.engine()?;
+        let engine = self.context.shard_cache.engine()?;
         engine.check_room(&self.used)?;
         let at_once = is_first.then(|| engine.at_once(&self.missing, tick));
         let found = match at_once.flatten() {
@@ -288,7 +281,7 @@ impl Collator {
     }
 
     /// Reads the samples whose shards are not cached; the results for other samples are empty.
-    fn read_alone(&self, fill_context: &FillContext) -> Result<Vec<Extract>, ReaderError> {
+    fn read_alone(&self) -> Result<Vec<Extract>, ReaderError> {
         if !self.used.iter().any(|shard| self.is_alone(*shard)) {
             return Ok(Vec::new());
         }
@@ -298,7 +291,7 @@ impl Collator {
             .copied()
             .filter(|(shard, _)| self.is_alone(*shard))
             .collect();
-        let mut found = fill_context.shard_cache.samples(&wanted)?.into_iter();
+        let mut found = self.context.shard_cache.samples(&wanted)?.into_iter();
         let sample = |(shard, _): &(usize, u64)| {
             if self.is_alone(*shard) {
                 found.next().unwrap_or_default()
@@ -313,12 +306,8 @@ impl Collator {
         self.slots.get(shard).is_some_and(|slot| slot.alone)
     }
 
-    fn copy(
-        &self,
-        fill_context: &FillContext,
-        alone: &[Extract],
-    ) -> Result<BatchData, ReaderError> {
-        let joined = self.join_late(fill_context)?;
+    fn copy(&self, alone: &[Extract]) -> Result<BatchData, ReaderError> {
+        let joined = self.join_late()?;
         let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.places.len());
         let mut schema: Option<&Arc<Schema>> = None;
         let mut same = true;
@@ -330,11 +319,11 @@ impl Collator {
                 Some(open) => (open.sample(*at), Some(open.schema())),
                 None => (
                     alone.get(number).map(Extract::piece),
-                    fill_context.catalog.schema(*shard),
+                    self.context.catalog.schema(*shard),
                 ),
             };
             let Some(piece) = piece else {
-                return Err(fill_context.broken(open, *shard, *at));
+                return Err(self.context.broken(open, *shard, *at));
             };
             samples.push(piece);
             // PERF: schemas are shared, so comparing addresses is enough.
@@ -344,32 +333,23 @@ impl Collator {
             };
             schema = own;
         }
-        let window = fill_context.catalog.window().filter(|_| self.has_windows);
-        match (window, schema.filter(|_| same)) {
-            (Some(window), Some(schema)) if matches!(**schema, Schema::Binary { .. }) => {
-                self.windows(fill_context, window, schema, &samples)
-            }
-            (None, Some(schema)) => match schema.as_ref() {
-                Schema::Binary {
-                    form: SampleForm::Mds,
-                    ..
-                } => self.columns(fill_context, schema, &samples),
-                Schema::Binary {
-                    form: SampleForm::WebDataset,
-                    ..
-                } => self.tar_columns(fill_context, schema, &samples),
-                Schema::Binary {
-                    form: SampleForm::File,
-                    ..
-                } => self.file_columns(fill_context, schema, &samples),
-                Schema::Fields(_) | Schema::Text(_) => self.rows(fill_context, &samples),
+        let window = self.context.catalog.window().filter(|_| self.has_windows);
+        let Some(schema) = schema.filter(|_| same) else {
+            return self.rows(&samples);
+        };
+        match (window, schema.as_ref()) {
+            (_, Schema::Fields(_) | Schema::Text(_)) => self.rows(&samples),
+            (None, Schema::Binary { form, .. }) => match form {
+                SampleForm::Mds => self.columns(schema, &samples),
+                SampleForm::WebDataset => self.cell_columns(None, schema, &samples),
+                SampleForm::File => self.file_columns(schema, &samples),
             },
-            _ => self.rows(fill_context, &samples),
+            (window, Schema::Binary { .. }) => self.cell_columns(window, schema, &samples),
         }
     }
 
     /// Joins the samples of open shards with their late columns.
-    fn join_late(&self, fill_context: &FillContext) -> Result<Joined, ReaderError> {
+    fn join_late(&self) -> Result<Joined, ReaderError> {
         let mut joined = Joined::default();
         let open = |shard: &usize| self.slots.get(*shard)?.open.as_deref();
         if !self
@@ -384,37 +364,16 @@ impl Collator {
             if let Some(open) = open(shard).filter(|open| open.has_late())
                 && open.join_sample(*at, &mut joined.bytes).is_none()
             {
-                return Err(fill_context.broken(Some(open), *shard, *at));
+                return Err(self.context.broken(Some(open), *shard, *at));
             }
             joined.ends.push(joined.bytes.len());
         }
         Ok(joined)
     }
 
-    /// Copies the values of windows into one buffer per column.
-    fn windows(
-        &self,
-        fill_context: &FillContext,
-        window: &Window,
-        schema: &Arc<Schema>,
-        samples: &[Piece<'_>],
-    ) -> Result<BatchData, ReaderError> {
-        let columns = window_columns(fill_context, window, schema, samples);
-        let columns = columns.map_err(|problem| match problem {
-            WindowProblem::Shape(number) => self.shape_error(fill_context, number),
-            WindowProblem::Tar(number, problem) => self.refused(fill_context, number, problem),
-            WindowProblem::Reader(error) => error,
-        })?;
-        Ok(BatchData::Columns {
-            schema: Arc::clone(schema),
-            columns,
-        })
-    }
-
     /// Copies the values into one buffer per column.
     fn columns(
         &self,
-        fill_context: &FillContext,
         schema: &Arc<Schema>,
         samples: &[Piece<'_>],
     ) -> Result<BatchData, ReaderError> {
@@ -425,7 +384,7 @@ impl Collator {
             ..
         } = schema.as_ref()
         else {
-            return self.rows(fill_context, samples);
+            return self.rows(samples);
         };
         // The first pass reads the lengths. It gives the sizes of the buffers, and loads the heads of all samples from
         // memory.
@@ -451,7 +410,7 @@ impl Collator {
                 ends.push(ends.last().copied().unwrap_or(0) + u64::from(size));
             }
             if bytes != sample.len() as u64 || sizes.len() != *head {
-                return Err(self.shape_error(fill_context, number));
+                return Err(self.shape_error(number));
             }
         }
         let mut lengths = ends.iter();
@@ -464,7 +423,7 @@ impl Collator {
                     usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX)
                 }
             };
-            made.push(fill_context.take(bytes)?);
+            made.push(self.context.take(bytes)?);
         }
         // The second pass copies the bytes with the lengths of the first. A concurrent write to the file can therefore
         // change values, but never a length.
@@ -478,16 +437,16 @@ impl Collator {
                     None => ends.next().map_or(0, |ends| length_of(ends, number)),
                 };
                 let Some(value) = sample.get(at..at + size) else {
-                    return Err(self.shape_error(fill_context, number));
+                    return Err(self.shape_error(number));
                 };
                 at += size;
                 buffer
                     .extend_from_slice(value)
-                    .map_err(|_| fill_context.no_memory(size))?;
+                    .map_err(|_| self.context.no_memory(size))?;
             }
         }
         let mut ends = ends.into_iter();
-        let data = |(column, bytes): (&shardmill_dataset::SchemaColumn, Buffer)| match column.size {
+        let data = |(column, bytes): (&SchemaColumn, Buffer)| match column.size {
             Some(size) => ColumnData::Fixed { size, bytes },
             None => ColumnData::Variable {
                 offsets: ends.next().unwrap_or_default(),
@@ -500,58 +459,19 @@ impl Collator {
         })
     }
 
-    /// Copies tar samples into one buffer per field, and one for the keys.
-    fn tar_columns(
-        &self,
-        fill_context: &FillContext,
-        schema: &Arc<Schema>,
-        samples: &[Piece<'_>],
-    ) -> Result<BatchData, ReaderError> {
-        let Schema::Binary { columns, .. } = schema.as_ref() else {
-            return self.rows(fill_context, samples);
-        };
-        let limits = fill_context.catalog.limits();
-        let fields = columns.len().saturating_sub(1);
-        let mut parsed = Vec::with_capacity(samples.len());
-        for (number, piece) in samples.iter().enumerate() {
-            let sample = TarSample::read(piece.begin, piece.bytes, limits)
-                .map_err(|problem| self.refused(fill_context, number, problem))?;
-            parsed.push(sample);
-        }
-        // The values of each sample are adjacent.
-        let mut cells: Vec<&[u8]> = Vec::with_capacity(samples.len().saturating_mul(fields));
-        for (number, sample) in parsed.iter().enumerate() {
-            let names = columns.iter().skip(1).map(|column| column.name.as_str());
-            sample
-                .cells(names, &mut cells)
-                .map_err(|problem| self.refused(fill_context, number, problem))?;
-        }
-        let mut data = Vec::with_capacity(columns.len());
-        data.push(fill_context.join(samples.len(), || parsed.iter().map(TarSample::key))?);
-        for field in 0..fields {
-            let values = || cells.iter().skip(field).step_by(fields).copied();
-            data.push(fill_context.join(samples.len(), values)?);
-        }
-        Ok(BatchData::Columns {
-            schema: Arc::clone(schema),
-            columns: data,
-        })
-    }
-
     /// Copies raw files into one buffer per column.
     fn file_columns(
         &self,
-        fill_context: &FillContext,
         schema: &Arc<Schema>,
         samples: &[Piece<'_>],
     ) -> Result<BatchData, ReaderError> {
-        let catalog = &fill_context.catalog;
+        let catalog = &self.context.catalog;
         let mut paths: Vec<&str> = Vec::with_capacity(samples.len());
         let mut files: Vec<String> = Vec::new();
         let mut columns = Vec::with_capacity(3);
         for (shard, _) in &self.places {
             let Some(Entry::File(file, form)) = catalog.entry(*shard) else {
-                return self.rows(fill_context, samples);
+                return self.rows(samples);
             };
             paths.push(&file.info.basename);
             if form.has_file() {
@@ -560,15 +480,15 @@ impl Collator {
         }
         for name in schema.names() {
             columns.push(match name {
-                DATA_COLUMN => {
-                    fill_context.join(samples.len(), || samples.iter().map(|piece| piece.bytes))?
-                }
-                FILE_COLUMN => {
-                    fill_context.join(samples.len(), || files.iter().map(|file| file.as_bytes()))?
-                }
-                _ => {
-                    fill_context.join(samples.len(), || paths.iter().map(|path| path.as_bytes()))?
-                }
+                DATA_COLUMN => self
+                    .context
+                    .join(samples.len(), || samples.iter().map(|piece| piece.bytes))?,
+                FILE_COLUMN => self
+                    .context
+                    .join(samples.len(), || files.iter().map(|file| file.as_bytes()))?,
+                _ => self
+                    .context
+                    .join(samples.len(), || paths.iter().map(|path| path.as_bytes()))?,
             });
         }
         Ok(BatchData::Columns {
@@ -578,15 +498,11 @@ impl Collator {
     }
 
     /// Copies each sample in encoded form.
-    fn rows(
-        &self,
-        fill_context: &FillContext,
-        samples: &[Piece<'_>],
-    ) -> Result<BatchData, ReaderError> {
+    pub(crate) fn rows(&self, samples: &[Piece<'_>]) -> Result<BatchData, ReaderError> {
         // An encoded raw file is longer than the file, because it contains its paths.
-        let more = |(shard, _): &(usize, u64)| match fill_context.catalog.entry(*shard) {
+        let more = |(shard, _): &(usize, u64)| match self.context.catalog.entry(*shard) {
             Some(Entry::File(file, _)) => {
-                let local = fill_context.catalog.file_path(*shard);
+                let local = self.context.catalog.file_path(*shard);
                 12 + file.info.basename.len() + local.map_or(0, |local| local.len())
             }
             _ => 0,
@@ -598,24 +514,25 @@ impl Collator {
             .fold(0, usize::saturating_add);
         // INVARIANT: a tar sample does not become longer when encoded, because its tar form has a header of 512 bytes
         // per field.
-        let mut bytes = fill_context.take(total)?;
+        let mut bytes = self.context.take(total)?;
         let mut offsets = Vec::with_capacity(samples.len() + 1);
         let mut schemas = Vec::with_capacity(samples.len());
         let mut encoded = Vec::new();
         offsets.push(0);
         for (number, (piece, (shard, _))) in samples.iter().zip(&self.places).enumerate() {
             encoded.clear();
-            let schema = fill_context
+            let schema = self
+                .context
                 .catalog
                 .encode(*shard, *piece, &mut encoded)
-                .map_err(|problem| self.refused(fill_context, number, problem))?;
+                .map_err(|problem| self.refused(number, problem))?;
             let sample = match schema.is_made() {
                 true => &encoded,
                 false => piece.bytes,
             };
             bytes
                 .extend_from_slice(sample)
-                .map_err(|_| fill_context.no_memory(total))?;
+                .map_err(|_| self.context.no_memory(total))?;
             offsets.push(bytes.len() as u64);
             schemas.push(schema);
         }
@@ -628,26 +545,22 @@ impl Collator {
 
     /// Returns the error for a tar sample that cannot be encoded. An error about the file takes precedence over one
     /// about its bytes.
-    fn refused(
-        &self,
-        fill_context: &FillContext,
-        number: usize,
-        problem: TarProblem,
-    ) -> ReaderError {
+    pub(crate) fn refused(&self, number: usize, problem: TarProblem) -> ReaderError {
         let (shard, at) = self.places.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         let open = slot.and_then(|slot| slot.open.as_deref());
-        if let Some(Err(error)) = open.map(|open| open.check(&fill_context.catalog)) {
+        if let Some(Err(error)) = open.map(|open| open.check(&self.context.catalog)) {
             return error.into();
         }
-        fill_context.catalog.refused(shard, at, problem).into()
+        self.context.catalog.refused(shard, at, problem).into()
     }
 
     /// Returns the error for a sample whose lengths do not fit its columns.
-    fn shape_error(&self, fill_context: &FillContext, number: usize) -> ReaderError {
+    pub(crate) fn shape_error(&self, number: usize) -> ReaderError {
         let (shard, at) = self.places.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
-        fill_context.broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)
+        self.context
+            .broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The errors of reading.
 
-use shardmill_core::{Diagnostic, ErrorKind, escape};
+use std::fmt::Display;
+
+use shardmill_core::{Diagnostic, ErrorKind};
 use shardmill_dataset::{DatasetError, Place};
 use shardmill_order::OrderError;
 use shardmill_peers::PeersError;
@@ -8,40 +10,53 @@ use shardmill_storage::StorageError;
 
 use shardmill_cache::CacheError;
 
+shardmill_core::problems! {
+    /// What is wrong with a state or a request, if a sentence says all that is known about it.
+    #[non_exhaustive]
+    pub enum ReaderProblem {
+        /// Several samples have the same key.
+        KeyTwice => (Corrupt, "key-twice", "read the samples by their numbers, or as a dataset for each split"),
+        /// A column does not have tokens.
+        TokensColumn => (InvalidInput, "tokens-column", "name a column of one array of integers, or of bytes with the type of the tokens"),
+        /// A sample does not have as many tokens as its length says.
+        TokensLength => (InvalidInput, "tokens-length", "give the lengths of this dataset, or none to measure them"),
+        /// The state is too long.
+        StateSize => (Corrupt, "state-size"),
+        /// The state has a format that is not read, because it could run code.
+        StatePickle => (Unsupported, "state-pickle", "store the dictionary that state_dict() returns as JSON"),
+        /// The state is not JSON, repeats a key, lacks one, or has an invalid value.
+        StateFormat => (Corrupt, "state-format"),
+        /// No epoch has the position of the state.
+        StatePosition => (Corrupt, "state-position"),
+        /// A later version wrote the state in another form.
+        StateNewer => (Unsupported, "state-newer", "read it with the version that wrote it, or a later one"),
+        /// The state was made in a run over other shards or in another order.
+        StateForeign => (Conflict, "state-foreign", "use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"),
+        /// The weights of the mixture differ before the position of the state.
+        StateMixture => (Conflict, "state-mixture", "change weights after the position of the state only, or leave the mixture out to continue that of the state"),
+    }
+}
+
 /// An error of reading batches and samples of streams.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum ReaderError {
+    /// A sentence says all that is known about the problem.
+    #[error("{reason}")]
+    Input {
+        problem: ReaderProblem,
+        reason: String,
+    },
     /// A dataset could not be opened or read.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
-    /// A key that several samples have.
-    #[error(
-        "the key `{}` is that of sample {first} and of sample {second}",
-        escape(key)
-    )]
-    KeyTwice {
-        key: String,
-        first: u64,
-        second: u64,
-    },
     /// The streams have no sample of that number.
     #[error("there is no sample {sample}: the streams have {samples}")]
     SampleBeyond { sample: u64, samples: u64 },
     /// The order of an epoch cannot be computed.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// A column does not have tokens.
-    #[error("the column `{}` has no tokens: {reason}", escape(column))]
-    TokensColumn { column: String, reason: String },
-    /// A sample does not have as many tokens as its length says.
-    #[error("sample {sample} has {found} tokens, and its length is {expected}")]
-    TokensLength {
-        sample: u64,
-        found: u64,
-        expected: u64,
-    },
     /// A thread that fills batches ended without a result.
     #[error("a thread that fills batches ended without a result")]
     CollatorLost,
@@ -57,52 +72,27 @@ pub enum ReaderError {
     /// The nodes of the run cannot share their caches.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// The state is too long.
-    #[error("it has {bytes} bytes, more than the {most} of the longest state")]
-    StateSize { bytes: u64, most: u64 },
-    /// A format that is not read, because it could run code.
-    #[error("it is {what}, which is not read because it could run code")]
-    StatePickle { what: &'static str },
-    /// Not a single JSON value, or a JSON object with a repeated key.
-    #[error("it is not the JSON of a state: {reason}")]
-    StateNotJson { reason: String },
-    /// A required key is missing.
-    #[error("it has no {field}")]
-    StateMissing { field: &'static str },
-    /// A value has the wrong type, or is invalid in a state.
-    #[error("{field} is {found}, not {expected}")]
-    StateField {
-        field: &'static str,
-        found: String,
-        expected: &'static str,
-    },
-    /// A position that no epoch has.
-    #[error("{field} is {found}, beyond {most}")]
-    StatePosition {
-        field: &'static str,
-        found: u64,
-        most: u64,
-    },
-    /// The state was written by a later version in another form.
-    #[error("its version is {found}, and the newest that is known is {known}")]
-    StateNewer { found: u64, known: u64 },
-    /// The state was made in a run over other shards or in another order.
-    #[error(
-        "it was made for the order {found}, and this run has the order {expected}{differences}"
-    )]
-    StateForeign {
-        found: String,
-        expected: String,
-        differences: String,
-    },
-    /// The weights of the mixture differ before the position of the state.
-    #[error(
-        "its weights and those of this run differ from sample {sample} on, and it is at sample {position} of the run"
-    )]
-    StateMixture { sample: u64, position: u64 },
     /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
+}
+
+impl ReaderProblem {
+    pub(crate) fn error(self, reason: impl Into<String>) -> ReaderError {
+        ReaderError::Input {
+            problem: self,
+            reason: reason.into(),
+        }
+    }
+
+    /// Creates the error for a value in a state that is not as `expected`.
+    pub(crate) fn state_field(field: &str, found: impl Display, expected: &str) -> ReaderError {
+        Self::StateFormat.error(format!("{field} is {found}, not {expected}"))
+    }
+
+    pub(crate) fn state_missing(field: &str) -> ReaderError {
+        Self::StateFormat.error(format!("it has no {field}"))
+    }
 }
 
 impl From<StorageError> for ReaderError {
@@ -141,6 +131,21 @@ impl ReaderError {
         texts.join(": ")
     }
 
+    /// Returns the kind and the stable id of the error.
+    fn facts(&self) -> (ErrorKind, &'static str) {
+        match self {
+            Self::Input { problem, .. } => (problem.facts().0, problem.facts().1),
+            Self::SampleBeyond { .. } => (ErrorKind::InvalidInput, "no-such-sample"),
+            Self::CollatorLost => (ErrorKind::Bug, "internal-filler"),
+            Self::Thread { .. } => (ErrorKind::Resource, "no-thread"),
+            Self::Interrupted => (ErrorKind::Interrupted, "interrupted"),
+            Self::Dataset(source) => (source.kind(), source.id()),
+            Self::Cache(source) => (source.kind(), source.id()),
+            Self::Order(source) => (source.kind(), source.id()),
+            Self::Peers(source) => (source.kind(), source.id()),
+        }
+    }
+
     /// Returns the diagnostic of the crate that found the error, which is the most specific one.
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
@@ -155,83 +160,24 @@ impl ReaderError {
 
 impl Diagnostic for ReaderError {
     fn kind(&self) -> ErrorKind {
-        if let Some(inner) = self.inner() {
-            return inner.kind();
-        }
-        match self {
-            Self::SampleBeyond { .. } | Self::TokensColumn { .. } | Self::TokensLength { .. } => {
-                ErrorKind::InvalidInput
-            }
-            Self::StatePickle { .. } | Self::StateNewer { .. } => ErrorKind::Unsupported,
-            Self::StateForeign { .. } | Self::StateMixture { .. } => ErrorKind::Conflict,
-            Self::CollatorLost => ErrorKind::Bug,
-            Self::Thread { .. } => ErrorKind::Resource,
-            Self::Interrupted => ErrorKind::Interrupted,
-            _ => ErrorKind::Corrupt,
-        }
+        self.facts().0
     }
 
     fn id(&self) -> &'static str {
-        if let Some(inner) = self.inner() {
-            return inner.id();
-        }
-        match self {
-            Self::KeyTwice { .. } => "key-twice",
-            Self::SampleBeyond { .. } => "no-such-sample",
-            Self::TokensColumn { .. } => "tokens-column",
-            Self::TokensLength { .. } => "tokens-length",
-            Self::CollatorLost => "internal-filler",
-            Self::StateSize { .. } => "state-size",
-            Self::StatePickle { .. } => "state-pickle",
-            Self::StateNotJson { .. } | Self::StateMissing { .. } | Self::StateField { .. } => {
-                "state-format"
-            }
-            Self::StatePosition { .. } => "state-position",
-            Self::StateNewer { .. } => "state-newer",
-            Self::StateForeign { .. } => "state-foreign",
-            Self::StateMixture { .. } => "state-mixture",
-            Self::Thread { .. } => "no-thread",
-            Self::Interrupted => "interrupted",
-            _ => "reader",
-        }
+        self.facts().1
     }
 
     fn object(&self) -> Option<String> {
         match self {
-            Self::StateSize { .. }
-            | Self::StatePickle { .. }
-            | Self::StateNotJson { .. }
-            | Self::StateMissing { .. }
-            | Self::StateField { .. }
-            | Self::StatePosition { .. }
-            | Self::StateNewer { .. }
-            | Self::StateForeign { .. }
-            | Self::StateMixture { .. } => Some("state".to_owned()),
-            _ => self.inner().and_then(Diagnostic::object),
+            Self::Input { .. } => self.id().starts_with("state-").then(|| "state".to_owned()),
+            _ => self.inner()?.object(),
         }
     }
 
     fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::KeyTwice { .. } => {
-                "read the samples by their numbers, or as a dataset for each split"
-            }
-            Self::TokensColumn { .. } => {
-                "name a column of one array of integers, or of bytes with the type of the tokens"
-            }
-            Self::TokensLength { .. } => {
-                "give the lengths of this dataset, or none to measure them"
-            }
-            Self::StatePickle { .. } => "store the dictionary that state_dict() returns as JSON",
-            Self::StateNewer { .. } => "read it with the version that wrote it, or a later one",
-            Self::StateForeign { .. } => {
-                "use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"
-            }
-            Self::StateMixture { .. } => {
-                "change weights after the position of the state only, or leave the mixture out to continue that of the state"
-            }
-            _ => return self.inner().and_then(Diagnostic::hint),
-        };
-        Some(hint.to_owned())
+        match self {
+            Self::Input { problem, .. } => problem.facts().2.map(str::to_owned),
+            _ => self.inner()?.hint(),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use shardmill_dataset::{Catalog, Entry, SampleSources};
 
 use crate::error::ReaderError;
+use crate::origin::stream_number;
 use crate::reader::Reader;
 
 /// The places and sources of the samples of all streams.
@@ -70,11 +71,8 @@ impl Lineage {
     pub fn place_of(&self, sample: u64) -> Result<SamplePlace, ReaderError> {
         let catalog = &self.catalog;
         let found = catalog.locate(sample).and_then(|(shard, index)| {
-            let (stream, in_stream) = catalog.stream_of(shard)?;
-            let streams = catalog.streams();
-            let number = streams
-                .iter()
-                .position(|other| std::ptr::eq(other, stream))?;
+            let (_, in_stream) = catalog.stream_of(shard)?;
+            let number = stream_number(catalog, shard)?;
             let entry = catalog.entry(shard)?;
             let shard_name = entry.parts().next()?.stored().basename.to_string();
             let start = self.stored.get(number)?.get(in_stream)?;

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shardmill_dataset::{
     Body, Catalog, DatasetError, DatasetProblem, Entry, KEY_COLUMN, Piece, Schema, ShardBytes, map,
 };
 use shardmill_storage::{Dir, FileHandle, FileIdentity};
 
-/// The time between two checks of a file in use for changes.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The milliseconds between two checks of a file in use for writes.
+const LOOK_AGAIN_MS: u64 = 1000;
 
 /// A shard whose header, offsets and config were checked when it was opened.
 ///
@@ -31,26 +31,14 @@ pub(crate) struct OpenShard {
 /// Detects that a file changed while it is open.
 #[derive(Debug)]
 struct Guard {
-    mark: Option<Mark>,
-    watch: Watch,
-}
-
-/// The last byte of the data that is not zero. If the file is truncated, and its missing bytes read as zeros, either
-/// this byte has changed, or only zeros were lost.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    at: usize,
-    byte: u8,
-}
-
-/// Checks from time to time whether a file has been written to.
-#[derive(Debug)]
-struct Watch {
+    /// The position and the value of the last byte of the data that is not zero. If the file is truncated, and its
+    /// missing bytes read as zeros, either this byte has changed, or only zeros were lost.
+    mark: Option<(usize, u8)>,
     dir: Dir,
     name: String,
     identity: FileIdentity,
     opened: Instant,
-    /// The time of the last check, in milliseconds after `opened`.
+    /// When the file was last checked for writes, in milliseconds after `opened`.
     looked: AtomicU64,
 }
 
@@ -89,14 +77,12 @@ impl OpenShard {
         let bytes = std::iter::once(open.body.data()).chain(open.body.late_data());
         let guards = files.zip(bytes).map(|((info, file), bytes)| {
             Ok(Guard {
-                mark: Mark::of(bytes),
-                watch: Watch {
-                    dir: dir.clone(),
-                    name: info.basename.to_string(),
-                    identity: file.identity()?,
-                    opened: Instant::now(),
-                    looked: AtomicU64::new(0),
-                },
+                mark: last_mark(bytes),
+                dir: dir.clone(),
+                name: info.basename.to_string(),
+                identity: file.identity()?,
+                opened: Instant::now(),
+                looked: AtomicU64::new(0),
             })
         });
         open.guards = guards.collect::<Result<_, DatasetError>>()?;
@@ -163,41 +149,42 @@ impl OpenShard {
         at: u64,
         column: &str,
     ) -> Result<Option<Cow<'_, [u8]>>, DatasetError> {
+        self.find(catalog, at, |name| name == column)
+    }
+
+    /// Returns the value of the first column that is wanted.
+    fn find(
+        &self,
+        catalog: &Catalog,
+        at: u64,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Option<Cow<'_, [u8]>>, DatasetError> {
         let place = || catalog.place(self.shard);
         let number = |at| catalog.number_of(self.shard, at);
-        match &self.body {
-            Body::Mds(owned) => {
-                let fields = owned.view().fields(at);
-                let fields =
-                    fields.map_err(|source| DatasetError::shard_with(place(), number, source))?;
-                let mut fields = fields.into_iter();
-                let field = fields.find(|field| field.name == column);
-                Ok(field.map(|field| Cow::Borrowed(field.datum)))
-            }
-            Body::Late(halves) => {
-                let views = [halves.base.view(), halves.late.view()];
-                for view in &views {
-                    let fields = view.fields(at);
-                    let fields = fields
-                        .map_err(|source| DatasetError::shard_with(place(), number, source))?;
-                    if let Some(field) = fields.into_iter().find(|field| field.name == column) {
-                        return Ok(Some(Cow::Borrowed(field.datum)));
-                    }
-                }
-                Ok(None)
-            }
+        let views = match &self.body {
+            Body::Mds(owned) => [Some(owned.view()), None],
+            Body::Late(halves) => [Some(halves.base.view()), Some(halves.late.view())],
             Body::Tar(owned) => {
                 let mut fields = Vec::new();
                 let key = owned.fields_into(at, &mut fields);
                 let key = key.map_err(|source| DatasetError::tar(place(), number(at), source))?;
-                if column == KEY_COLUMN {
+                if is_wanted(KEY_COLUMN) {
                     return Ok(Some(Cow::Owned(key.into_bytes())));
                 }
-                let field = fields.into_iter().find(|field| field.name == column);
-                Ok(field.map(|field| Cow::Borrowed(field.data)))
+                let field = fields.into_iter().find(|field| is_wanted(&field.name));
+                return Ok(field.map(|field| Cow::Borrowed(field.data)));
             }
-            Body::File(_) => Ok(None),
+            Body::File(_) => return Ok(None),
+        };
+        for view in views.into_iter().flatten() {
+            let fields = view.fields(at);
+            let fields =
+                fields.map_err(|source| DatasetError::shard_with(place(), number, source))?;
+            if let Some(field) = fields.into_iter().find(|field| is_wanted(field.name)) {
+                return Ok(Some(Cow::Borrowed(field.datum)));
+            }
         }
+        Ok(None)
     }
 
     /// Returns the value of a column of a sample, and its offset in the data of the shard. Keys have no offset.
@@ -241,37 +228,17 @@ impl OpenShard {
 
     /// Returns the format error of a sample of this shard; `None` if the sample is valid.
     pub(crate) fn explain(&self, catalog: &Catalog, at: u64) -> Option<DatasetError> {
-        let place = catalog.place(self.shard);
-        let number = |at| catalog.number_of(self.shard, at);
-        match &self.body {
-            Body::Mds(owned) => {
-                let source = owned.view().fields(at).err()?;
-                Some(DatasetError::shard_with(place, number, source))
-            }
-            Body::Late(halves) => {
-                let base = halves.base.view().fields(at).err();
-                let source = base.or_else(|| halves.late.view().fields(at).err())?;
-                Some(DatasetError::shard_with(place, number, source))
-            }
-            Body::Tar(owned) => {
-                let source = owned.fields(at).err()?;
-                Some(DatasetError::tar(place, number(at), source))
-            }
-            Body::File(_) => None,
-        }
+        self.find(catalog, at, |_| false).err()
     }
 }
 
-impl Mark {
-    fn of(bytes: &ShardBytes) -> Option<Self> {
-        let ShardBytes::Mapped(mapping) = bytes else {
-            return None;
-        };
-        let bytes = mapping.bytes();
-        let at = bytes.iter().rposition(|byte| *byte != 0)?;
-        let byte = *bytes.get(at)?;
-        Some(Self { at, byte })
-    }
+fn last_mark(bytes: &ShardBytes) -> Option<(usize, u8)> {
+    let ShardBytes::Mapped(mapping) = bytes else {
+        return None;
+    };
+    let bytes = mapping.bytes();
+    let at = bytes.iter().rposition(|byte| *byte != 0)?;
+    Some((at, *bytes.get(at)?))
 }
 
 impl Guard {
@@ -279,18 +246,19 @@ impl Guard {
         let ShardBytes::Mapped(mapping) = bytes else {
             return Ok(true);
         };
-        let mark = self.mark;
-        let marked = mark.is_none_or(|mark| mapping.bytes().get(mark.at) == Some(&mark.byte));
-        Ok(marked && !mapping.is_damaged() && self.watch.is_unchanged()?)
+        let is_marked = |(at, byte): (usize, u8)| mapping.bytes().get(at) == Some(&byte);
+        Ok(self.mark.is_none_or(is_marked) && !mapping.is_damaged() && self.is_unwritten()?)
     }
-}
 
-impl Watch {
-    fn is_unchanged(&self) -> Result<bool, DatasetError> {
+    /// Checks from time to time whether the file has been written to.
+    fn is_unwritten(&self) -> Result<bool, DatasetError> {
         let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let looked = self.looked.load(Ordering::Relaxed);
-        let pause = u64::try_from(LOOK_AGAIN.as_millis()).unwrap_or(u64::MAX);
-        if now < looked.saturating_add(pause) {
+        if now
+            < self
+                .looked
+                .load(Ordering::Relaxed)
+                .saturating_add(LOOK_AGAIN_MS)
+        {
             return Ok(true);
         }
         self.looked.store(now, Ordering::Relaxed);

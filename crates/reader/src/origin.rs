@@ -67,78 +67,56 @@ pub(crate) fn fetch(
     part: BlobPart,
     done: impl FnOnce(Result<Vec<u8>, DatasetError>) + Send + 'static,
 ) -> Pending {
+    let finish = move |result: Result<Vec<u8>, DatasetError>| -> Pending {
+        done(result);
+        Box::new(())
+    };
     let (Some((stream, _)), Some(info)) = (catalog.stream_of(shard), stored(catalog, shard, part))
     else {
-        done(Err(catalog.no_shard(shard)));
-        return Box::new(());
+        return finish(Err(catalog.no_shard(shard)));
     };
-    if let Some((computed, number)) = catalog.computed(shard) {
-        return fetch_ranges(
-            catalog,
-            shard,
-            stream.source(),
-            computed.ranges(number),
-            done,
-        );
-    }
-    let remote = match stream.source() {
-        Folder::Store(store) => store.remote(),
-        Folder::Local(dir) => {
-            done(read_whole(catalog, shard, dir, info));
-            return Box::new(());
-        }
-    };
-    if let Some(Entry::File(file, _)) = catalog.entry(shard)
-        && let Err(error) = remote.pin(std::iter::once((&*info.basename, &*file.tag)))
-    {
-        done(Err(error.into()));
-        return Box::new(());
-    }
-    let missing = missing(catalog, shard);
-    let changed = changed(catalog, shard);
-    let done = move |result: Result<Vec<u8>, StorageError>| {
-        done(result.map_err(|error| match changed {
-            Some(changed) if is_other(&error) => changed,
-            _ => named(error, missing),
-        }));
-    };
-    Box::new(remote.fetch(&info.basename, info.bytes, done))
-}
-
-/// Starts fetching what a computed shard is made from, as [`fetch`].
-fn fetch_ranges(
-    catalog: &Catalog,
-    shard: usize,
-    source: &Folder,
-    wanted: Result<FileRanges<'_>, DatasetError>,
-    done: impl FnOnce(Result<Vec<u8>, DatasetError>) + Send + 'static,
-) -> Pending {
-    let wanted = match wanted {
+    // A computed shard is made from ranges of a file.
+    let computed = catalog.computed(shard);
+    let wanted = computed.map(|(computed, number)| computed.ranges(number));
+    let wanted = match wanted.transpose() {
         Ok(wanted) => wanted,
-        Err(error) => {
-            done(Err(error));
-            return Box::new(());
-        }
+        Err(error) => return finish(Err(error)),
     };
-    let (file, place) = (wanted.file, catalog.place(shard));
-    let remote = match source {
-        Folder::Store(store) => store.remote(),
-        Folder::Local(dir) => {
-            done(read_listed(catalog, shard, dir, &wanted));
-            return Box::new(());
-        }
+    let listed = match (&wanted, catalog.entry(shard)) {
+        (Some(wanted), _) => Some(wanted.file),
+        (None, Some(Entry::File(file, _))) => Some(file),
+        (None, _) => None,
     };
-    if let Err(error) = remote.pin(std::iter::once((&*file.info.basename, &*file.tag))) {
-        done(Err(error.into()));
-        return Box::new(());
+    let remote = match (stream.source(), &wanted) {
+        (Folder::Store(store), _) => store.remote(),
+        (Folder::Local(dir), Some(wanted)) => {
+            return finish(read_listed(catalog, shard, dir, wanted));
+        }
+        (Folder::Local(dir), None) => return finish(read_whole(catalog, shard, dir, info)),
+    };
+    if let Some(file) = listed
+        && let Err(error) = remote.pin(std::iter::once((&*file.info.basename, &*file.tag)))
+    {
+        return finish(Err(error.into()));
     }
+    let (place, is_listed) = (catalog.place(shard), listed.is_some());
+    let missing = match &wanted {
+        Some(_) => DatasetError::file_missing(place.clone()),
+        None => missing(catalog, shard),
+    };
     let done = move |result: Result<Vec<u8>, StorageError>| {
-        done(result.map_err(|error| match error {
-            error if is_other(&error) => object_changed(place),
-            error => named(error, DatasetError::file_missing(place)),
+        finish(result.map_err(|error| match error {
+            error if is_listed && is_other(&error) => object_changed(place),
+            error => named(error, missing),
         }));
     };
-    Box::new(remote.fetch_ranges(&file.info.basename, file.info.bytes, wanted.ranges, done))
+    match wanted {
+        Some(FileRanges { file, ranges }) => {
+            let info = &file.info;
+            Box::new(remote.fetch_ranges(&info.basename, info.bytes, ranges, done))
+        }
+        None => Box::new(remote.fetch(&info.basename, info.bytes, done)),
+    }
 }
 
 /// Reads ranges of a local file that was listed.
@@ -268,12 +246,7 @@ pub(crate) fn check_listed(
     ))
 }
 
-/// Returns the error for a raw file in a store that changed since it was listed.
-fn changed(catalog: &Catalog, shard: usize) -> Option<DatasetError> {
-    let is_file = matches!(catalog.entry(shard), Some(Entry::File(..)));
-    is_file.then(|| object_changed(catalog.place(shard)))
-}
-
+/// Returns the error for a file in a store that changed since it was listed.
 fn object_changed(place: Place) -> DatasetError {
     let reason = "the object has changed since it was listed: it has another ETag";
     DatasetProblem::ObjectChanged.at(place, reason)

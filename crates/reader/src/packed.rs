@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use shardmill_cache::Cancel;
+use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Catalog, DatasetError, Schema};
 use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
 use shardmill_mmap::Buffer;
@@ -18,7 +19,7 @@ use crate::batch::{Batch, BatchData};
 use crate::batches::{BatchOptions, BatchStats};
 use crate::collate::Collator;
 use crate::context::FillContext;
-use crate::error::ReaderError;
+use crate::error::{ReaderError, ReaderProblem};
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use crate::windows::mds_cells;
@@ -87,13 +88,13 @@ pub struct TokenBatches {
     receiver: Option<Receiver<Result<TokenBatch, ReaderError>>>,
     thread: Option<JoinHandle<()>>,
     cancel: Cancel,
-    fill_context: Arc<FillContext>,
+    context: Arc<FillContext>,
     stats: BatchStats,
 }
 
 impl TokenBatches {
     pub(crate) fn new(
-        fill_context: Arc<FillContext>,
+        context: Arc<FillContext>,
         prefetch_planner: Arc<PrefetchPlanner>,
         config: &EpochConfig,
         options: BatchOptions,
@@ -101,19 +102,14 @@ impl TokenBatches {
     ) -> Result<Self, ReaderError> {
         let workers = config.world.workers_per_rank;
         if options.worker >= workers {
-            return Err(OrderError::OutsideWorld {
-                what: "worker",
-                value: options.worker,
-                of: workers,
-            }
-            .into());
+            return Err(OrderError::outside_world("worker", options.worker, workers).into());
         }
         if tokens.packing.form != RowForm::Context && config.batch_size != 1 {
-            return Err(OrderError::BadValue {
-                option: "batch_size",
-                value: config.batch_size,
-                expected: "1: with a limit of tokens, each item is a batch",
-            }
+            return Err(OrderError::bad_value(
+                "batch_size",
+                config.batch_size,
+                "1: with a limit of tokens, each item is a batch",
+            )
             .into());
         }
         let base = PackedEpoch::base_config(config)?;
@@ -126,8 +122,7 @@ impl TokenBatches {
         let filler = Filler {
             cursor,
             kept: Arc::clone(&kept),
-            collator: Collator::new(&fill_context).without_windows(),
-            fill_context: Arc::clone(&fill_context),
+            collator: Collator::new(&context).without_windows(),
             prefetch_planner,
             next: (base, tick),
             tokens,
@@ -144,7 +139,7 @@ impl TokenBatches {
             receiver: Some(receiver),
             thread: Some(thread),
             cancel,
-            fill_context,
+            context,
             stats: BatchStats::default(),
         })
     }
@@ -165,7 +160,7 @@ impl TokenBatches {
     ///
     /// # Errors
     ///
-    /// Errors of reading a shard; [`ReaderError::TokensColumn`], [`ReaderError::TokensLength`].
+    /// Errors of reading a shard; [`ReaderProblem::TokensColumn`], [`ReaderProblem::TokensLength`].
     pub fn next_batch(&mut self) -> Result<Option<TokenBatch>, ReaderError> {
         self.next_batch_while(&mut || true)
     }
@@ -192,12 +187,7 @@ impl TokenBatches {
                 Err(RecvTimeoutError::Timeout) => break Err(ReaderError::Interrupted),
             }
         };
-        let waited = start.elapsed();
-        self.stats.waits += 1;
-        self.stats.waited += waited;
-        if self.stats.batches == 0 {
-            self.stats.first = waited;
-        }
+        self.stats.wait(start.elapsed());
         match received {
             Ok(Some(batch)) => {
                 self.stats.batches += 1;
@@ -219,7 +209,7 @@ impl TokenBatches {
     /// Stops the thread. Returns whether it has panicked.
     fn stop(&mut self) -> bool {
         self.cancel.set();
-        if let Some(engine) = self.fill_context.shard_cache.started() {
+        if let Some(engine) = self.context.shard_cache.started() {
             engine.wake();
         }
         // The thread may be waiting for space in the channel.
@@ -246,7 +236,6 @@ struct Filler {
     cursor: RowCursor,
     kept: Arc<Kept<PackedEpoch>>,
     collator: Collator,
-    fill_context: Arc<FillContext>,
     prefetch_planner: Arc<PrefetchPlanner>,
     /// The configuration of the order of samples, and its first tick in the access plan.
     next: (EpochConfig, u64),
@@ -309,13 +298,12 @@ impl Filler {
             places.push(Some(entries.len() - 1));
         }
         let tick = self.next.1 + self.cursor.base_step().saturating_sub(1);
-        let context = &self.fill_context;
-        if let Some(engine) = context.shard_cache.started() {
+        if let Some(engine) = self.collator.context.shard_cache.started() {
             engine.move_to(tick);
         }
         let batch = self
             .collator
-            .fill(context, (step, is_first), entries, tick, &self.cancel)?;
+            .fill((step, is_first), entries, tick, &self.cancel)?;
         self.assemble(&rows, &batch, &places)
     }
 
@@ -330,15 +318,16 @@ impl Filler {
         let packing = &self.tokens.packing;
         let pieces = || rows.iter().flat_map(|row| &row.pieces);
         let all_tokens: u64 = pieces().map(|piece| u64::from(piece.tokens)).sum();
-        let mut tokens = 0;
         let longest = pieces().map(|piece| piece.tokens).max().unwrap_or(0);
         let (width, count) = match packing.form {
             RowForm::Context => (usize_of(packing.tokens.into()), rows.len()),
             RowForm::Padded => (usize_of(longest.into()), places.len()),
             RowForm::Summed => (usize_of(all_tokens), usize::from(!places.is_empty())),
         };
-        let mut made = TokenRows::new(&self.fill_context, width, count)?;
-        let mut repeated = Vec::with_capacity(count);
+        let mut made = TokenRows::new(&self.collator.context, width, count)?;
+        made.batch.step = batch.step;
+        made.batch.items = rows.len();
+        let padding_id = self.tokens.padding_id;
         let mut places = places.iter();
         for row in rows {
             for (piece, place) in row.pieces.iter().zip(&mut places) {
@@ -346,33 +335,18 @@ impl Filler {
                     let array = self.array(batch, *place)?;
                     self.check_length(&array, piece)?;
                     made.push(&array, piece)?;
-                    tokens += u64::from(piece.tokens);
                 } else {
-                    made.leave_out(piece, self.tokens.padding_id)?;
+                    made.leave_out(piece, padding_id)?;
                 }
                 if packing.form == RowForm::Padded {
-                    made.end_row(self.tokens.padding_id)?;
-                    repeated.push(row.repeated);
+                    made.end_row(padding_id, row.repeated)?;
                 }
             }
             if packing.form != RowForm::Padded {
-                made.end_row(self.tokens.padding_id)?;
-                repeated.push(row.repeated);
+                made.end_row(padding_id, row.repeated)?;
             }
         }
-        Ok(TokenBatch {
-            step: batch.step,
-            items: rows.len(),
-            rows: count,
-            width,
-            input_ids: made.input_ids,
-            position_ids: made.position_ids,
-            document_ids: made.document_ids,
-            labels: made.labels,
-            cu_seqlens: made.cu_seqlens,
-            repeated,
-            tokens,
-        })
+        Ok(made.batch)
     }
 
     fn check_length(&self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), ReaderError> {
@@ -382,18 +356,16 @@ impl Filler {
         let expected = u64::from(expected.unwrap_or(0));
         match found == expected {
             true => Ok(()),
-            false => Err(ReaderError::TokensLength {
-                sample,
-                found,
-                expected,
-            }),
+            false => Err(ReaderProblem::TokensLength.error(format!(
+                "sample {sample} has {found} tokens, and its length is {expected}"
+            ))),
         }
     }
 
     /// Returns the tokens of a sample of the batch.
     fn array<'a>(&self, batch: &'a Batch, place: usize) -> Result<NdArray<'a>, ReaderError> {
         let tokens = &self.tokens;
-        let limits = self.fill_context.catalog.limits();
+        let limits = self.collator.context.catalog.limits();
         tokens_of(batch, place, &tokens.column, tokens.dtype, limits)
     }
 }
@@ -404,21 +376,21 @@ pub(crate) fn tokens_of<'a>(
     place: usize,
     column: &str,
     dtype: Option<DType>,
-    limits: &shardmill_core::Limits,
+    limits: &Limits,
 ) -> Result<NdArray<'a>, ReaderError> {
-    let refused = |reason: String| ReaderError::TokensColumn {
-        column: column.to_owned(),
-        reason,
+    let refused = |reason: &str| {
+        let column = escape(column);
+        ReaderProblem::TokensColumn.error(format!("the column `{column}` has no tokens: {reason}"))
     };
     let schema = match &batch.data {
         BatchData::Columns { schema, .. } => Some(schema),
         BatchData::Samples { schemas, .. } => schemas.get(place),
     };
     let Some(Schema::Binary { columns, head, .. }) = schema.map(AsRef::as_ref) else {
-        return Err(refused("only MDS has columns of tokens".to_owned()));
+        return Err(refused("only MDS has columns of tokens"));
     };
     let found = columns.iter().position(|found| found.name == column);
-    let at = found.ok_or_else(|| refused("there is no such column".to_owned()))?;
+    let at = found.ok_or_else(|| refused("there is no such column"))?;
     let encoding = columns.get(at).map(|column| &column.encoding);
     let mut cells = Vec::new();
     let sample = batch.sample(place);
@@ -428,11 +400,11 @@ pub(crate) fn tokens_of<'a>(
     let cell = |at: usize| batch.value(place, at).or_else(|| cells.get(at).copied());
     let mask = columns.get(at).and_then(|column| column.null_mask);
     if mask.and_then(cell).is_some_and(|mark| *mark != [0]) {
-        return Err(refused("a value is null".to_owned()));
+        return Err(refused("a value is null"));
     }
     let value = cell(at);
     let (Some(encoding), Some(value)) = (encoding, value) else {
-        return Err(refused("its values do not fit the sample".to_owned()));
+        return Err(refused("its values do not fit the sample"));
     };
     if value.is_empty() {
         let (dtype, shape, data) = (DType::U8, vec![0], value);
@@ -443,7 +415,7 @@ pub(crate) fn tokens_of<'a>(
             let size = dtype.size_bytes();
             if !(value.len() as u64).is_multiple_of(size) {
                 let reason = format!("{} bytes are no tokens of {size} bytes", value.len());
-                return Err(refused(reason));
+                return Err(refused(&reason));
             }
             let shape = vec![value.len() as u64 / size];
             NdArray {
@@ -454,23 +426,23 @@ pub(crate) fn tokens_of<'a>(
         }
         (Encoding::Bytes, None) => {
             return Err(refused(
-                "it has bytes, and the type of the tokens is not given".to_owned(),
+                "it has bytes, and the type of the tokens is not given",
             ));
         }
         (Encoding::NdArray { .. }, _) => match decode(encoding, value, limits) {
             Ok(Value::NdArray(array)) => array,
-            Ok(_) => return Err(refused(format!("its encoding is {encoding}"))),
-            Err(error) => return Err(refused(error.to_string())),
+            Ok(_) => return Err(refused(&format!("its encoding is {encoding}"))),
+            Err(error) => return Err(refused(&error.to_string())),
         },
         _ => {
-            return Err(refused(format!(
+            return Err(refused(&format!(
                 "its encoding is {encoding}, not an array of integers"
             )));
         }
     };
     match array.dtype {
         DType::F16 | DType::F32 | DType::F64 => {
-            Err(refused(format!("its numbers are {}", array.dtype)))
+            Err(refused(&format!("its numbers are {}", array.dtype)))
         }
         _ => Ok(array),
     }
@@ -501,16 +473,10 @@ pub(crate) fn measure(
 
 /// Rows of tokens that are being filled.
 struct TokenRows {
-    width: usize,
-    input_ids: Buffer,
-    position_ids: Buffer,
-    document_ids: Buffer,
-    labels: Buffer,
-    cu_seqlens: Vec<i32>,
+    batch: TokenBatch,
     /// The documents and tokens of the current row.
     documents: i32,
     used: usize,
-    end: i32,
     words: Vec<u8>,
 }
 
@@ -523,15 +489,21 @@ impl TokenRows {
             return Err(context.no_memory(wide));
         }
         Ok(Self {
-            width,
-            input_ids: context.take(wide)?,
-            position_ids: context.take(wide)?,
-            document_ids: context.take(wide / 2)?,
-            labels: context.take(wide)?,
-            cu_seqlens: vec![0],
+            batch: TokenBatch {
+                step: 0,
+                items: 0,
+                rows,
+                width,
+                input_ids: context.take(wide)?,
+                position_ids: context.take(wide)?,
+                document_ids: context.take(wide / 2)?,
+                labels: context.take(wide)?,
+                cu_seqlens: vec![0],
+                repeated: Vec::with_capacity(rows),
+                tokens: 0,
+            },
             documents: 0,
             used: 0,
-            end: 0,
             words: Vec::new(),
         })
     }
@@ -554,15 +526,19 @@ impl TokenRows {
             // INVARIANT: `tokens_of` refuses them.
             DType::F16 | DType::F32 | DType::F64 => self.words.clear(),
         }
-        add(&mut self.input_ids, &self.words)?;
+        add(&mut self.batch.input_ids, &self.words)?;
         // The first token of a piece is not predicted: nothing precedes it.
-        add(&mut self.labels, &IGNORED_LABEL.to_le_bytes())?;
-        add(&mut self.labels, self.words.get(8..).unwrap_or_default())?;
+        add(&mut self.batch.labels, &IGNORED_LABEL.to_le_bytes())?;
+        add(
+            &mut self.batch.labels,
+            self.words.get(8..).unwrap_or_default(),
+        )?;
         self.write(0_i64.., tokens, i64::to_le_bytes);
-        add(&mut self.position_ids, &self.words)?;
+        add(&mut self.batch.position_ids, &self.words)?;
         self.fill_documents(self.documents, tokens)?;
         self.documents += 1;
         self.used += tokens;
+        self.batch.tokens += tokens as u64;
         self.bound(tokens);
         Ok(())
     }
@@ -600,17 +576,18 @@ impl TokenRows {
     }
 
     /// Fills the rest of the row.
-    fn end_row(&mut self, padding_id: i64) -> Result<(), ReaderError> {
-        self.pad(self.width.saturating_sub(self.used), padding_id)?;
+    fn end_row(&mut self, padding_id: i64, repeated: bool) -> Result<(), ReaderError> {
+        self.pad(self.batch.width.saturating_sub(self.used), padding_id)?;
+        self.batch.repeated.push(repeated);
         (self.documents, self.used) = (0, 0);
         Ok(())
     }
 
     fn pad(&mut self, tokens: usize, padding_id: i64) -> Result<(), ReaderError> {
         for (buffer, value) in [
-            (&mut self.input_ids, padding_id),
-            (&mut self.labels, IGNORED_LABEL),
-            (&mut self.position_ids, 0),
+            (&mut self.batch.input_ids, padding_id),
+            (&mut self.batch.labels, IGNORED_LABEL),
+            (&mut self.batch.position_ids, 0),
         ] {
             add(buffer, &value.to_le_bytes().repeat(tokens))?;
         }
@@ -623,15 +600,16 @@ impl TokenRows {
 
     fn fill_documents(&mut self, document: i32, tokens: usize) -> Result<(), ReaderError> {
         add(
-            &mut self.document_ids,
+            &mut self.batch.document_ids,
             &document.to_le_bytes().repeat(tokens),
         )
     }
 
     fn bound(&mut self, tokens: usize) {
         // INVARIANT: `new` checked that all tokens together fit.
-        self.end += i32::try_from(tokens).unwrap_or(0);
-        self.cu_seqlens.push(self.end);
+        let end = self.batch.cu_seqlens.last().copied().unwrap_or(0);
+        let tokens = i32::try_from(tokens).unwrap_or(0);
+        self.batch.cu_seqlens.push(end + tokens);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Computes the order of the next epoch while this one is read, and passes the accesses of both epochs to the cache.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use shardmill_core::lock;
 use shardmill_order::{Epoch, EpochConfig};
 
 use crate::context::FillContext;
@@ -14,7 +15,7 @@ use shardmill_dataset::Catalog;
 /// The known accesses of this epoch and the next.
 #[derive(Debug)]
 pub(crate) struct PrefetchPlanner {
-    fill_context: Arc<FillContext>,
+    context: Arc<FillContext>,
     walks: Walks,
     known: Mutex<Known>,
     /// The order of the current epoch, until its checkpoints of the random generator are saved.
@@ -38,12 +39,12 @@ struct Known {
 }
 
 impl PrefetchPlanner {
-    pub(crate) fn new(fill_context: Arc<FillContext>) -> Self {
-        let access_plan = AccessPlan::new(fill_context.catalog.len());
+    pub(crate) fn new(context: Arc<FillContext>) -> Self {
+        let access_plan = AccessPlan::new(context.catalog.len());
         Self {
-            walks: Walks::new(&fill_context.catalog),
+            walks: Walks::new(&context.catalog),
             unkept: Mutex::new(None),
-            fill_context,
+            context,
             known: Mutex::new(Known {
                 access_plan,
                 last: None,
@@ -52,20 +53,13 @@ impl PrefetchPlanner {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the order of an epoch that a rank of `node` starts to read, and the tick of its first batch.
     pub(crate) fn begin(
         &self,
         config: &EpochConfig,
         node: u64,
     ) -> Result<(Epoch, u64), ReaderError> {
-        let ahead = {
-            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-            ahead.take()
-        };
+        let ahead = lock(&self.ahead).take();
         let made = ahead.and_then(|ahead| {
             let wanted = ahead.node == node && ahead.config.is_same_order(config);
             let epoch = ahead.thread.join().ok().flatten();
@@ -76,15 +70,15 @@ impl PrefetchPlanner {
             None => self.walks.order(config)?,
         };
         // Saved later, by `look_ahead`: a write must not delay the first batch.
-        *self.unkept.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch.clone());
-        if !self.fill_context.catalog.is_cached() {
+        *lock(&self.unkept) = Some(epoch.clone());
+        if !self.context.catalog.is_cached() {
             return Ok((epoch, 0));
         }
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let tick = known.last.as_ref().and_then(|(last, of, tick)| {
             (*of == node && last.is_same_order(config)).then_some(*tick)
         });
-        let engine = self.fill_context.shard_cache.engine()?;
+        let engine = self.context.shard_cache.engine()?;
         // The cache must know the epoch before it evicts for the new plan. An epoch that was not predicted begins at
         // tick 0.
         engine.begin_epoch(epoch.resolved().epoch, tick.unwrap_or(0));
@@ -98,9 +92,9 @@ impl PrefetchPlanner {
             }
             None => {
                 // The caller reads another epoch than predicted: discard the old plan.
-                known.access_plan = AccessPlan::new(self.fill_context.catalog.len());
+                known.access_plan = AccessPlan::new(self.context.catalog.len());
                 known.last = None;
-                let tick = known.add(config, node, &epoch, &self.fill_context.catalog);
+                let tick = known.add(config, node, &epoch, &self.context.catalog);
                 engine.set_plan(known.access_plan.clone(), Some(tick));
                 tick
             }
@@ -111,7 +105,7 @@ impl PrefetchPlanner {
     /// Starts a thread that computes the order of the next epoch. If the thread cannot start, `begin` computes the
     /// order.
     pub(crate) fn prepare(self: &Arc<Self>, config: EpochConfig, node: u64) {
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ahead = lock(&self.ahead);
         if ahead
             .as_ref()
             .is_some_and(|ahead| ahead.node == node && ahead.config.is_same_order(&config))
@@ -131,21 +125,18 @@ impl PrefetchPlanner {
 
     /// Computes an order and passes its accesses to the cache. Errors are ignored: `begin` will report them.
     fn look_ahead(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
-        let unkept = {
-            let mut unkept = self.unkept.lock().unwrap_or_else(PoisonError::into_inner);
-            unkept.take()
-        };
+        let unkept = lock(&self.unkept).take();
         if let Some(epoch) = unkept {
             self.walks.keep(&epoch);
         }
         let epoch = self.walks.order(config).ok()?;
         self.walks.keep(&epoch);
-        if self.fill_context.catalog.is_cached() {
-            let mut known = self.known();
-            known.add(config, node, &epoch, &self.fill_context.catalog);
+        if self.context.catalog.is_cached() {
+            let mut known = lock(&self.known);
+            known.add(config, node, &epoch, &self.context.catalog);
             let access_plan = known.access_plan.clone();
             drop(known);
-            let engine = self.fill_context.shard_cache.engine().ok()?;
+            let engine = self.context.shard_cache.engine().ok()?;
             engine.set_plan(access_plan, None);
         }
         Some(epoch)
@@ -153,10 +144,7 @@ impl PrefetchPlanner {
 
     /// Waits for the thread that computes the next order.
     pub(crate) fn stop(&self) {
-        let ahead = {
-            let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-            ahead.take()
-        };
+        let ahead = lock(&self.ahead).take();
         if let Some(ahead) = ahead {
             // The result is not needed any more.
             drop(ahead.thread.join());

@@ -13,17 +13,11 @@ use crate::error::ReaderError;
 
 /// Reads ranges of samples in the order of their numbers, without windows. An epoch that is being read is not disturbed.
 #[derive(Debug)]
-pub struct Ranges {
-    fill_context: Arc<FillContext>,
-    collator: Collator,
-}
+pub struct Ranges(Collator);
 
 impl Ranges {
-    pub(crate) fn new(fill_context: Arc<FillContext>) -> Self {
-        Self {
-            collator: Collator::new(&fill_context).without_windows(),
-            fill_context,
-        }
+    pub(crate) fn new(context: &Arc<FillContext>) -> Self {
+        Self(Collator::new(context).without_windows())
     }
 
     /// Reads samples as a batch, by their numbers over all streams. Shards that are not cached are fetched whole. All
@@ -33,23 +27,18 @@ impl Ranges {
     ///
     /// [`ReaderError::SampleBeyond`]; errors of fetching, opening or reading a shard.
     pub fn read(&mut self, samples: Range<u64>, cancel: &Cancel) -> Result<Batch, ReaderError> {
+        let context = &self.0.context;
         if let Some(last) = samples.end.checked_sub(1) {
-            self.fill_context.locate(last)?;
+            context.locate(last)?;
         }
         let entries = samples.map(|sample| Entry {
             sample: SampleId(sample),
             repeated: false,
         });
-        let tick = self.fill_context.shard_cache.engine()?.now();
-        let batch = self.collator.fill(
-            &self.fill_context,
-            (0, false),
-            entries.collect(),
-            tick,
-            cancel,
-        );
+        let tick = context.shard_cache.engine()?.now();
+        let batch = self.0.fill((0, false), entries.collect(), tick, cancel);
         // A shard that is kept open cannot be evicted.
-        self.collator.release();
+        self.0.release();
         batch
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shardmill_cache::{Activity, Timings, TraceStep};
-use shardmill_core::Limits;
+use shardmill_core::{Limits, escape, lock};
 use shardmill_mds::{DType, HashAlgo};
 use shardmill_mmap::Pool;
 use shardmill_order::{Entry as OrderEntry, EpochConfig, SampleId, Skip, World};
@@ -19,7 +19,7 @@ use crate::batches::{BatchOptions, Batches};
 use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::collate::Collator;
 use crate::context::FillContext;
-use crate::error::ReaderError;
+use crate::error::{ReaderError, ReaderProblem};
 use crate::packed::{TokenBatches, TokenOptions, measure};
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
@@ -78,7 +78,7 @@ pub struct ReaderOptions {
 /// ```
 #[derive(Debug)]
 pub struct Reader {
-    fill_context: Arc<FillContext>,
+    context: Arc<FillContext>,
     prefetch_planner: Arc<PrefetchPlanner>,
     /// The number of single samples read from each shard since the whole shard was last fetched.
     asked: Mutex<HashMap<usize, u64>>,
@@ -126,7 +126,7 @@ impl Reader {
             },
         )?);
         drop(step);
-        let fill_context = Arc::new(FillContext {
+        let context = Arc::new(FillContext {
             shard_cache: ShardCache::new(
                 Arc::clone(&catalog),
                 Arc::clone(&timings),
@@ -138,8 +138,8 @@ impl Reader {
             timings,
         });
         Ok(Self {
-            prefetch_planner: Arc::new(PrefetchPlanner::new(Arc::clone(&fill_context))),
-            fill_context,
+            prefetch_planner: Arc::new(PrefetchPlanner::new(Arc::clone(&context))),
+            context,
             asked: Mutex::default(),
             last: Mutex::default(),
             keys: Mutex::default(),
@@ -149,20 +149,20 @@ impl Reader {
     /// Returns the shards and samples of all streams.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.fill_context.catalog
+        &self.context.catalog
     }
 
     /// Returns the ranges of deleted samples of a stream, by stored number.
     #[must_use]
     pub fn deleted_samples(&self, stream: usize) -> Vec<(u64, u64)> {
-        let stream = self.fill_context.catalog.streams().get(stream);
+        let stream = self.context.catalog.streams().get(stream);
         stream.map_or_else(Vec::new, |stream| stream.live.deleted_ranges())
     }
 
     /// Returns the size of the largest shard, raw and compressed files together, in bytes.
     #[must_use]
     pub fn largest_shard(&self) -> u64 {
-        let catalog = &self.fill_context.catalog;
+        let catalog = &self.context.catalog;
         (0..catalog.len())
             .filter_map(|shard| catalog.entry(shard))
             .map(|entry| entry.blob(true, true).total_bytes())
@@ -173,7 +173,7 @@ impl Reader {
     /// Returns the size of all shards before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
-        let catalog = &self.fill_context.catalog;
+        let catalog = &self.context.catalog;
         let sizes = (0..catalog.len()).filter_map(|shard| Some(catalog.entry(shard)?.data().bytes));
         sizes.fold(0, u64::saturating_add)
     }
@@ -181,25 +181,21 @@ impl Reader {
     /// Returns a reader of consecutive samples.
     #[must_use]
     pub fn ranges(&self) -> Ranges {
-        Ranges::new(Arc::clone(&self.fill_context))
+        Ranges::new(&self.context)
     }
 
     /// Returns the columns of a sample; `None` for a sample that does not exist.
     #[must_use]
     pub fn schema(&self, sample: u64) -> Option<&Arc<Schema>> {
-        let (shard, _) = self.fill_context.catalog.locate(sample)?;
-        self.fill_context.catalog.schema(shard)
+        let (shard, _) = self.context.catalog.locate(sample)?;
+        self.context.catalog.schema(shard)
     }
 
     /// Returns a configuration of epoch 0 of these streams with default values. Change it as needed, then pass it to
     /// [`Reader::epoch`].
     #[must_use]
     pub fn epoch_config(&self, batch_size: u64, world: World) -> EpochConfig {
-        EpochConfig::new(
-            self.fill_context.catalog.stream_configs(),
-            batch_size,
-            world,
-        )
+        EpochConfig::new(self.context.catalog.stream_configs(), batch_size, world)
     }
 
     /// Returns the batches of a rank in an epoch. The order of the following epoch is computed in the background, so
@@ -230,7 +226,7 @@ impl Reader {
         let node = options.rank / config.world.ranks_per_node.max(1);
         let (epoch, tick) = self.prefetch_planner.begin(config, node)?;
         Batches::new(
-            Arc::clone(&self.fill_context),
+            Arc::clone(&self.context),
             Arc::clone(&self.prefetch_planner),
             (epoch.without(skip)?, config.clone(), tick),
             options,
@@ -252,7 +248,7 @@ impl Reader {
         skip: &Skip,
     ) -> Result<TokenBatches, ReaderError> {
         TokenBatches::new(
-            Arc::clone(&self.fill_context),
+            Arc::clone(&self.context),
             Arc::clone(&self.prefetch_planner),
             config,
             options,
@@ -264,13 +260,13 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::TokensColumn`]; errors of fetching, opening or reading a shard.
+    /// [`ReaderProblem::TokensColumn`]; errors of fetching, opening or reading a shard.
     pub fn token_lengths(
         &self,
         column: &str,
         dtype: Option<DType>,
     ) -> Result<Vec<u32>, ReaderError> {
-        measure(self.ranges(), &self.fill_context.catalog, column, dtype)
+        measure(self.ranges(), &self.context.catalog, column, dtype)
     }
 
     /// Reads one sample, by its number over all streams.
@@ -283,21 +279,16 @@ impl Reader {
     ///
     /// [`ReaderError::SampleBeyond`]; errors of reading the shard.
     pub fn sample(&self, sample: u64) -> Result<EncodedSample, ReaderError> {
-        let catalog = &self.fill_context.catalog;
-        let (shard, at) = self.fill_context.locate(sample)?;
+        let catalog = &self.context.catalog;
+        let (shard, at) = self.context.locate(sample)?;
         if catalog
             .entry(shard)
             .is_some_and(|entry| entry.raw_file().is_some())
         {
             return self.file_sample(shard);
         }
-        if self.is_asked_often(shard) {
-            // If there is no space, its samples are still read individually.
-            let engine = self.fill_context.shard_cache.engine()?;
-            engine.need_now(shard, &Cancel::default())?;
-        }
-        let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
-        let found = found.pop().ok_or_else(|| catalog.changed(shard))?;
+        self.count_read(shard)?;
+        let found = self.extract(shard, at)?;
         let mut encoded = Vec::new();
         let schema = catalog
             .encode(shard, found.piece(), &mut encoded)
@@ -321,76 +312,83 @@ impl Reader {
     ///
     /// As for [`Reader::sample`].
     pub fn window(&self, sample: u64) -> Result<Batch, ReaderError> {
-        let (shard, _) = self.fill_context.locate(sample)?;
-        if self.is_asked_often(shard) {
-            let engine = self.fill_context.shard_cache.engine()?;
-            engine.need_now(shard, &Cancel::default())?;
-        }
+        let (shard, _) = self.context.locate(sample)?;
+        self.count_read(shard)?;
         let entry = OrderEntry {
             sample: SampleId(sample),
             repeated: false,
         };
-        Collator::without_shards(&self.fill_context).fill_one(&self.fill_context, entry)
+        Collator::without_shards(&self.context).fill_one(entry)
     }
 
     /// Returns whether a sample and its neighbours can be read without access to a store or a source folder.
     #[must_use]
     pub fn is_at_hand(&self, sample: u64) -> bool {
-        let catalog = &self.fill_context.catalog;
+        let catalog = &self.context.catalog;
         let mut all = true;
         if let Some(place) = catalog.locate(sample) {
             catalog.each_neighbour(place, |shard, _, _| {
-                all &= !self.fill_context.is_fetched(shard)
-                    || self.fill_context.shard_cache.get(shard).is_some();
+                all &= !self.context.is_fetched(shard)
+                    || self.context.shard_cache.get(shard).is_some();
             });
         }
         all
     }
 
     /// Returns what the threads that fill batches share.
-    pub(crate) const fn fill_context(&self) -> &Arc<FillContext> {
-        &self.fill_context
+    pub(crate) const fn context(&self) -> &Arc<FillContext> {
+        &self.context
     }
 
     /// Returns the cache of shards.
     pub(crate) fn shard_cache(&self) -> &ShardCache {
-        &self.fill_context.shard_cache
+        &self.context.shard_cache
     }
 
-    /// Counts a single-sample read of a shard and returns whether the whole shard should be fetched now.
-    fn is_asked_often(&self, shard: usize) -> bool {
-        let catalog = &self.fill_context.catalog;
-        if !self.fill_context.is_fetched(shard)
-            || self.fill_context.shard_cache.get(shard).is_some()
-        {
-            return false;
+    /// Counts a single-sample read of a shard, and fetches the whole shard if it is read often.
+    fn count_read(&self, shard: usize) -> Result<(), ReaderError> {
+        let shard_cache = &self.context.shard_cache;
+        if !self.context.is_fetched(shard) || shard_cache.get(shard).is_some() {
+            return Ok(());
         }
-        let bytes = catalog.entry(shard).map_or(0, |entry| entry.data().bytes);
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = asked.entry(shard).or_default();
-        *count += 1;
-        let often = *count > (bytes / REQUEST_BYTES).max(1);
-        if often {
-            *count = 0;
+        let entry = self.context.catalog.entry(shard);
+        let bytes = entry.map_or(0, |entry| entry.data().bytes);
+        let is_often = {
+            let mut asked = lock(&self.asked);
+            let count = asked.entry(shard).or_default();
+            *count += 1;
+            let is_often = *count > (bytes / REQUEST_BYTES).max(1);
+            if is_often {
+                *count = 0;
+            }
+            is_often
+        };
+        if is_often {
+            // If there is no space, its samples are still read individually.
+            shard_cache.engine()?.need_now(shard, &Cancel::default())?;
         }
-        often
+        Ok(())
+    }
+
+    fn extract(&self, shard: usize, at: u64) -> Result<Extract, ReaderError> {
+        let found = self.context.shard_cache.samples(&[(shard, at)])?.pop();
+        Ok(found.ok_or_else(|| self.context.catalog.changed(shard))?)
     }
 
     /// Reads a raw file as a sample.
     fn file_sample(&self, shard: usize) -> Result<EncodedSample, ReaderError> {
-        let catalog = &self.fill_context.catalog;
-        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let catalog = &self.context.catalog;
         // Dropped outside the lock, because the drop may close the file.
-        let before = last().take();
+        let before = lock(&self.last).take();
         drop(before);
-        let found = FileUse::new(&self.fill_context, shard, &Cancel::default())?;
+        let found = FileUse::new(&self.context, shard, &Cancel::default())?;
         let mut bytes = Vec::new();
         let whole;
         let piece = match &found.open {
             Some(open) => open.sample(0),
             None => {
-                whole = self.fill_context.shard_cache.samples(&[(shard, 0)])?;
-                whole.first().map(Extract::piece)
+                whole = self.extract(shard, 0)?;
+                Some(whole.piece())
             }
         };
         let changed = || catalog.changed(shard);
@@ -399,12 +397,12 @@ impl Reader {
             .map_err(|problem| catalog.refused(shard, 0, problem))?;
         let open = found.open.as_ref();
         if let Some(Err(error)) = open.map(|open| open.check(catalog)) {
-            self.fill_context.shard_cache.forget_verification(shard);
+            self.context.shard_cache.forget_verification(shard);
             return Err(error.into());
         }
         let pinned = open.filter(|open| open.is_pinned()).cloned();
         let held = Held(pinned.into_iter().collect());
-        let before = last().replace(found);
+        let before = lock(&self.last).replace(found);
         drop(before);
         Ok(EncodedSample {
             schema,
@@ -420,14 +418,14 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::KeyTwice`]; [`ReaderError::Dataset`] if the samples have no keys or a shard cannot be read.
+    /// [`ReaderProblem::KeyTwice`]; [`ReaderError::Dataset`] if the samples have no keys or a shard cannot be read.
     pub fn find_key(&self, key: &str) -> Result<Option<u64>, ReaderError> {
         let keys = {
             // The lock is held while the map is built: other threads that look up keys wait for it.
-            let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut keys = lock(&self.keys);
             match &*keys {
                 Some(keys) => Arc::clone(keys),
-                None => Arc::clone(keys.insert(Arc::new(Keys::read(&self.fill_context.catalog)?))),
+                None => Arc::clone(keys.insert(Arc::new(Keys::read(&self.context.catalog)?))),
             }
         };
         let mut found = None;
@@ -436,11 +434,10 @@ impl Reader {
                 continue;
             }
             if let Some(first) = found {
-                return Err(ReaderError::KeyTwice {
-                    key: key.to_owned(),
-                    first,
-                    second: sample,
-                });
+                return Err(ReaderProblem::KeyTwice.error(format!(
+                    "the key `{}` is that of sample {first} and of sample {sample}",
+                    escape(key)
+                )));
             }
             found = Some(sample);
         }
@@ -453,13 +450,12 @@ impl Reader {
     ///
     /// [`ReaderError::SampleBeyond`]; errors of reading the sample.
     pub fn key_of(&self, sample: u64) -> Result<Option<String>, ReaderError> {
-        let catalog = &self.fill_context.catalog;
-        let (shard, at) = self.fill_context.locate(sample)?;
+        let catalog = &self.context.catalog;
+        let (shard, at) = self.context.locate(sample)?;
         if !matches!(catalog.entry(shard), Some(Entry::Tar(_))) {
             return Ok(None);
         }
-        let mut found = self.fill_context.shard_cache.samples(&[(shard, at)])?;
-        let found = found.pop().ok_or_else(|| catalog.changed(shard))?;
+        let found = self.extract(shard, at)?;
         let piece = found.piece();
         match TarSample::read(piece.begin, piece.bytes, catalog.limits()) {
             Ok(sample) => Ok(Some(String::from_utf8_lossy(sample.key()).into_owned())),
@@ -470,8 +466,8 @@ impl Reader {
     /// Returns the path of a raw file in its tree; `None` for samples that are not raw files.
     #[must_use]
     pub fn file_path(&self, sample: u64) -> Option<&str> {
-        let (shard, _) = self.fill_context.catalog.locate(sample)?;
-        let file = self.fill_context.catalog.entry(shard)?.raw_file()?;
+        let (shard, _) = self.context.catalog.locate(sample)?;
+        let file = self.context.catalog.entry(shard)?.raw_file()?;
         Some(&file.info.basename)
     }
 
@@ -484,15 +480,15 @@ impl Reader {
     pub fn hold_file(&self, sample: u64) -> Result<FileUse, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
-        FileUse::new(&self.fill_context, shard, &Cancel::default())
+        FileUse::new(&self.context, shard, &Cancel::default())
     }
 
     fn shard_of(&self, sample: u64) -> Result<usize, ReaderError> {
-        Ok(self.fill_context.locate(sample)?.0)
+        Ok(self.context.locate(sample)?.0)
     }
 
     fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
-        let entry = self.fill_context.catalog.entry(shard);
+        let entry = self.context.catalog.entry(shard);
         let file = entry.and_then(Entry::raw_file);
         Ok(file.ok_or_else(DatasetError::no_tree)?)
     }
@@ -505,7 +501,7 @@ impl Reader {
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
-        let open = self.fill_context.shard_cache.engine()?.load_once(shard)?;
+        let open = self.context.shard_cache.engine()?.load_once(shard)?;
         Ok(open
             .sample(0)
             .map_or_else(Vec::new, |piece| piece.bytes.to_vec()))
@@ -517,7 +513,7 @@ impl Reader {
     ///
     /// [`DatasetProblem::FileMissing`](shardmill_dataset::DatasetProblem::FileMissing), [`DatasetProblem::ListedFileChanged`](shardmill_dataset::DatasetProblem::ListedFileChanged); errors of the source.
     pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
-        let catalog = &self.fill_context.catalog;
+        let catalog = &self.context.catalog;
         let shard = self.shard_of(sample)?;
         let file = self.raw_file(shard)?;
         let name = &file.info.basename;
@@ -556,7 +552,7 @@ impl Reader {
     /// keeps no raw files.
     pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
         let mut sizes: Vec<u64> = Vec::new();
-        for stream in self.fill_context.catalog.streams() {
+        for stream in self.context.catalog.streams() {
             let is_remote = stream.origin.is_some();
             let blobs = stream.shards.iter();
             let blobs = blobs.map(|entry| entry.blob(is_remote, false));
@@ -567,14 +563,14 @@ impl Reader {
             return Ok(0);
         }
         sizes.sort_unstable_by(|a, b| b.cmp(a));
-        let base = self.fill_context.shard_cache.engine()?.base();
+        let base = self.context.shard_cache.engine()?.base();
         let largest = sizes.iter().take(count);
         Ok(largest.fold(base, |sum, size| sum.saturating_add(*size)))
     }
 
     /// Returns the smallest cache limit that these streams can be opened with; 0 if any limit works.
     pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
-        Ok(self.fill_context.shard_cache.engine()?.minimum())
+        Ok(self.context.shard_cache.engine()?.minimum())
     }
 
     /// Prefetches raw files in this order, in the background, as far as the cache has space. Returns how many of them
@@ -586,13 +582,13 @@ impl Reader {
     pub fn preload(&self, samples: &[u64]) -> Result<u64, ReaderError> {
         let shards = samples.iter().map(|sample| self.shard_of(*sample));
         let shards = shards.collect::<Result<Vec<_>, _>>()?;
-        Ok(self.fill_context.shard_cache.engine()?.preload(&shards))
+        Ok(self.context.shard_cache.engine()?.preload(&shards))
     }
 
     /// Returns how many of the prefetched files are still queued or in flight.
     #[must_use]
     pub fn preloading(&self) -> u64 {
-        let engine = self.fill_context.shard_cache.started();
+        let engine = self.context.shard_cache.started();
         engine.map_or(0, |engine| engine.preloading())
     }
 
@@ -603,7 +599,7 @@ impl Reader {
     /// [`ReaderError::SampleBeyond`]; errors of reading the cache folder.
     pub fn is_here(&self, sample: u64) -> Result<bool, ReaderError> {
         let shard = self.shard_of(sample)?;
-        Ok(self.fill_context.shard_cache.engine()?.has(shard)?)
+        Ok(self.context.shard_cache.engine()?.has(shard)?)
     }
 
     /// Returns the statistics of all requests to stores so far, summed over the streams. Streams of one store share its
@@ -611,7 +607,7 @@ impl Reader {
     #[must_use]
     pub fn remote_stats(&self) -> RemoteStats {
         let mut all = RemoteStats::default();
-        for stream in self.fill_context.catalog.streams() {
+        for stream in self.context.catalog.streams() {
             if let Folder::Store(store) = stream.source() {
                 let stats = store.remote().stats();
                 all.requests += stats.requests;
@@ -628,24 +624,24 @@ impl Reader {
     /// Returns the statistics of the fetches from other nodes so far.
     #[must_use]
     pub fn cluster_stats(&self) -> ClusterStats {
-        self.fill_context.shard_cache.cluster_stats()
+        self.context.shard_cache.cluster_stats()
     }
 
     /// Returns the statistics of the cache so far.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        self.fill_context.shard_cache.stats()
+        self.context.shard_cache.stats()
     }
 
     /// Returns for how long at least one thread was doing this since the reader was opened.
     #[must_use]
     pub fn busy(&self, activity: Activity) -> Duration {
-        self.fill_context.timings.busy(activity)
+        self.context.timings.busy(activity)
     }
 
     /// Begins to record every step of this reader in memory. An earlier record that was not taken is discarded.
     pub fn start_trace(&self) {
-        self.fill_context.timings.start_trace();
+        self.context.timings.start_trace();
     }
 
     /// Stops recording, and returns the steps that ended since [`Self::start_trace`], at most [`MOST_TRACE_STEPS`].
@@ -653,32 +649,28 @@ impl Reader {
     /// [`MOST_TRACE_STEPS`]: crate::MOST_TRACE_STEPS
     #[must_use]
     pub fn end_trace(&self) -> Vec<TraceStep> {
-        self.fill_context.timings.end_trace()
+        self.context.timings.end_trace()
     }
 }
 
 /// A raw file in use: it is pinned until this is dropped.
 #[derive(Debug)]
 pub struct FileUse {
-    fill_context: Arc<FillContext>,
+    context: Arc<FillContext>,
     shard: usize,
     /// `None` for a file that is read from its source each time, because the cache has no space for it.
     open: Option<SharedShard>,
 }
 
 impl FileUse {
-    fn new(
-        fill_context: &Arc<FillContext>,
-        shard: usize,
-        cancel: &Cancel,
-    ) -> Result<Self, ReaderError> {
-        let engine = fill_context.shard_cache.engine()?;
+    fn new(context: &Arc<FillContext>, shard: usize, cancel: &Cancel) -> Result<Self, ReaderError> {
+        let engine = context.shard_cache.engine()?;
         let open = match engine.need_now(shard, cancel)? {
             Access::Open(open) => Some(open),
             Access::Uncached => None,
         };
         Ok(Self {
-            fill_context: Arc::clone(fill_context),
+            context: Arc::clone(context),
             shard,
             open,
         })
@@ -687,7 +679,7 @@ impl FileUse {
     /// Returns the local path of the file.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        let path = self.fill_context.catalog.file_path(self.shard);
+        let path = self.context.catalog.file_path(self.shard);
         path.unwrap_or_default().into()
     }
 }
@@ -695,7 +687,7 @@ impl FileUse {
 impl Drop for FileUse {
     fn drop(&mut self) {
         drop(self.open.take());
-        if let Some(engine) = self.fill_context.shard_cache.started() {
+        if let Some(engine) = self.context.shard_cache.started() {
             engine.close(self.shard);
         }
     }

@@ -16,10 +16,10 @@ mod adopt;
 mod identity;
 mod json;
 
-use crate::error::ReaderError;
+use crate::error::{ReaderError, ReaderProblem};
 pub use identity::{Fingerprint, OrderIdentity};
 pub use json::MOST_STATE_BYTES;
-use json::{Json, Object, check_size};
+use json::{Json, Object, check_size, parse_json};
 
 /// A state, and the identity of the order that it was made for.
 ///
@@ -59,13 +59,6 @@ impl RunState {
         }
     }
 
-    /// Records the mixture of the run.
-    #[must_use]
-    pub fn with_mixture(mut self, mixture: Option<Mixture>) -> Self {
-        self.mixture = mixture;
-        self
-    }
-
     /// Parses a state from JSON.
     ///
     /// COMPAT: MosaicML Streaming increments the epoch when an iteration starts, so a state from before the first one
@@ -73,17 +66,16 @@ impl RunState {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::StateSize`], [`ReaderError::StatePickle`], [`ReaderError::StateNotJson`], [`ReaderError::StateMissing`],
-    /// [`ReaderError::StateField`], [`ReaderError::StatePosition`], [`ReaderError::StateNewer`].
+    /// [`ReaderProblem::StateSize`], [`ReaderProblem::StatePickle`], [`ReaderProblem::StateFormat`],
+    /// [`ReaderProblem::StatePosition`], [`ReaderProblem::StateNewer`].
     pub fn parse(bytes: &[u8]) -> Result<Self, ReaderError> {
         check_size(bytes.len() as u64)?;
         if let Some(what) = pickled(bytes) {
-            return Err(ReaderError::StatePickle { what });
+            return Err(ReaderProblem::StatePickle.error(format!(
+                "it is {what}, which is not read because it could run code"
+            )));
         }
-        let root: Json =
-            serde_json::from_slice(bytes).map_err(|error| ReaderError::StateNotJson {
-                reason: error.to_string(),
-            })?;
+        let root: Json = parse_json(bytes)?;
         let root = Object::new("the state", &root)?;
         // The version is checked first, because a newer version may change the meaning of every key.
         let identity = root
@@ -106,12 +98,8 @@ impl RunState {
                 Some(value) => root.nodes("initial_physical_nodes", value)?,
             },
         };
-        let recorded: RecordedMixture =
-            serde_json::from_slice(bytes).map_err(|error| ReaderError::StateField {
-                field: "mixture",
-                found: error.to_string(),
-                expected: "a mixture",
-            })?;
+        let recorded: RecordedMixture = serde_json::from_slice(bytes)
+            .map_err(|error| ReaderProblem::state_field("mixture", error, "a mixture"))?;
         Ok(Self {
             state,
             identity,
@@ -163,7 +151,7 @@ impl RunState {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::StateMixture`] if it differs before that; [`ReaderError::Order`] for an invalid mixture.
+    /// [`ReaderProblem::StateMixture`] if it differs before that; [`ReaderError::Order`] for an invalid mixture.
     pub fn resume_mixture(&self, config: &mut EpochConfig) -> Result<(), ReaderError> {
         if let Some(recorded) = &self.mixture {
             let mixture = continued_mixture(recorded, config, &self.state)?;
@@ -176,7 +164,7 @@ impl RunState {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
+    /// [`ReaderProblem::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
     pub fn resume(&self, config: &EpochConfig) -> Result<State, ReaderError> {
         if let Some(identity) = &self.identity {
             identity.check(config, self.state.num_canonical_nodes)?;
@@ -189,7 +177,7 @@ impl RunState {
 ///
 /// # Errors
 ///
-/// [`ReaderError::StateMixture`] if the mixture of the run differs before the position of the state;
+/// [`ReaderProblem::StateMixture`] if the mixture of the run differs before the position of the state;
 /// [`ReaderError::Order`] for an invalid mixture.
 pub fn continued_mixture(
     recorded: &Mixture,
@@ -204,7 +192,11 @@ pub fn continued_mixture(
     let position = before.saturating_add(state.sample_in_epoch);
     recorded
         .resumed_with(given, sizes.len(), position)?
-        .map_err(|sample| ReaderError::StateMixture { sample, position })
+        .map_err(|sample| {
+            ReaderProblem::StateMixture.error(format!(
+                "its weights and those of this run differ from sample {sample} on, and it is at sample {position} of the run"
+            ))
+        })
 }
 
 /// Recognizes formats that could run code when other programs read them, and returns their name.

@@ -28,7 +28,7 @@ impl Reader {
     /// [`ReaderError::SampleBeyond`].
     pub fn stored_place(&self, sample: u64) -> Result<StoredPlace, ReaderError> {
         let catalog = self.catalog();
-        let (shard, at) = self.fill_context().locate(sample)?;
+        let (shard, at) = self.context().locate(sample)?;
         let (stream, number) = catalog
             .stream_of(shard)
             .ok_or_else(|| catalog.no_shard(shard))?;
@@ -52,7 +52,7 @@ impl Reader {
         column: &str,
     ) -> Result<Option<(u64, Vec<u8>)>, ReaderError> {
         let catalog = self.catalog();
-        let (shard, at) = self.fill_context().locate(sample)?;
+        let (shard, at) = self.context().locate(sample)?;
         let open = self.shard_cache().engine()?.whole(shard)?;
         let value = open.value_at(catalog, at, column)?;
         let value = value.map(|(offset, value)| (offset, value.to_vec()));
@@ -72,9 +72,9 @@ impl Reader {
         ranges: &[Range<u64>],
     ) -> Result<Vec<Vec<u8>>, ReaderError> {
         let catalog = self.catalog();
-        let (shard, _) = self.fill_context().locate(sample)?;
+        let (shard, _) = self.context().locate(sample)?;
         let engine = self.shard_cache().engine()?;
-        if engine.is_at_hand(shard) || !self.fill_context().is_fetched(shard) {
+        if engine.is_at_hand(shard) || !self.context().is_fetched(shard) {
             let open = engine.whole(shard)?;
             let read = ranges.iter().map(|range| {
                 let bytes = open.bytes(range);

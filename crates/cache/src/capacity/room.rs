@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use shardmill_core::lock;
 use shardmill_storage::StorageError;
 
-use super::{Capacity, Counting, Scheduler, Session, Wanted, blobs_of, lock};
+use super::{Capacity, Counting, Scheduler, Session, Wanted, blobs_of};
 use crate::blobs::{BlobCatalog, BlobResult};
 use crate::disk::{Present, Sizes};
 use crate::folder::Evicted;
@@ -149,7 +150,7 @@ impl<C: BlobCatalog> Capacity<C> {
         let Some(folder) = self.folder(set)? else {
             return Ok(None);
         };
-        let (device, space) = (folder.device(), folder.space()?);
+        let (device, space) = (folder.device, folder.space()?);
         let disk = counting.disks.entry(device).or_default();
         if !disk.has_sizes() {
             let block = space.map_or(1, |space| space.block);
@@ -167,7 +168,7 @@ impl<C: BlobCatalog> Capacity<C> {
         let mut sizes = Sizes::default();
         for (number, set) in self.cached_sets() {
             if let Some(folder) = self.folder(number)?
-                && folder.device() == device
+                && folder.device == device
             {
                 sizes.add(blobs_of(&*self.blobs, set), block);
             }
@@ -196,7 +197,7 @@ impl<C: BlobCatalog> Capacity<C> {
         let Some(folder) = session.folder(set) else {
             return Ok(false);
         };
-        let device = folder.device();
+        let device = folder.device;
         session.count(true)?;
         let present = session.measure(device)?;
         let disk = session.counting.disks.entry(device).or_default();

@@ -21,13 +21,6 @@ pub(super) struct Net {
     transfers: Vec<Transfer>,
 }
 
-/// The next event of the connection.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Begins(f64),
-    Ends(f64, usize),
-}
-
 impl Net {
     pub(super) fn new(bandwidth: f64, latency: f64) -> Self {
         Self {
@@ -68,19 +61,19 @@ impl Net {
                 .max(1.0)
     }
 
-    fn next(&self) -> Option<Event> {
+    /// Returns the time of the next event, and the shard whose transfer ends then. Otherwise a transfer begins.
+    fn next(&self) -> Option<(f64, Option<usize>)> {
         let rate = self.rate();
         let waiting = self.transfers.iter().filter(|one| one.begins > self.now);
         let begins = waiting.map(|one| one.begins).min_by(f64::total_cmp);
         let least = self
             .running()
             .min_by(|one, other| one.left.total_cmp(&other.left));
-        let ends = least.map(|one| (self.now + one.left.max(0.0) / rate, one.shard));
+        let ends = least.map(|one| (self.now + one.left.max(0.0) / rate, Some(one.shard)));
         match (begins, ends) {
-            (Some(begins), Some((ends, _))) if begins < ends => Some(Event::Begins(begins)),
-            (_, Some((ends, shard))) => Some(Event::Ends(ends, shard)),
-            (Some(begins), None) => Some(Event::Begins(begins)),
-            (None, None) => None,
+            (Some(begins), Some((ends, _))) if begins < ends => Some((begins, None)),
+            (_, Some(ends)) => Some(ends),
+            (begins, None) => Some((begins?, None)),
         }
     }
 
@@ -92,12 +85,8 @@ impl Net {
         mut moved: impl FnMut(f64, f64, f64),
     ) -> Option<usize> {
         loop {
-            let next = self.next();
-            let (to, ended) = match next {
-                Some(Event::Begins(at)) if at <= until => (at, None),
-                Some(Event::Ends(at, shard)) if at <= until => (at, Some(shard)),
-                _ => (until.max(self.now), None),
-            };
+            let next = self.next().filter(|(at, _)| *at <= until);
+            let (to, ended) = next.unwrap_or((until.max(self.now), None));
             let each = self.rate() * (to - self.now);
             let mut bytes = 0.0;
             let now = self.now;
@@ -111,9 +100,7 @@ impl Net {
                 self.transfers.retain(|one| one.shard != shard);
                 return Some(shard);
             }
-            if !matches!(next, Some(Event::Begins(at)) if at <= until) {
-                return None;
-            }
+            next?;
         }
     }
 }

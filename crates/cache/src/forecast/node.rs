@@ -1,5 +1,6 @@
 //! Simulates one node event by event.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 
 use shardmill_core::number::{float, whole};
@@ -52,6 +53,7 @@ enum Start {
 /// What the node reads, and with which cache.
 struct Setup<'a> {
     policy: Policy,
+    access_plan: &'a RefCell<AccessPlan>,
     shards: &'a [ShardCost],
     options: &'a ForecastOptions,
 }
@@ -102,12 +104,14 @@ pub(super) struct Node<'a> {
 impl<'a> Node<'a> {
     pub(super) fn new(
         policy: Policy,
+        access_plan: &'a RefCell<AccessPlan>,
         shards: &'a [ShardCost],
         options: &'a ForecastOptions,
     ) -> Self {
         Self {
             setup: Setup {
                 policy,
+                access_plan,
                 shards,
                 options,
             },
@@ -155,7 +159,8 @@ impl<'a> Node<'a> {
     }
 
     /// Processes a new epoch in the access plan, which begins at `from`.
-    pub(super) fn learn(&mut self, access_plan: &AccessPlan, from: u64) {
+    pub(super) fn learn(&mut self, from: u64) {
+        let access_plan = self.setup.access_plan.borrow();
         for found in access_plan.in_order(from) {
             let Some(slot) = self.slots.get_mut(found.blob) else {
                 continue;
@@ -179,7 +184,7 @@ impl<'a> Node<'a> {
     }
 
     /// Simulates the epoch that begins at tick `from`.
-    pub(super) fn run(&mut self, access_plan: &AccessPlan, epoch: &Epoch, from: u64) {
+    pub(super) fn run(&mut self, epoch: &Epoch, from: u64) {
         let end = from + epoch.batches();
         let world = epoch.resolved().world;
         let processes = world.ranks_per_node.saturating_mul(world.workers_per_rank);
@@ -196,6 +201,7 @@ impl<'a> Node<'a> {
             epoch: epoch.resolved().epoch,
             ..CacheEpoch::default()
         };
+        let access_plan = self.setup.access_plan.borrow();
         let begins: Vec<AccessWindow> = access_plan
             .in_order(from)
             .take_while(|found| found.first < end)
@@ -215,17 +221,17 @@ impl<'a> Node<'a> {
         while self.tick < end {
             let tick = self.tick;
             while let Some((_, shard)) = ends.next_if(|(at, _)| *at <= tick) {
-                self.end_access_window(shard, access_plan);
+                self.end_access_window(shard);
             }
             while let Some(found) = begins.next_if(|found| found.first <= tick) {
                 self.begin_access_window(found);
             }
-            self.fill(access_plan);
+            self.fill();
             let mut wanted = Vec::new();
             while let Some((_, shard)) = needs.next_if(|(at, _)| *at <= tick) {
                 self.need(shard, &mut wanted);
             }
-            self.wait_for(wanted, access_plan);
+            self.wait_for(wanted);
             let next = [
                 ends.peek().map(|(at, _)| *at),
                 begins.peek().map(|found| found.first),
@@ -234,11 +240,11 @@ impl<'a> Node<'a> {
             let next = next.into_iter().flatten().min().unwrap_or(end);
             let next = next.clamp(tick + 1, end);
             let steps = float(next - tick) * self.setup.options.step.as_secs_f64();
-            self.pass(self.net.now() + steps, access_plan);
+            self.pass(self.net.now() + steps);
             self.tick = next;
         }
         for (_, shard) in ends {
-            self.end_access_window(shard, access_plan);
+            self.end_access_window(shard);
         }
         self.record.counts.seconds = self.net.now() - started;
         let apart = self.record.counts.evictions > 0 || self.record.counts.bypasses > 0;
@@ -274,12 +280,17 @@ impl<'a> Node<'a> {
     }
 
     /// Ranks a resident that can be evicted by its next use, as the policy sees it.
-    fn rank(&mut self, shard: usize, access_plan: &AccessPlan) {
+    fn rank(&mut self, shard: usize) {
         let Some(slot) = self.slots.get(shard) else {
             return;
         };
         let next = match self.setup.policy {
-            Policy::Belady => access_plan.next_use(shard, self.tick).unwrap_or(u64::MAX),
+            Policy::Belady => self
+                .setup
+                .access_plan
+                .borrow()
+                .next_use(shard, self.tick)
+                .unwrap_or(u64::MAX),
             Policy::Lru if slot.fresh => return,
             Policy::Lru => u64::MAX - slot.last_used,
         };
@@ -302,7 +313,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn end_access_window(&mut self, shard: usize, access_plan: &AccessPlan) {
+    fn end_access_window(&mut self, shard: usize) {
         let tick = self.tick;
         let Some(slot) = self.slot(shard) else {
             return;
@@ -310,15 +321,15 @@ impl<'a> Node<'a> {
         slot.last_used = tick;
         slot.until = None;
         match slot.state {
-            State::Here => self.rank(shard, access_plan),
-            State::Absent => self.want(shard, access_plan),
+            State::Here => self.rank(shard),
+            State::Absent => self.want(shard),
             State::Coming { .. } => {}
         }
     }
 
     /// Queues the next access window of an absent shard for fetching.
-    fn want(&mut self, shard: usize, access_plan: &AccessPlan) {
-        let next = access_plan.next(shard, self.tick);
+    fn want(&mut self, shard: usize) {
+        let next = self.setup.access_plan.borrow().next(shard, self.tick);
         let Some(slot) = self.slots.get_mut(shard) else {
             return;
         };
@@ -352,7 +363,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn wait_for(&mut self, mut wanted: Vec<usize>, access_plan: &AccessPlan) {
+    fn wait_for(&mut self, mut wanted: Vec<usize>) {
         if wanted.is_empty() {
             if self.tick == 0 {
                 self.record.result.first_batch_seconds = self.net.now();
@@ -361,9 +372,9 @@ impl<'a> Node<'a> {
         }
         let since = self.net.now();
         self.waiting = true;
-        self.fill(access_plan);
+        self.fill();
         while !wanted.is_empty() {
-            let Some(came) = self.step(f64::INFINITY, access_plan) else {
+            let Some(came) = self.step(f64::INFINITY) else {
                 // No shard is in flight, and none can be fetched.
                 break;
             };
@@ -386,12 +397,12 @@ impl<'a> Node<'a> {
     }
 
     /// Advances the time to `until`.
-    fn pass(&mut self, until: f64, access_plan: &AccessPlan) {
-        while self.step(until, access_plan).is_some() {}
+    fn pass(&mut self, until: f64) {
+        while self.step(until).is_some() {}
     }
 
     /// Advances to the next shard that arrives, or to `until`. Returns the shard, if one arrived.
-    fn step(&mut self, until: f64, access_plan: &AccessPlan) -> Option<usize> {
+    fn step(&mut self, until: f64) -> Option<usize> {
         if until.is_infinite() && self.net.transfers() == 0 {
             return None;
         }
@@ -399,12 +410,12 @@ impl<'a> Node<'a> {
         let came = self.net.advance(until, |from, to, bytes| {
             timeline.pass(from, to, bytes, waiting)
         })?;
-        self.came(came, access_plan);
-        self.fill(access_plan);
+        self.came(came);
+        self.fill();
         Some(came)
     }
 
-    fn came(&mut self, shard: usize, access_plan: &AccessPlan) {
+    fn came(&mut self, shard: usize) {
         let cost = self.cost(shard);
         self.content.changes += 1;
         let past = self.state(shard) == (State::Coming { past: true });
@@ -423,15 +434,15 @@ impl<'a> Node<'a> {
         self.content.used -= cost.reserve_bytes - cost.cache_bytes;
         self.record.timeline.resident(self.content.used);
         if !under_way {
-            self.rank(shard, access_plan);
+            self.rank(shard);
         }
     }
 
     /// Starts as many fetches as possible: first those that a batch waits for, then those needed next.
-    fn fill(&mut self, access_plan: &AccessPlan) {
+    fn fill(&mut self) {
         while let Some(shard) = self.demanded.front().copied() {
             if self.state(shard) == State::Absent {
-                match self.start(shard, self.tick, true, access_plan) {
+                match self.start(shard, self.tick, true) {
                     Start::Started => {}
                     // A shard in flight will arrive, and can be evicted later.
                     Start::NoRoom if self.net.transfers() > 0 => return,
@@ -444,23 +455,17 @@ impl<'a> Node<'a> {
         while let Some(next) = self.pending.first().copied() {
             if next.last < self.tick {
                 // This access window is over: the shard bypassed the cache.
-                self.want(next.blob, access_plan);
+                self.want(next.blob);
                 continue;
             }
             let wanted_at = next.first.max(self.tick);
-            if self.start(next.blob, wanted_at, false, access_plan) != Start::Started {
+            if self.start(next.blob, wanted_at, false) != Start::Started {
                 return;
             }
         }
     }
 
-    fn start(
-        &mut self,
-        shard: usize,
-        wanted_at: u64,
-        demanded: bool,
-        access_plan: &AccessPlan,
-    ) -> Start {
+    fn start(&mut self, shard: usize, wanted_at: u64, demanded: bool) -> Start {
         let cost = self.cost(shard);
         let in_flight = self.in_flight.saturating_add(cost.fetch_bytes);
         if !demanded && self.content.held_back == Some((shard, self.tick, self.content.changes)) {
@@ -492,12 +497,12 @@ impl<'a> Node<'a> {
             {
                 return Start::Enough;
             }
-            if !demanded && !self.is_best(shard, wanted_at, &leaving, access_plan) {
+            if !demanded && !self.is_best(shard, wanted_at, &leaving) {
                 self.content.held_back = Some((shard, self.tick, self.content.changes));
                 return Start::Enough;
             }
             for gone in leaving {
-                self.evict(gone, access_plan);
+                self.evict(gone);
             }
         }
         self.content.residents.insert(shard);
@@ -524,13 +529,7 @@ impl<'a> Node<'a> {
     /// Returns whether evicting `leaving` now gives the same result as evicting when the shard is needed, as in the
     /// reader. An earlier replacement of another shard would cost an additional fetch. Shortly before the shard is
     /// needed, any eviction is accepted.
-    fn is_best(
-        &self,
-        shard: usize,
-        wanted_at: u64,
-        leaving: &[usize],
-        access_plan: &AccessPlan,
-    ) -> bool {
+    fn is_best(&self, shard: usize, wanted_at: u64, leaving: &[usize]) -> bool {
         if self.setup.policy == Policy::Lru
             || wanted_at <= self.tick.saturating_add(self.slack(shard))
         {
@@ -543,6 +542,7 @@ impl<'a> Node<'a> {
         let Some(next) = next.filter(|next| *next < u64::MAX) else {
             return true;
         };
+        let access_plan = self.setup.access_plan.borrow();
         self.content.residents.iter().all(|resident| {
             leaving.contains(resident)
                 || access_plan
@@ -587,7 +587,7 @@ impl<'a> Node<'a> {
         self.record.counts.fetched_bytes = self.record.counts.fetched_bytes.saturating_add(bytes);
     }
 
-    fn evict(&mut self, shard: usize, access_plan: &AccessPlan) {
+    fn evict(&mut self, shard: usize) {
         let cost = self.cost(shard);
         self.content.ranks.remove(shard);
         self.content.residents.remove(&shard);
@@ -602,7 +602,7 @@ impl<'a> Node<'a> {
                 self.content.ahead -= cost.reserve_bytes;
             }
         }
-        self.want(shard, access_plan);
+        self.want(shard);
     }
 }
 

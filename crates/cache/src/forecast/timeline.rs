@@ -1,6 +1,7 @@
 //! Records a history with a bounded number of points, over a time that is not known in advance.
 
 use serde::Serialize;
+use shardmill_core::number::{float, whole};
 
 /// What a node did in an interval of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -58,21 +59,21 @@ impl Timeline {
         if to <= from {
             return;
         }
-        while to > self.width * real(MOST) {
+        while to > self.width * float(MOST as u64) {
             self.halve();
         }
         self.end = self.end.max(to);
         let mut at = from;
         // Splits the interval at the boundaries of bins; `bins` grows to include them.
         while at < to {
-            let place = whole(at / self.width);
+            let place = usize::try_from(whole(at / self.width)).unwrap_or(usize::MAX);
             while self.bins.len() <= place && self.bins.len() < MOST {
                 self.bins.push(Bin {
                     resident: self.resident,
                     ..Bin::default()
                 });
             }
-            let next = (real(place) + 1.0) * self.width;
+            let next = (float(place as u64) + 1.0) * self.width;
             // If the bin is too narrow for the precision of `at`, the loop ends here.
             let stop = if next > at { next.min(to) } else { to };
             let part = (stop - at) / (to - from);
@@ -102,7 +103,7 @@ impl Timeline {
     pub(super) fn points(&self) -> Vec<Point> {
         let bins = self.bins.iter().enumerate();
         bins.map(|(place, bin)| {
-            let seconds = real(place) * self.width;
+            let seconds = float(place as u64) * self.width;
             let width = self.width.min(self.end - seconds).max(f64::MIN_POSITIVE);
             Point {
                 seconds,
@@ -113,20 +114,6 @@ impl Timeline {
         })
         .collect()
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most 256")]
-const fn real(number: usize) -> f64 {
-    number as f64
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number of bins, and `as` saturates"
-)]
-const fn whole(number: f64) -> usize {
-    number as usize
 }
 
 #[cfg(test)]

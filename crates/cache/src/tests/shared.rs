@@ -72,7 +72,7 @@ fn who_fetched_and_died_is_replaced() {
     fs::write(set.own().join("tmp-0-0123456789abcdef"), [0; 3000]).unwrap();
     // Like a kill: descriptors are closed without any cleanup.
     let mut state = one.lock();
-    let works = state.clear(&mut crate::state::DeferredDrop::new());
+    let works = (state.clear(), std::mem::take(&mut state.to_drop));
     drop(state);
     drop(works);
     script.hold(false);
@@ -333,7 +333,7 @@ fn war(seed: u64, locks: bool) {
                     if draw.below(2) == 0 {
                         // Stops without cleanup: descriptors are closed and threads are gone.
                         let mut state = cache.lock();
-                        let works = state.clear(&mut crate::state::DeferredDrop::new());
+                        let works = (state.clear(), std::mem::take(&mut state.to_drop));
                         drop(state);
                         drop(works);
                     }

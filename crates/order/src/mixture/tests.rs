@@ -3,6 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::num::count;
 use crate::{Epoch, EpochConfig, SampleId, ShuffleAlgo, State, StreamConfig, World};
 
 fn point(from_sample: u64, weights: &[f64], ramp: bool) -> WeightPoint {

@@ -68,13 +68,7 @@ pub(crate) fn node_of(samples: u64, position: u64, nodes: u64) -> u64 {
 impl Layout {
     /// Creates the layout, and returns the epoch's generator in its state after the layout.
     pub(crate) fn new(units: &Units, nodes: u64, seed: u64, epoch: u64) -> (Self, Pcg64) {
-        let mut whole: Vec<Span> = units
-            .ranges()
-            .map(|range| Span {
-                start: range.start,
-                length: range.end - range.start,
-            })
-            .collect();
+        let mut whole = spans_of(units);
         Pcg64::new(u128::from(seed)).shuffle(&mut whole);
         let (mut spans, nodes) = cut(&whole, units.samples(), nodes);
         drop(whole);
@@ -82,16 +76,9 @@ impl Layout {
         for node in nodes.windows(2) {
             rng.shuffle(&mut spans[node[0]..node[1]]);
         }
-        let mut offsets = Vec::with_capacity(spans.len() + 1);
-        let mut next = 0;
-        offsets.push(next);
-        for span in &spans {
-            next += span.length;
-            offsets.push(next);
-        }
         let layout = Self {
+            offsets: offsets_of(&spans),
             spans,
-            offsets,
             nodes,
         };
         (layout, rng)
@@ -139,7 +126,6 @@ impl Layout {
         Some(self.offsets[span] + (big - self.spans[span].start))
     }
 
-    /// Returns the canonical node of a span.
     pub(crate) fn node_of_span(&self, span: usize) -> u64 {
         count(self.nodes.partition_point(|first| *first <= span) - 1)
     }
@@ -156,6 +142,29 @@ impl Layout {
             span += 1;
         }
     }
+}
+
+/// Returns the big ids of each unit.
+pub(crate) fn spans_of(units: &Units) -> Vec<Span> {
+    let ranges = units.ranges();
+    ranges
+        .map(|range| Span {
+            start: range.start,
+            length: range.end - range.start,
+        })
+        .collect()
+}
+
+/// Returns the position of each span, then the number of samples.
+pub(crate) fn offsets_of(spans: &[Span]) -> Vec<u64> {
+    let mut offsets = Vec::with_capacity(spans.len() + 1);
+    let mut next = 0;
+    offsets.push(next);
+    for span in spans {
+        next += span.length;
+        offsets.push(next);
+    }
+    offsets
 }
 
 /// Cuts spans at the borders of canonical nodes; a span that fits exactly is not split.
@@ -230,7 +239,6 @@ impl CheckpointList {
         self.marks.get(after.checked_sub(1)?).copied()
     }
 
-    /// Returns the number of checkpoints.
     pub(crate) fn len(&self) -> u64 {
         count(self.marks.len())
     }

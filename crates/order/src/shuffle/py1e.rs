@@ -13,7 +13,7 @@ use std::ops::Range;
 use super::layout::{CheckpointList, Layout, Window, block_range, shuffled_places};
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real, trunc};
-use crate::rng::{Jump, Pcg64};
+use crate::rng::Pcg64;
 use crate::rng_checkpoints::CheckpointLists;
 
 #[derive(Clone, Debug)]
@@ -92,14 +92,13 @@ impl Py1e {
         }
         let (low, high) = block_range(block);
         let (mut shuffles, mut shifts) = (CheckpointList::default(), CheckpointList::default());
-        let mut jump = (0, rng.jump(0));
         for node in 0..nodes {
             let spans = layout.node(node);
             if spans.is_empty() {
-                return Err(OrderError::EmptyCanonicalNode {
-                    samples: layout.offsets[layout.spans.len()],
-                    canonical_nodes: nodes,
-                });
+                return Err(OrderError::empty_canonical_node(
+                    layout.offsets[layout.spans.len()],
+                    nodes,
+                ));
             }
             for place in spans.clone() {
                 let length = layout.spans[place].length;
@@ -110,10 +109,7 @@ impl Py1e {
                 let length = layout.spans[place].length;
                 shifts.pass(place, length, place == spans.start, &rng);
                 rng.integers(low, high)?;
-                if jump.0 != length {
-                    jump = (length, rng.jump(length));
-                }
-                rng.leap(jump.1);
+                rng.advance(length);
             }
         }
         Ok(Self {
@@ -163,7 +159,6 @@ impl Py1e {
         shuffle.catch_up(near.start, |rng, place| {
             rng.skip_shuffle(layout.spans[place].length)
         });
-        let mut jump = (0, self.rng.jump(0));
         shift.catch_up(near.start, |rng, place| {
             rng.lemire(high - 1 - low);
             rng.advance(layout.spans[place].length);
@@ -198,10 +193,7 @@ impl Py1e {
                 });
                 shift.rng = start;
             }
-            if jump.0 != span.length {
-                jump = (span.length, self.rng.jump(span.length));
-            }
-            shift.rng.leap(jump.1);
+            shift.rng.advance(span.length);
             if places.is_empty() {
                 shuffle.rng.skip_shuffle(span.length);
             } else {
@@ -318,16 +310,12 @@ impl Py1e {
             },
         );
         let mut shift = Walker::new(&self.shifts, &self.rng, near.start);
-        let mut jump: (u64, Jump) = (0, self.rng.jump(0));
         let mut spans = Vec::with_capacity(near.len());
         for place in shift.place..near.end {
             let span = self.layout.spans[place];
             let offset = self.layout.offsets[place] - positions.start;
             let drawn = low + shift.rng.lemire(high - 1 - low);
-            if jump.0 != span.length {
-                jump = (span.length, self.rng.jump(span.length));
-            }
-            shift.rng.leap(jump.1);
+            shift.rng.advance(span.length);
             if place >= near.start {
                 spans.push((
                     offset,

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::layout::{CheckpointList, Span, Window, cut, shuffled_span};
+use super::layout::{CheckpointList, Span, Window, cut, offsets_of, shuffled_span, spans_of};
 use crate::num::{count, index};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::CheckpointLists;
@@ -38,15 +38,9 @@ impl Py2s {
         kept: Option<CheckpointLists<'_>>,
     ) -> Self {
         let mut run = Pcg64::new(u128::from(seed));
-        let mut whole: Vec<Span> = units
-            .ranges()
-            .map(|range| Span {
-                start: range.start,
-                length: range.end - range.start,
-            })
-            .collect();
+        let mut whole = spans_of(units);
         run.shuffle(&mut whole);
-        let unit_offsets = offsets(&whole);
+        let unit_offsets = offsets_of(&whole);
         let slices: Vec<Span> = whole
             .iter()
             .zip(&unit_offsets)
@@ -78,7 +72,7 @@ impl Py2s {
             None => advance(&whole, &mut pieces, &nodes, &mut run, &mut rng),
         };
         Self {
-            offsets: offsets(&pieces),
+            offsets: offsets_of(&pieces),
             unit_offsets,
             units: whole,
             run,
@@ -207,16 +201,4 @@ fn advance(
         }
     });
     [run_checkpoint_list, starts, epoch_checkpoint_list]
-}
-
-fn offsets(spans: &[Span]) -> Vec<u64> {
-    let mut offsets = Vec::with_capacity(spans.len() + 1);
-    let mut next = 0;
-    offsets.push(next);
-    for span in spans {
-        next += span.length;
-        offsets.push(next);
-    }
-    debug_assert_eq!(count(offsets.len()), count(spans.len()) + 1);
-    offsets
 }

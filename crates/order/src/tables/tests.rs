@@ -166,18 +166,9 @@ fn both(config: &EpochConfig) -> (Vec<Option<u64>>, Vec<i64>) {
     let table = work(&Work {
         batching: config.batching_method,
         partition: config.partition_algo,
-        world: resolved.world,
         batch_size: config.batch_size,
-        canonical_nodes: resolved.canonical_nodes,
-        initial_nodes: resolved.initial_nodes,
-        seed: resolved.seed,
-        epoch: resolved.epoch,
-        epoch_seed: resolved.epoch_seed,
-        sample_in_epoch: resolved.sample_in_epoch,
-        shuffle: config
-            .shuffle
-            .enabled
-            .then_some((config.shuffle.algo, resolved.block)),
+        resolved: &resolved,
+        shuffle: config.shuffle.enabled.then_some(config.shuffle.algo),
         sources: &sources,
     })
     .unwrap();
@@ -288,7 +279,7 @@ fn what_cannot_be_is_refused() {
     assert!(partition(PartitionAlgo::Orig, cut(10, 0, 1, 1, 1, 0), 1, None).is_err());
     assert!(partition(PartitionAlgo::Orig, cut(10, 1, 1, 1, 1, 0), 0, None).is_err());
     assert!(partition(PartitionAlgo::Orig, cut(1 << 50, 1, 1, 1, 1, 0), 1, None).is_err());
-    let world = World::SINGLE;
+    let config = EpochConfig::new(Vec::new(), 1, World::SINGLE);
     let refused = |units: &[u64], samples: &[u64]| {
         let sources = [Source {
             units,
@@ -298,25 +289,17 @@ fn what_cannot_be_is_refused() {
         let result = work(&Work {
             batching: BatchingMethod::Random,
             partition: PartitionAlgo::Orig,
-            world,
             batch_size: 1,
-            canonical_nodes: 1,
-            initial_nodes: None,
-            seed: 0,
-            epoch: 0,
-            epoch_seed: false,
-            sample_in_epoch: 0,
+            resolved: &config.resolve().unwrap(),
             shuffle: None,
             sources: &sources,
         });
         result.err()
     };
     assert_eq!(refused(&[2], &[8, 9]), None);
-    assert!(matches!(
-        refused(&[3], &[8, 9]),
-        Some(OrderError::BadValue {
-            option: "units",
-            ..
-        })
-    ));
+    let error = refused(&[3], &[8, 9]).unwrap();
+    assert_eq!(
+        error.to_string(),
+        "is 3, which is not the number of sample ids"
+    );
 }

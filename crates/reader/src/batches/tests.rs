@@ -93,11 +93,11 @@ fn who_does_not_fill_holds_no_shards() {
     };
     assert_eq!(read(1).collator.holds(), 0);
     let mut alone = read(0);
-    alone.collator.release_old(&alone.shared.fill_context);
+    alone.collator.release_old();
     assert_eq!(alone.collator.holds(), 1);
     // The cache releases the shard.
-    alone.shared.fill_context.shard_cache.forget_verification(0);
-    alone.collator.release_old(&alone.shared.fill_context);
+    alone.shared.context.shard_cache.forget_verification(0);
+    alone.collator.release_old();
     assert_eq!(alone.collator.holds(), 0);
 }
 

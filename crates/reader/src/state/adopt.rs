@@ -1,8 +1,10 @@
 //! Fills order options that are still at their defaults with the values that a run state records.
 
-use shardmill_order::{EpochConfig, ShuffleOptions, Weight, World, weights};
+use std::str::FromStr;
 
-use super::RunState;
+use shardmill_order::{EpochConfig, Weight, World, weights};
+
+use super::{OrderIdentity, RunState};
 
 impl RunState {
     /// Sets the options of the order that `config` leaves at their default values and that the state records. States of
@@ -15,34 +17,24 @@ impl RunState {
             return;
         };
         let default = EpochConfig::new(Vec::new(), 1, World::SINGLE);
-        if let Some(shuffle) = identity.term("shuffle_algo")
+        if let Some(algo) = identity.term("shuffle_algo")
             && !config.shuffle.enabled
         {
-            config.shuffle.enabled = shuffle != "none";
+            config.shuffle.enabled = algo != "none";
         }
-        adopt(
-            &mut config.shuffle.algo,
-            default.shuffle.algo,
-            identity.term("shuffle_algo"),
-        );
-        adopt(
+        let (shuffle, sampling) = (default.shuffle, default.sampling);
+        identity.adopt("shuffle_algo", &mut config.shuffle.algo, shuffle.algo);
+        identity.adopt(
+            "sampling_method",
             &mut config.sampling.method,
-            default.sampling.method,
-            identity.term("sampling_method"),
+            sampling.method,
         );
-        adopt(
-            &mut config.sampling.granularity,
-            default.sampling.granularity,
-            identity.term("sampling_granularity"),
-        );
-        adopt(
-            &mut config.batching_method,
-            default.batching_method,
-            identity.term("batching_method"),
-        );
+        let granularity = &mut config.sampling.granularity;
+        identity.adopt("sampling_granularity", granularity, sampling.granularity);
+        let batching = &mut config.batching_method;
+        identity.adopt("batching_method", batching, default.batching_method);
         // The weights are drawn with the seed of the options, which equals that of the state unless the run changed it.
-        let ShuffleOptions { seed, .. } = default.shuffle;
-        if config.shuffle.seed == seed {
+        if config.shuffle.seed == shuffle.seed {
             config.shuffle.seed = self.state.shuffle_seed;
         }
         let number = |name: &str| {
@@ -66,11 +58,13 @@ impl RunState {
     }
 }
 
-/// Replaces a default value by the recorded one.
-fn adopt<T: PartialEq + std::str::FromStr>(value: &mut T, default: T, recorded: Option<&str>) {
-    if *value == default
-        && let Some(recorded) = recorded.and_then(|text| text.parse().ok())
-    {
-        *value = recorded;
+impl OrderIdentity {
+    /// Replaces a default value by the recorded one.
+    fn adopt<T: PartialEq + FromStr>(&self, name: &str, value: &mut T, default: T) {
+        if *value == default
+            && let Some(recorded) = self.term(name).and_then(|text| text.parse().ok())
+        {
+            *value = recorded;
+        }
     }
 }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 
 use shardmill_mds::{HashAlgo, Hasher};
-use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, World, weights};
+use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, weights};
 
-use super::json::{Json, Object, VERSION, check_size, text_found};
-use crate::error::ReaderError;
+use super::json::{Json, Object, VERSION, check_size, parse_json, text_found};
+use crate::error::{ReaderError, ReaderProblem};
 
 /// A hash of everything that decides which samples a run gives, and in what order. A state fits every run with an equal
 /// fingerprint.
@@ -98,13 +98,7 @@ impl OrderIdentity {
             // Without deleted samples, the fingerprint equals that of versions without this feature.
             if let Some(deleted) = stream.deleted {
                 terms.put(number);
-                for half in deleted.chunks(8) {
-                    let mut word = [0; 8];
-                    for (byte, given) in word.iter_mut().zip(half) {
-                        *byte = *given;
-                    }
-                    terms.put(u64::from_le_bytes(word));
-                }
+                terms.hasher.update(&deleted);
                 let mut hasher = Hasher::new(HashAlgo::Sha256);
                 hasher.update(&deleted);
                 terms.name(&format!("deleted_samples[{number}]"), short(hasher));
@@ -139,7 +133,14 @@ impl OrderIdentity {
                 None => config.world,
                 Some(replication) => config.world.replicate(replication)?,
             };
-            terms.put_world(&world, config);
+            terms.put_named(
+                "global_batch_size",
+                world.ranks().saturating_mul(config.batch_size),
+            );
+            if config.batching_method == BatchingMethod::DevicePerStream {
+                terms.put_named("nodes", world.nodes);
+                terms.put_named("ranks_per_node", world.ranks_per_node);
+            }
         }
         let shuffle = if config.shuffle.enabled {
             config.shuffle.algo.name()
@@ -155,64 +156,47 @@ impl OrderIdentity {
             terms.hasher.update(b"\n");
             terms.name(name, value);
         }
-        let mut bytes = [0; 16];
-        for (byte, hashed) in bytes.iter_mut().zip(terms.hasher.finish().as_bytes()) {
-            *byte = *hashed;
-        }
-        Ok(Self::of(Fingerprint(bytes), terms.named))
+        let hash = terms.hasher.finish();
+        let bytes = hash.as_bytes().first_chunk().copied();
+        Ok(Self::of(
+            Fingerprint(bytes.unwrap_or_default()),
+            terms.named,
+        ))
     }
 
     /// Parses the output of [`OrderIdentity::render`], which is the value of the key `shardmill` of a state.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::StateNotJson`], [`ReaderError::StateMissing`], [`ReaderError::StateField`], [`ReaderError::StateNewer`].
+    /// [`ReaderProblem::StateFormat`], [`ReaderProblem::StateNewer`].
     pub fn parse(bytes: &[u8]) -> Result<Self, ReaderError> {
         check_size(bytes.len() as u64)?;
-        let value: Json =
-            serde_json::from_slice(bytes).map_err(|error| ReaderError::StateNotJson {
-                reason: error.to_string(),
-            })?;
-        Self::from_json(&value)
+        Self::from_json(&parse_json(bytes)?)
     }
 
     pub(super) fn from_json(value: &Json) -> Result<Self, ReaderError> {
         let ours = Object::new("shardmill", value)?;
-        let version = match ours.get("version") {
-            None => {
-                return Err(ReaderError::StateMissing {
-                    field: "shardmill.version",
-                });
-            }
-            Some(Json::Unsigned(version @ 1..)) => *version,
-            Some(other) => {
-                return Err(ReaderError::StateField {
-                    field: "shardmill.version",
-                    found: other.to_string(),
-                    expected: "a number from 1 on",
-                });
+        let missing = || ReaderProblem::state_missing("shardmill.version");
+        let version = match ours.get("version").ok_or_else(missing)? {
+            Json::Unsigned(version @ 1..) => *version,
+            other => {
+                let expected = "a number from 1 on";
+                return Err(ReaderProblem::state_field(
+                    "shardmill.version",
+                    other,
+                    expected,
+                ));
             }
         };
         if version > VERSION {
-            return Err(ReaderError::StateNewer {
-                found: version,
-                known: VERSION,
-            });
+            return Err(ReaderProblem::StateNewer.error(format!(
+                "its version is {version}, and the newest that is known is {VERSION}"
+            )));
         }
-        let fingerprint = match ours.get("fingerprint") {
-            None => {
-                return Err(ReaderError::StateMissing {
-                    field: "shardmill.fingerprint",
-                });
-            }
-            Some(Json::Text(text)) => text.parse()?,
-            Some(other) => {
-                return Err(ReaderError::StateField {
-                    field: "shardmill.fingerprint",
-                    found: other.to_string(),
-                    expected: "32 hexadecimal digits",
-                });
-            }
+        let missing = || ReaderProblem::state_missing("shardmill.fingerprint");
+        let fingerprint = match ours.get("fingerprint").ok_or_else(missing)? {
+            Json::Text(text) => text.parse()?,
+            other => return Err(not_a_fingerprint(other)),
         };
         let terms = match ours.get("order") {
             None => Vec::new(),
@@ -268,7 +252,7 @@ impl OrderIdentity {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
+    /// [`ReaderProblem::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
     pub fn check(
         &self,
         config: &EpochConfig,
@@ -286,24 +270,10 @@ impl OrderIdentity {
                 differences.push_str(&format!("{start}{name} was {found} and is {here}"));
             }
         }
-        Err(ReaderError::StateForeign {
-            found: self.fingerprint.to_string(),
-            expected: expected.fingerprint.to_string(),
-            differences,
-        })
-    }
-}
-
-impl Terms {
-    fn put_world(&mut self, world: &World, config: &EpochConfig) {
-        self.put_named(
-            "global_batch_size",
-            world.ranks().saturating_mul(config.batch_size),
-        );
-        if config.batching_method == BatchingMethod::DevicePerStream {
-            self.put_named("nodes", world.nodes);
-            self.put_named("ranks_per_node", world.ranks_per_node);
-        }
+        Err(ReaderProblem::StateForeign.error(format!(
+            "it was made for the order {}, and this run has the order {}{differences}",
+            self.fingerprint, expected.fingerprint
+        )))
     }
 }
 
@@ -315,7 +285,7 @@ fn short(hasher: Hasher) -> String {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
@@ -329,23 +299,17 @@ impl FromStr for Fingerprint {
     type Err = ReaderError;
 
     fn from_str(text: &str) -> Result<Self, ReaderError> {
-        let error = || ReaderError::StateField {
-            field: "shardmill.fingerprint",
-            found: text_found(text),
-            expected: "32 hexadecimal digits",
-        };
-        let mut bytes = [0; 16];
-        if text.len() != 32
-            || !text
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        {
-            return Err(error());
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        match u128::from_str_radix(text, 16) {
+            Ok(number) if text.len() == 32 && text.bytes().all(is_digit) => {
+                Ok(Self(number.to_be_bytes()))
+            }
+            _ => Err(not_a_fingerprint(text_found(text))),
         }
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| error())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| error())?;
-        }
-        Ok(Self(bytes))
     }
+}
+
+fn not_a_fingerprint(found: impl fmt::Display) -> ReaderError {
+    let expected = "32 hexadecimal digits";
+    ReaderProblem::state_field("shardmill.fingerprint", found, expected)
 }

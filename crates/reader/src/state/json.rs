@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use shardmill_core::escape;
 
-use crate::error::ReaderError;
+use crate::error::{ReaderError, ReaderProblem};
 
 /// The most bytes of a state.
 pub const MOST_STATE_BYTES: u64 = 64 << 10;
@@ -19,38 +19,40 @@ pub(super) const MOST: u64 = 1 << 53;
 
 pub(super) fn check_size(bytes: u64) -> Result<(), ReaderError> {
     if bytes > MOST_STATE_BYTES {
-        return Err(ReaderError::StateSize {
-            bytes,
-            most: MOST_STATE_BYTES,
-        });
+        return Err(ReaderProblem::StateSize.error(format!(
+            "it has {bytes} bytes, more than the {MOST_STATE_BYTES} of the longest state"
+        )));
     }
     Ok(())
+}
+
+pub(super) fn parse_json(bytes: &[u8]) -> Result<Json, ReaderError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        ReaderProblem::StateFormat.error(format!("it is not the JSON of a state: {error}"))
+    })
 }
 
 /// A JSON value without repeated keys in its objects.
 #[derive(Debug)]
 pub(super) enum Json {
     Null,
-    Bool(bool),
     Unsigned(u64),
     Signed(i64),
-    Float(f64),
     Text(String),
-    List,
     Map(Vec<(String, Json)>),
+    /// A value that no state has, as shown in messages.
+    Other(String),
 }
 
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
-            Self::Bool(value) => value.fmt(f),
             Self::Unsigned(number) => number.fmt(f),
             Self::Signed(number) => number.fmt(f),
-            Self::Float(number) => write!(f, "{number:?}"),
             Self::Text(text) => f.write_str(&text_found(text)),
-            Self::List => f.write_str("a list"),
             Self::Map(_) => f.write_str("an object"),
+            Self::Other(shown) => f.write_str(shown),
         }
     }
 }
@@ -84,7 +86,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<Json, E> {
-        Ok(Json::Bool(value))
+        Ok(Json::Other(value.to_string()))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Json, E> {
@@ -96,7 +98,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Json, E> {
-        Ok(Json::Float(number))
+        Ok(Json::Other(format!("{number:?}")))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Json, E> {
@@ -106,7 +108,7 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Json, A::Error> {
         // The elements of a list are not used, but must be JSON without repeated keys too.
         while items.next_element::<Json>()?.is_some() {}
-        Ok(Json::List)
+        Ok(Json::Other("a list".to_owned()))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Json, A::Error> {
@@ -136,11 +138,7 @@ impl<'a> Object<'a> {
     pub(super) fn new(name: &'static str, value: &'a Json) -> Result<Self, ReaderError> {
         match value {
             Json::Map(map) => Ok(Self(map)),
-            other => Err(ReaderError::StateField {
-                field: name,
-                found: other.to_string(),
-                expected: "an object",
-            }),
+            other => Err(ReaderProblem::state_field(name, other, "an object")),
         }
     }
 
@@ -165,28 +163,28 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn need(&self, field: &'static str) -> Result<&'a Json, ReaderError> {
-        self.get(field).ok_or(ReaderError::StateMissing { field })
+        self.get(field)
+            .ok_or_else(|| ReaderProblem::state_missing(field))
     }
 
     pub(super) fn whole(&self, field: &'static str) -> Result<u64, ReaderError> {
         match self.need(field)? {
             Json::Unsigned(number) => Ok(*number),
-            other => Err(ReaderError::StateField {
+            other => Err(ReaderProblem::state_field(
                 field,
-                found: other.to_string(),
-                expected: "a whole number from 0 on",
-            }),
+                other,
+                "a whole number from 0 on",
+            )),
         }
     }
 
     /// Reads a number of epochs or samples.
     pub(super) fn count(&self, field: &'static str) -> Result<u64, ReaderError> {
         match self.whole(field)? {
-            found if found > MOST => Err(ReaderError::StatePosition {
-                field,
-                found,
-                most: MOST,
-            }),
+            found if found > MOST => {
+                Err(ReaderProblem::StatePosition
+                    .error(format!("{field} is {found}, beyond {MOST}")))
+            }
             found => Ok(found),
         }
     }
@@ -200,11 +198,11 @@ impl<'a> Object<'a> {
         match value {
             Json::Null => Ok(None),
             Json::Unsigned(nodes @ 1..) => Ok(Some(*nodes)),
-            other => Err(ReaderError::StateField {
+            other => Err(ReaderProblem::state_field(
                 field,
-                found: other.to_string(),
-                expected: "a number from 1 on, or null",
-            }),
+                other,
+                "a number from 1 on, or null",
+            )),
         }
     }
 }
