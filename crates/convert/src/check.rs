@@ -6,7 +6,7 @@ use shardmill_core::{check_relative_path, escape};
 use shardmill_mds::Encoding;
 use shardmill_source::{SchemaRule, SourceKind, SourceOptions, TextOptions, TreeGroup};
 use shardmill_storage::Location;
-use shardmill_writer::{RowEncoder, ShardFormat, Target};
+use shardmill_writer::{ColumnEncoder, RowEncoder, ShardFormat, Target};
 
 use crate::error::ConvertError;
 use crate::export;
@@ -141,65 +141,54 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
     ))
 }
 
-/// Checks that the columns whose lengths are kept have lengths.
-pub(crate) fn check_lengths(
+/// Checks that the columns can have files beside the index: lengths need values of different lengths, videos need bytes.
+pub(crate) fn check_column_files(
     encoder: &RowEncoder,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
-    let refused =
-        |fact: String, hint: &'static str| Err(ConvertError::option_hint("lengths", fact, hint));
-    for name in &options.columns.lengths {
-        if options.shards.to != shardmill_core::Format::Mds.into() {
-            let fact = format!("{} keeps no lengths of columns", options.shards.to);
-            return refused(fact, "leave it out, or use --to mds");
-        }
-        if options.run.part.is_some() {
-            let fact = "a part has no index that lengths could belong to".to_owned();
-            return refused(fact, "run `shardmill index lengths` after the commit");
-        }
-        let mut columns = encoder.columns().iter();
-        let Some(column) = columns.find(|column| column.name() == name) else {
-            let fact = format!("no column `{}` is written", escape(name));
-            return refused(fact, "name a column of the dataset");
-        };
-        if let Target::Mds(encoding) = column.target()
-            && encoding.fixed_size().is_some()
-            && !matches!(encoding, Encoding::NdArray { .. })
-        {
-            let fact = format!(
-                "every value of column `{}` has the same length",
-                escape(name)
-            );
-            return refused(fact, "name a column of text, bytes or arrays");
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the columns whose videos are indexed hold bytes.
-pub(crate) fn check_videos(
-    encoder: &RowEncoder,
-    options: &ConvertOptions,
-) -> Result<(), ConvertError> {
-    let refused =
-        |fact: String, hint: &'static str| Err(ConvertError::option_hint("video", fact, hint));
-    for name in &options.columns.videos {
-        if options.shards.to != shardmill_core::Format::Mds.into() {
-            let fact = format!("{} has no index of videos", options.shards.to);
-            return refused(fact, "use `index_videos` in Python, or --to mds");
-        }
-        if options.run.part.is_some() {
-            let fact = "a part has no index that videos could belong to".to_owned();
-            return refused(fact, "use `index_videos` in Python after the commit");
-        }
-        let mut columns = encoder.columns().iter();
-        let Some(column) = columns.find(|column| column.name() == name) else {
-            let fact = format!("no column `{}` is written", escape(name));
-            return refused(fact, "name a column of the dataset");
-        };
-        if !matches!(column.target(), Target::Mds(Encoding::Bytes)) {
-            let fact = format!("column `{}` does not hold bytes", escape(name));
-            return refused(fact, "name a column of MP4 files");
+    let to = options.shards.to;
+    let lengths = (
+        "lengths",
+        &options.columns.lengths,
+        format!("{to} keeps no lengths of columns"),
+        "leave it out, or use --to mds",
+        "run `shardmill index lengths` after the commit",
+    );
+    let videos = (
+        "video",
+        &options.columns.videos,
+        format!("{to} has no index of videos"),
+        "use `index_videos` in Python, or --to mds",
+        "use `index_videos` in Python after the commit",
+    );
+    for (option, names, no_format, format_hint, part_hint) in [lengths, videos] {
+        let refused = |fact: &str, hint: &str| Err(ConvertError::option_hint(option, fact, hint));
+        for name in names {
+            if to != shardmill_core::Format::Mds.into() {
+                return refused(&no_format, format_hint);
+            }
+            if options.run.part.is_some() {
+                let what = option.trim_end_matches('s');
+                let fact = format!("a part has no index that {what}s could belong to");
+                return refused(&fact, part_hint);
+            }
+            let column = encoder
+                .columns()
+                .iter()
+                .find(|column| column.name() == name);
+            let name = escape(name);
+            let Some(Target::Mds(encoding)) = column.map(ColumnEncoder::target) else {
+                let fact = format!("no column `{name}` is written");
+                return refused(&fact, "name a column of the dataset");
+            };
+            if option == "video" && *encoding != Encoding::Bytes {
+                let fact = format!("column `{name}` does not hold bytes");
+                return refused(&fact, "name a column of MP4 files");
+            }
+            if encoding.fixed_size().is_some() && !matches!(encoding, Encoding::NdArray { .. }) {
+                let fact = format!("every value of column `{name}` has the same length");
+                return refused(&fact, "name a column of text, bytes or arrays");
+            }
         }
     }
     Ok(())
@@ -244,15 +233,15 @@ pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError
             _ => false,
         };
         if overlap {
-            return Err(ConvertError::Conflict {
-                dest: options.dest_text(),
-                reason: format!(
+            return Err(ConvertError::conflict(
+                options.dest_text(),
+                "dest-overlap",
+                format!(
                     "it and the source {} contain one another",
                     escape(&shown(source))
                 ),
-                id: "dest-overlap",
-                hint: "choose a destination outside the source".into(),
-            });
+                "choose a destination outside the source",
+            ));
         }
     }
     Ok(())

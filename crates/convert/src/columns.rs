@@ -26,10 +26,11 @@ pub(crate) fn targets(
     known_types: &BTreeMap<String, DataType>,
     options: &ConvertOptions,
 ) -> Result<Vec<Target>, ConvertError> {
+    let asked = |name: &str| options.columns.spec(name)?.encoding.as_deref();
     schema
         .fields()
         .iter()
-        .map(|field| match asked(options, field.name()) {
+        .map(|field| match asked(field.name()) {
             asked if options.shards.to == ShardFormat::Megatron => {
                 let known = known_types.get(field.name()).cloned().map(Target::Table);
                 let default = known.map_or_else(|| default_target(field, options.shards.to), Ok)?;
@@ -75,23 +76,9 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
     plain.filter_map(number).collect()
 }
 
-fn asked<'a>(options: &'a ConvertOptions, name: &str) -> Option<&'a str> {
-    let spec: Option<&ColumnSpec> = options
-        .columns
-        .specs
-        .iter()
-        .find(|column| column.name == name);
-    spec.and_then(|column| column.encoding.as_deref())
-}
-
 fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Target, ConvertError> {
     fn fail(column: &str, error: &impl Diagnostic) -> ConvertError {
-        ConvertError::Encoding {
-            column: column.to_owned(),
-            reason: error.to_string(),
-            id: error.id(),
-            hint: error.hint(),
-        }
+        ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
     }
     let format = match format {
         ShardFormat::Streaming(format) => format,
@@ -104,16 +91,12 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
             .into());
         }
         ShardFormat::Webdataset => {
-            let names = FieldEncoding::ALL.map(FieldEncoding::name);
-            return encoding
-                .parse::<FieldEncoding>()
-                .map(Target::Field)
-                .map_err(|error| ConvertError::Encoding {
-                    column: column.to_owned(),
-                    reason: error.to_string(),
-                    id: "encoding-unknown",
-                    hint: Some(format!("fields of webdataset are {}", names.join(", "))),
-                });
+            let parsed = encoding.parse::<FieldEncoding>().map(Target::Field);
+            return parsed.map_err(|error| {
+                let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
+                let hint = format!("fields of webdataset are {names}");
+                ConvertError::encoding(column, "encoding-unknown", error.to_string(), Some(hint))
+            });
         }
     };
     match format {
@@ -209,14 +192,6 @@ pub(crate) fn null_plan(
     Ok(NullPlan::new(schema, policies))
 }
 
-/// The encoder and the form for the rows of a source.
-pub(crate) struct Compiled {
-    /// Encodes rows as samples.
-    pub(crate) encoder: RowEncoder,
-    /// The form of the shards.
-    pub(crate) form: ShardForm,
-}
-
 /// Compiles the encoders of the output columns, sorted by name, and the form of the shards.
 pub(crate) fn compile(
     source: &SchemaRef,
@@ -225,7 +200,7 @@ pub(crate) fn compile(
     skip: Option<usize>,
     key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<Compiled, ConvertError> {
+) -> Result<(RowEncoder, ShardForm), ConvertError> {
     let schema = plan.schema();
     for field in schema.fields().iter().skip(source.fields().len()) {
         if source.field_with_name(field.name()).is_ok() {
@@ -244,10 +219,8 @@ pub(crate) fn compile(
         if Some(position) == skip || key.as_ref().is_some_and(|key| key.hides(position)) {
             continue;
         }
-        let specs = &options.columns.specs;
-        let spec = specs.iter().find(|column| column.name == *field.name());
         let mut field = field.as_ref().clone();
-        match spec {
+        match options.columns.spec(field.name()) {
             // A column that was requested by name keeps its name.
             Some(spec) => {
                 if let Some(expr) = &spec.expr {
@@ -306,30 +279,19 @@ pub(crate) fn compile(
             "give it another name with --column or --select, or raise the limit with --safety-limit string-bytes=N",
         ));
     }
-    if options.shards.to == ShardFormat::Parquet {
-        let (encoder, form) = table::compile(encoders, options)?;
-        return Ok(Compiled { encoder, form });
+    if !options.shards.to.is_table() {
+        encoders.sort_by(|a, b| a.name().cmp(b.name()));
     }
-    if options.shards.to == ShardFormat::Megatron {
-        let (encoder, form) = megatron::compile(encoders, options)?;
-        return Ok(Compiled { encoder, form });
-    }
-    encoders.sort_by(|a, b| a.name().cmp(b.name()));
     match options.shards.to {
         ShardFormat::Streaming(format) => {
             let config = shard_config(&encoders, format, options)?;
-            let encoder =
-                RowEncoder::new(encoders, &config.layout, options.source.limits.sample_bytes);
-            Ok(Compiled {
-                encoder,
-                form: ShardForm::Streaming(Arc::new(config)),
-            })
+            let most = options.source.limits.sample_bytes;
+            let encoder = RowEncoder::new(encoders, &config.layout, most);
+            Ok((encoder, ShardForm::Streaming(Arc::new(config))))
         }
         ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
-        ShardFormat::Parquet | ShardFormat::Megatron => Err(WriteError::Bug {
-            what: "a table has no second form",
-        }
-        .into()),
+        ShardFormat::Parquet => table::compile(encoders, options),
+        ShardFormat::Megatron => megatron::compile(encoders, options),
     }
 }
 
@@ -354,7 +316,7 @@ fn tar_form(
     schema: &SchemaRef,
     key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<Compiled, ConvertError> {
+) -> Result<(RowEncoder, ShardForm), ConvertError> {
     let profile = match options.shards.tar.names {
         TarNames::Portable => Profile::default(),
         TarNames::Any => Profile {
@@ -431,10 +393,8 @@ fn tar_form(
         size_limit: options.shards.size_limit,
     };
     let rows = TarRows { profile, keys };
-    Ok(Compiled {
-        encoder: RowEncoder::tar(encoders, rows, options.source.limits.sample_bytes),
-        form: ShardForm::Tar(Arc::new(form)),
-    })
+    let encoder = RowEncoder::tar(encoders, rows, options.source.limits.sample_bytes);
+    Ok((encoder, ShardForm::Tar(Arc::new(form))))
 }
 
 /// The maximum length of a field name in bytes, so that a plain header has space for the key.

@@ -11,7 +11,7 @@ use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions};
 use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, IndexEntry};
 
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem};
 use crate::part_manifest::{PartManifest, manifests};
 use crate::provenance;
 use crate::target::{Target, in_folder};
@@ -195,11 +195,14 @@ fn done_before(
     let side = provenance::read(target, "");
     let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
     let index = target.read(INDEX_NAME, options.limits.index_bytes)?;
+    let index = index.and_then(|index| DatasetIndex::parse(&index, &options.limits).ok());
     let (Some(parts), Some(index)) = (parts, index) else {
-        return Err(ConvertError::NoParts { dest });
-    };
-    let Ok(index) = DatasetIndex::parse(&index, &options.limits) else {
-        return Err(ConvertError::NoParts { dest });
+        let hint = format!(
+            "write them with `shardmill convert SOURCE {} --part I/N`",
+            shell_word(&dest)
+        );
+        let reason = "there are no parts to publish";
+        return Err(ConvertProblem::NoParts.at(&dest, reason, Some(hint)));
     };
     clean(target, options)?;
     Ok(CommitReport {

@@ -425,22 +425,12 @@ fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
     }
 }
 
-fn located(error: ConvertError, shard: &TarFile) -> ConvertError {
-    match error {
-        ConvertError::Option {
-            option,
-            reason,
-            hint,
-        } => ConvertError::Option {
-            option,
-            reason: format!(
-                "{reason}, and {} is",
-                escape(&shard.path().display().to_string())
-            ),
-            hint,
-        },
-        other => other,
+fn located(mut error: ConvertError, shard: &TarFile) -> ConvertError {
+    if let ConvertError::Input { reason, .. } = &mut error {
+        let path = shard.path().display().to_string();
+        *reason = format!("{reason}, and {} is", escape(&path));
     }
+    error
 }
 
 impl<'a> SideFiles<'a> {

@@ -8,7 +8,7 @@ use shardmill_storage::StorageError;
 use shardmill_writer::Content;
 use shardmill_writer::parts::{Manifest, PARTS_FOLDER, Staging};
 
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem};
 use crate::options::Part;
 use crate::target::{Target, in_folder};
 
@@ -90,9 +90,9 @@ pub(crate) fn manifests(
         // Another commit has removed the manifest since it was listed.
         let Some(text) = text else { continue };
         let parsed = PartManifest::parse(&text, limits);
-        known.push(parsed.map_err(|reason| ConvertError::Manifest {
-            path: target.place.display(name),
-            reason,
+        known.push(parsed.map_err(|reason| {
+            let reason = format!("it is not a manifest of a part: {reason}");
+            ConvertProblem::Manifest.at(&target.place.display(name), reason, None)
         })?);
     }
     Ok(known)

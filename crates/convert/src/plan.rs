@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use serde_json::{Value, json};
-use shardmill_core::escape;
+use shardmill_core::{Progress, escape};
 use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
 use shardmill_writer::{NullPlan, RowEncoder, ShardForm, ShardFormat, TarKeys};
 
 use crate::check::{
-    DEFAULT_KEY, check_lengths, check_options, check_overlap, check_source_options, check_videos,
+    DEFAULT_KEY, check_column_files, check_options, check_overlap, check_source_options,
 };
 use crate::columns;
 use crate::dest::{self, Dest};
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem, no_columns};
 use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
@@ -114,9 +114,10 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     }
     let schema = source.schema();
     if schema.fields().is_empty() {
-        return Err(ConvertError::NoColumns {
-            source_name: first_file(&source, &options),
-        });
+        let file = source.description().files.first();
+        let file = file.map(|file| file.path.clone());
+        let file = file.or_else(|| options.sources.first().map(shown));
+        return Err(no_columns(&file.unwrap_or_default()));
     }
     let skip = hidden.or(split_key_to_skip(&options, &source)?);
     let targets = columns::targets(&schema, &known_types, &options)?;
@@ -124,8 +125,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         source.null_count(column)
     })?;
     let key = key_column(&schema, &source, &options)?;
-    let compiled = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
-    let columns::Compiled { encoder, form } = compiled;
+    let (encoder, form) = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
     refuse_known_nulls(&source, encoder.columns(), &nulls, &options)?;
     let planned: Vec<PlannedColumn> = encoder
         .columns()
@@ -147,30 +147,19 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         .iter()
         .map(|column| (column.name.clone(), column.encoding.clone()))
         .collect();
-    check_lengths(&encoder, &options)?;
-    check_videos(&encoder, &options)?;
+    check_column_files(&encoder, &options)?;
     let mut config = options.fingerprinted(&named);
     if let (Some(tokenizer), Some(tokenize)) = (&tokenizer, &options.columns.tokenize) {
         tokenizer.add_to(&mut config, tokenize);
     }
     let identity = Identity::new(config, source.description());
-    let split_key = match &options.columns.split_key {
-        Some(name) => schema
-            .fields()
-            .iter()
-            .position(|field| field.name() == name),
-        None => None,
-    };
-    let folders = if options.columns.split.is_empty() {
-        vec![String::new()]
-    } else {
-        options
-            .columns
-            .split
-            .iter()
-            .map(|split| split.name.clone())
-            .collect()
-    };
+    let split_key = options.columns.split_key.as_ref();
+    let split_key = split_key.and_then(|name| schema.index_of(name).ok());
+    let splits = options.columns.split.iter();
+    let mut folders: Vec<String> = splits.map(|split| split.name.clone()).collect();
+    if folders.is_empty() {
+        folders.push(String::new());
+    }
     let dest_state = match &increment {
         Some(increment) => {
             increment.check_config(&identity, &options)?;
@@ -179,7 +168,9 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
                 false => DestState::Behind,
             }
         }
-        None => match dest::look_if_whole(&folders, &identity, &options)? {
+        // A part inspects the destination when it runs.
+        None if options.run.part.is_some() => DestState::Empty,
+        None => match dest::look(&folders, &identity, &options, &Progress::new())? {
             Dest::Empty => DestState::Empty,
             Dest::Interrupted(found) => DestState::Interrupted {
                 shards: found.shards(),
@@ -205,17 +196,6 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     })
 }
 
-/// Returns the file to name in an error that concerns the whole source.
-fn first_file(source: &Arc<dyn Source>, options: &ConvertOptions) -> String {
-    let file = source
-        .description()
-        .files
-        .first()
-        .map(|file| file.path.clone());
-    file.or_else(|| options.sources.first().map(shown))
-        .unwrap_or_default()
-}
-
 /// Returns the column that provides the keys of tar samples. Without one, keys are numbers.
 fn key_column(
     schema: &SchemaRef,
@@ -226,11 +206,7 @@ fn key_column(
         return Ok(None);
     }
     let name = &options.source.tree.key_column;
-    let position = schema
-        .fields()
-        .iter()
-        .position(|field| field.name() == name);
-    let Some(position) = position else {
+    let Ok(position) = schema.index_of(name) else {
         if *name == DEFAULT_KEY {
             return Ok(None);
         }
@@ -244,20 +220,11 @@ fn key_column(
     let unique = description.kind == SourceKind::Tree
         && description.query.is_none()
         && options.sources.len() == 1
-        && options
-            .columns
-            .specs
-            .iter()
-            .all(|column| column.expr.is_none());
+        && (options.columns.specs.iter()).all(|column| column.expr.is_none());
     Ok(Some(columns::Key {
         position,
         unique,
-        is_field: *name != DEFAULT_KEY
-            && options
-                .columns
-                .specs
-                .iter()
-                .any(|column| column.name == *name),
+        is_field: *name != DEFAULT_KEY && options.columns.spec(name).is_some(),
     }))
 }
 
@@ -331,27 +298,21 @@ fn stores_json(options: &ConvertOptions) -> bool {
 
 /// Returns the source columns with a matching encoding. Returns none if expressions may use the columns.
 fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<String> {
-    if (
-        &options.source.query.select,
-        &options.source.query.filter,
-        &options.source.query.sql,
-    ) != (&None, &None, &None)
-    {
+    if has_query(options) {
         return Vec::new();
     }
-    let is_wanted = |column: &&ColumnSpec| {
-        let extension = column.name.rsplit('.').next();
-        match column.encoding.as_deref() {
-            Some(encoding) => is_one(encoding),
-            None => {
-                let is_json =
-                    options.shards.to == ShardFormat::Webdataset && extension == Some("json");
-                is_json && is_one("json")
-            }
-        }
+    let is_tar = options.shards.to == ShardFormat::Webdataset;
+    let is_wanted = |column: &&ColumnSpec| match column.encoding.as_deref() {
+        Some(encoding) => is_one(encoding),
+        None => is_tar && column.name.rsplit('.').next() == Some("json") && is_one("json"),
     };
     let columns = options.columns.specs.iter().filter(is_wanted);
     columns.filter_map(source_column).collect()
+}
+
+fn has_query(options: &ConvertOptions) -> bool {
+    let query = &options.source.query;
+    query.select.is_some() || query.filter.is_some() || query.sql.is_some()
 }
 
 /// Returns the source column that a column copies.
@@ -398,11 +359,7 @@ fn takes_bytes(options: &ConvertOptions) -> bool {
     options.shards.to == ShardFormat::Webdataset
         && options.columns.tokenize.is_none()
         && options.columns.specs.iter().all(is_plain)
-        && (
-            &options.source.query.select,
-            &options.source.query.filter,
-            &options.source.query.sql,
-        ) == (&None, &None, &None)
+        && !has_query(options)
         && options.columns.null_as.is_empty()
         && options.columns.split_key.is_none()
 }
@@ -446,12 +403,7 @@ fn split_key_to_skip(
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
     }
-    let asked = options.columns.specs.is_empty()
-        || options
-            .columns
-            .specs
-            .iter()
-            .any(|column| column.name == *key);
+    let asked = options.columns.specs.is_empty() || options.columns.spec(key).is_some();
     Ok((!asked).then_some(at))
 }
 
@@ -466,45 +418,49 @@ fn refuse_known_nulls(
         return Ok(());
     }
     let schema = source.schema();
-    let mut columns = Vec::new();
-    let mut hints = Vec::new();
+    let (mut shown_columns, mut hints) = (Vec::new(), Vec::new());
     for encoder in encoders.iter().filter(|encoder| !encoder.stores_null()) {
         let at = encoder.source();
-        let Some(field) = schema.fields().get(at) else {
+        let Some(field) = schema.fields().get(at).filter(|_| nulls.leaves(at)) else {
             continue;
         };
-        if !nulls.leaves(at) {
+        let Some(count) = source.null_count(at).filter(|count| *count > 0) else {
             continue;
-        }
-        if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
-            // Finding the first null reads rows, so it is done for at most ten columns.
-            let first = if columns.len() < 10 {
-                source.first_null(at)?.map(|place| place.to_string())
-            } else {
-                None
-            };
+        };
+        hints.push(encoder.null_hint());
+        // Finding the first null reads rows, so it is done for at most ten columns.
+        if shown_columns.len() < 10 {
             // Options use this name; in tar files the field may have another one.
-            columns.push((field.name().clone(), count, first));
-            hints.push(encoder.null_hint());
+            let name = escape(field.name());
+            let first = source.first_null(at)?;
+            let first = first.map_or_else(String::new, |place| format!(", the first in {place}"));
+            shown_columns.push(format!("column {name} has {count} nulls{first}"));
         }
     }
-    if columns.is_empty() {
+    if hints.is_empty() {
         return Ok(());
     }
-    let source_name = options
-        .sources
-        .iter()
-        .map(shown)
-        .collect::<Vec<_>>()
-        .join(" ");
-    let tree = source.description().kind == SourceKind::Tree;
-    Err(ConvertError::Nulls {
-        hint: shardmill_writer::NullHint::for_all(&hints),
-        source_name,
-        columns,
-        tree,
-        may_omit: options.shards.to == ShardFormat::Webdataset,
-    })
+    let mut reason = shown_columns.join(", ");
+    let more = hints.len() - shown_columns.len();
+    if more > 0 {
+        reason = format!("{reason}, and {more} more columns have some");
+    }
+    let may_omit = options.shards.to == ShardFormat::Webdataset;
+    let is_tree = source.description().kind == SourceKind::Tree;
+    let hint = match (may_omit, is_tree) {
+        (true, true) => {
+            "choose --group key where names have several extensions (1.seg.png), --nulls omit to leave fields out of samples, --nulls mask, or drop"
+        }
+        (true, false) => {
+            "choose --nulls omit to leave the field out of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
+        }
+        (false, true) => {
+            "samples have different files: choose --group key where names have several extensions (1.seg.png), --nulls mask, or --group file to make every file a sample"
+        }
+        (false, false) => &shardmill_writer::NullHint::for_all(&hints),
+    };
+    let sources: Vec<String> = options.sources.iter().map(shown).collect();
+    Err(ConvertProblem::Nulls.at(&sources.join(" "), reason, Some(hint.to_owned())))
 }
 
 impl ConvertPlan {

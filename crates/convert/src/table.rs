@@ -41,17 +41,13 @@ pub fn table_type(encoding: &str) -> Option<DataType> {
 
 /// Parses the encoding of a column of a table.
 pub(crate) fn parse_target(column: &str, encoding: &str) -> Result<Target, ConvertError> {
-    let data_type = table_type(encoding).ok_or_else(|| ConvertError::Encoding {
-        column: column.to_owned(),
-        reason: format!("unknown encoding `{}`", shardmill_core::escape(encoding)),
-        id: "encoding-unknown",
-        hint: Some(format!("columns of parquet are {}", names())),
+    let data_type = table_type(encoding).ok_or_else(|| {
+        let reason = format!("unknown encoding `{}`", shardmill_core::escape(encoding));
+        let names = ENCODINGS.map(|(name, _)| name).join(", ");
+        let hint = format!("columns of parquet are {names}");
+        ConvertError::encoding(column, "encoding-unknown", reason, Some(hint))
     })?;
     Ok(Target::Table(data_type))
-}
-
-fn names() -> String {
-    ENCODINGS.map(|(name, _)| name).join(", ")
 }
 
 /// Checks that the other options apply to tables.

@@ -1,11 +1,12 @@
 //! The open destination of a conversion.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 use shardmill_core::{Progress, parallel};
 use shardmill_storage::{
-    CancelToken, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
+    CancelToken, Dir, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
 };
 use shardmill_writer::ShardFormat;
 use shardmill_writer::parts::remove_temporary;
@@ -116,6 +117,18 @@ pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
     match to {
         ShardFormat::Streaming(_) | ShardFormat::Webdataset => Cow::Borrowed(name),
         ShardFormat::Parquet | ShardFormat::Megatron => Cow::Owned(format!(".{name}")),
+    }
+}
+
+/// Removes a directory that a failed run created, if it is empty. Errors are ignored, because the original one is
+/// reported.
+pub(crate) fn remove_if_empty(path: &Path) {
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    if let (Ok(parent), Some(name)) = (
+        Dir::open(parent.unwrap_or(Path::new("."))),
+        path.file_name().and_then(|name| name.to_str()),
+    ) {
+        let _ = parent.remove_dir(name);
     }
 }
 

@@ -120,8 +120,7 @@ pub(crate) fn tokenized(
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
     let name = &tokenize.tokens;
-    let is_written =
-        tokenize.keep_text || (options.columns.specs.iter()).any(|spec| spec.name == *field.name());
+    let is_written = tokenize.keep_text || options.columns.spec(field.name()).is_some();
     // The text may decide the split or be the key, and not be written.
     let is_read = is_written
         || options.columns.split_key.as_ref() == Some(field.name())
@@ -155,7 +154,7 @@ pub(crate) fn tokenized(
         tokens: name.clone(),
     };
     // An array of MDS has at least one element.
-    let spec = options.columns.specs.iter().find(|spec| spec.name == *name);
+    let spec = options.columns.spec(name);
     let encoding = spec.and_then(|spec| spec.encoding.as_deref());
     let is_array = options.shards.to == Format::Mds.into()
         && encoding.is_none_or(|encoding| encoding.starts_with("ndarray"));

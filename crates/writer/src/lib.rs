@@ -91,7 +91,7 @@ pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run}
 pub use record::{FileRecord, ShardRecord};
 pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
-pub use shard::FileCheck;
+pub use shard::{FileCheck, hash_all, hash_each};
 pub use shardmill_mds::Content;
 pub use table::{EncodeTable, TableError, TableFile, TableFormat, TableIndex};
 

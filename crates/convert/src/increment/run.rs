@@ -24,7 +24,7 @@ use crate::error::ConvertError;
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::pending::{self, recover};
-use crate::pipeline::{already_done, report as report_of, write};
+use crate::pipeline::{report, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, IncrementReport, Outcome};
@@ -166,7 +166,7 @@ fn unchanged(
             tombstones: 0,
             ..record.report()
         }),
-        ..already_done(plan, &indexes, began)
+        ..report(plan, &indexes, Outcome::AlreadyDone, began)
     }
 }
 
@@ -291,13 +291,16 @@ impl Addition<'_> {
         add_generation(&mut record, plan, &index, gone.len(), content);
 
         let indexes = [index];
-        let idle = written.idle;
-        let mut report_all = report_of(plan, &indexes, outcome, written.dropped, began, idle);
-        report_all.increment = Some(record.report());
+        let mut report = ConvertReport {
+            dropped_rows: written.dropped,
+            idle_seconds: written.idle.as_secs_f64(),
+            increment: Some(record.report()),
+            ..report(plan, &indexes, outcome, began)
+        };
         let [index] = &indexes;
-        self.publish(index, &record, &report_all, content)?;
-        report_all.elapsed_seconds = began.elapsed().as_secs_f64();
-        Ok(report_all)
+        self.publish(index, &record, &report, content)?;
+        report.elapsed_seconds = began.elapsed().as_secs_f64();
+        Ok(report)
     }
 
     /// Returns the index with the new shards after the old ones.

@@ -147,9 +147,7 @@ impl Node {
                 }
             }
             DataType::Dictionary(_, values) => Self::new(&cast(array, values).ok()?)?,
-            DataType::Decimal128(..) | DataType::Decimal256(..) => {
-                Self::Text(decimals(array)?.into())
-            }
+            DataType::Decimal128(..) | DataType::Decimal256(..) => plain(write_decimal_string),
             other if other.is_string() || is_temporal(other) => Self::Text(texts(array)?),
             _ => Self::Text(binary_texts(array)?.into()),
         })
@@ -256,25 +254,16 @@ fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
     Some(texts.collect())
 }
 
-/// Formats decimals like Python's `str(Decimal)`.
-pub(crate) fn decimals(array: &ArrayRef) -> Option<LargeStringArray> {
-    let rows = array.len();
-    let mut builder = arrow::array::LargeStringBuilder::with_capacity(rows, rows * 8);
-    let mut text = Vec::new();
-    for row in 0..rows {
-        if array.is_null(row) {
-            builder.append_null();
-            continue;
-        }
-        text.clear();
-        write_decimal_at(array, row, &mut text)?;
-        builder.append_value(std::str::from_utf8(&text).ok()?);
-    }
-    Some(builder.finish())
+/// Appends one decimal as a JSON string.
+fn write_decimal_string(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
+    out.push(b'"');
+    // INVARIANT: the array holds decimals.
+    let _ = write_decimal_at(array, row, out);
+    out.push(b'"');
 }
 
 /// Appends one decimal, formatted like Python's `str(Decimal)`.
-pub(crate) fn write_decimal_at(array: &ArrayRef, row: usize, out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn write_decimal_at(array: &dyn Array, row: usize, out: &mut Vec<u8>) -> Option<()> {
     let (unscaled, scale) = match array.data_type() {
         DataType::Decimal128(precision, scale) => {
             let value = array.as_primitive::<Decimal128Type>().value(row);

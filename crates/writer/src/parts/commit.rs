@@ -8,7 +8,7 @@ use std::time::Duration;
 use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
 
-use super::gc;
+use super::gc::abort;
 use super::lease::{claim, release, remove_leftovers};
 use super::manifest::{Manifest, columns_of, difference, part_form};
 use super::names::NameForm;
@@ -110,7 +110,8 @@ pub fn commit(
         .and_then(|text| commit.published(&text).transpose())
     {
         (done.total_samples, done.was_done) = (total?, true);
-        gc::sweep(place, staging, &options.limits, commit.go_on);
+        // `gc` finds the files that cannot be removed now.
+        let _ = abort(place, staging, &options.limits, commit.go_on);
         remove_leftovers(place, options.lease_patience, commit.go_on);
         return Ok(done);
     }
@@ -118,7 +119,8 @@ pub fn commit(
     let lease = claim(place, options.lease_patience, commit.go_on)?;
     let outcome = commit.publish(&lease);
     if outcome.is_ok() {
-        gc::sweep(place, staging, &options.limits, commit.go_on);
+        // `gc` finds the files that cannot be removed now.
+        let _ = abort(place, staging, &options.limits, commit.go_on);
     }
     release(lease, place, commit.go_on);
     (done.total_samples, done.was_done) = outcome?;

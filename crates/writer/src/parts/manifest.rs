@@ -165,8 +165,6 @@ pub struct ManifestBuilder {
     /// In a local directory, the folder of the files before the commit.
     folder: Option<String>,
     token: Option<String>,
-    /// The files whose upload to a store has begun. They may exist even if their shard was never added.
-    begun: Vec<String>,
 }
 
 impl ManifestBuilder {
@@ -195,7 +193,6 @@ impl ManifestBuilder {
             folder: is_local
                 .then(|| format!("{PARTS_FOLDER}/{}", folder_of(staging.job(), part, attempt))),
             token: (!is_local).then(|| token(staging.job(), attempt)),
-            begun: Vec::new(),
             manifest,
         })
     }
@@ -254,16 +251,6 @@ impl ManifestBuilder {
         }
         self.manifest.form = Some(self.identity.clone());
         self.manifest.shards.push(shard);
-    }
-
-    /// Records a file of a store before its upload.
-    pub(super) fn begin(&mut self, at: &str) {
-        self.begun.push(at.to_owned());
-    }
-
-    /// Returns the recorded files.
-    pub(super) fn begun(&self) -> &[String] {
-        &self.begun
     }
 
     /// Returns the manifest.
