@@ -22,9 +22,8 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
     if options.sources.is_empty() {
         return Err(ConvertError::option("source", "there is no source"));
     }
-    if options.source.query.sql.is_some()
-        && (options.source.query.select.is_some() || options.source.query.filter.is_some())
-    {
+    let query = &options.source.query;
+    if query.sql.is_some() && (query.select.is_some() || query.filter.is_some()) {
         return Err(ConvertError::option_hint(
             "sql",
             "a query cannot be combined with --select or --where",
@@ -40,34 +39,20 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
     }
     let mut names: Vec<&str> = Vec::new();
     for split in &options.columns.split {
-        if !split.share.is_finite() || split.share <= 0.0 {
-            return Err(ConvertError::option(
-                "split",
-                format!("the share of `{}` is not above 0", escape(&split.name)),
-            ));
-        }
-        if let Err(error) = check_relative_path(&split.name) {
-            return Err(ConvertError::option(
-                "split",
-                format!("`{}` cannot be a directory: {error}", escape(&split.name)),
-            ));
-        }
-        if split.name.contains('/') || split.name.starts_with('.') {
-            return Err(ConvertError::option(
-                "split",
-                format!(
-                    "`{}` cannot be a directory: it has a slash or starts with a dot",
-                    escape(&split.name)
-                ),
-            ));
-        }
-        if names.contains(&split.name.as_str()) {
-            return Err(ConvertError::option(
-                "split",
-                format!("there are two splits `{}`", split.name),
-            ));
-        }
-        names.push(&split.name);
+        let name = escape(&split.name);
+        let problem = if !split.share.is_finite() || split.share <= 0.0 {
+            format!("the share of `{name}` is not above 0")
+        } else if let Err(error) = check_relative_path(&split.name) {
+            format!("`{name}` cannot be a directory: {error}")
+        } else if name.contains('/') || name.starts_with('.') {
+            format!("`{name}` cannot be a directory: it has a slash or starts with a dot")
+        } else if names.contains(&split.name.as_str()) {
+            format!("there are two splits `{name}`")
+        } else {
+            names.push(&split.name);
+            continue;
+        };
+        return Err(ConvertError::option("split", problem));
     }
     if options.columns.split.is_empty() && options.columns.split_key.is_some() {
         return Err(ConvertError::option(
@@ -83,22 +68,17 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         ));
     }
     if options.shards.keep_row_groups {
+        let limits_samples = options.shards.samples_per_shard.is_some();
         let reorders = [
             ("--shuffle", options.columns.shuffle.is_some()),
-            ("--sql", options.source.query.sql.is_some()),
+            ("--sql", query.sql.is_some()),
             ("--split", !options.columns.split.is_empty()),
-            (
-                "--samples-per-shard",
-                options.shards.samples_per_shard.is_some(),
-            ),
+            ("--samples-per-shard", limits_samples),
         ];
         if let Some((other, _)) = reorders.iter().find(|(_, given)| *given) {
             let fact = format!("it cannot be combined with {other}");
-            return Err(ConvertError::option_hint(
-                "keep-row-groups",
-                fact,
-                "leave one of them out",
-            ));
+            let (option, hint) = ("keep-row-groups", "leave one of them out");
+            return Err(ConvertError::option_hint(option, fact, hint));
         }
     }
     table::check_options(options)?;
@@ -281,50 +261,41 @@ pub(crate) fn check_source_options(
     let has_keys = matches!(kind, SourceKind::Tree | SourceKind::Webdataset)
         || options.shards.to == ShardFormat::Webdataset;
     let has_schemas = matches!(kind, SourceKind::Parquet | SourceKind::Arrow);
+    let can_keep = matches!(kind, SourceKind::Parquet | SourceKind::Delta);
+    let can_infer = is_text || kind == SourceKind::Tfrecord;
     let infers_rows = source.text.infer_rows != TextOptions::default().infer_rows;
-    check_misplaced(
-        kind,
-        &[
-            (
-                "infer-rows",
-                infers_rows && !is_text && kind != SourceKind::Tfrecord,
-                "CSV files, JSON lines and TFRecord files",
-            ),
-            (
-                "schema",
-                source.schema.rule != SchemaRule::Widen && !has_schemas,
-                "Parquet and Arrow files",
-            ),
-            (
-                "variable",
-                !source.samples.zarr.variables.is_empty() && kind != SourceKind::Zarr,
-                "Zarr stores, with --from zarr",
-            ),
-            (
-                "window",
-                !source.samples.zarr.window.is_empty() && kind != SourceKind::Zarr,
-                "Zarr stores, with --from zarr",
-            ),
-            (
-                "keep-row-groups",
-                options.shards.keep_row_groups
-                    && !matches!(kind, SourceKind::Parquet | SourceKind::Delta),
-                "Parquet files and Delta tables",
-            ),
-            ("csv-no-header", !source.csv.header && !is_csv, "CSV files"),
-            (
-                "csv-delimiter",
-                source.csv.delimiter.is_some() && !is_csv,
-                "CSV files",
-            ),
-            ("csv-null", source.csv.nulls != [""] && !is_csv, "CSV files"),
-            (
-                "key-column",
-                source.tree.key_column != DEFAULT_KEY && !has_keys,
-                "trees and tar files, and sources of them",
-            ),
-        ],
-    )
+    let csv = &source.csv;
+    let has_rule = source.schema.rule != SchemaRule::Widen;
+    let names_key = source.tree.key_column != DEFAULT_KEY;
+    let of_infer = "CSV files, JSON lines and TFRecord files";
+    let of_key = "trees and tar files, and sources of them";
+    let of_zarr = "Zarr stores, with --from zarr";
+    let zarr = &source.samples.zarr;
+    let is_zarr = kind == SourceKind::Zarr;
+    let options = [
+        ("infer-rows", infers_rows && !can_infer, of_infer),
+        (
+            "schema",
+            has_rule && !has_schemas,
+            "Parquet and Arrow files",
+        ),
+        ("variable", !zarr.variables.is_empty() && !is_zarr, of_zarr),
+        ("window", !zarr.window.is_empty() && !is_zarr, of_zarr),
+        (
+            "keep-row-groups",
+            options.shards.keep_row_groups && !can_keep,
+            "Parquet files and Delta tables",
+        ),
+        ("csv-no-header", !csv.header && !is_csv, "CSV files"),
+        (
+            "csv-delimiter",
+            csv.delimiter.is_some() && !is_csv,
+            "CSV files",
+        ),
+        ("csv-null", csv.nulls != [""] && !is_csv, "CSV files"),
+        ("key-column", names_key && !has_keys, of_key),
+    ];
+    check_misplaced(kind, &options)
 }
 
 /// Checks that the options that select and group files apply to this kind of source.
@@ -345,27 +316,22 @@ pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<()
         kind,
         SourceKind::Delta | SourceKind::Zarr | SourceKind::Mds | SourceKind::Webdataset
     );
-    let files = &source.files;
-    check_misplaced(
-        kind,
-        &[
-            (
-                "include",
-                !files.include.is_empty() && !has_files,
-                "files below a folder",
-            ),
-            (
-                "exclude",
-                !files.exclude.is_empty() && !has_files,
-                "files below a folder",
-            ),
-            (
-                "follow-links",
-                source.tree.follow_links && !is_tree,
-                "the files of a tree",
-            ),
-        ],
-    )
+    let (includes, excludes) = (&source.files.include, &source.files.exclude);
+    let follows = source.tree.follow_links;
+    let options = [
+        (
+            "include",
+            !includes.is_empty() && !has_files,
+            "files below a folder",
+        ),
+        (
+            "exclude",
+            !excludes.is_empty() && !has_files,
+            "files below a folder",
+        ),
+        ("follow-links", follows && !is_tree, "the files of a tree"),
+    ];
+    check_misplaced(kind, &options)
 }
 
 /// Returns an error for the first option that does not apply: its name, whether that is so, and what it applies to.

@@ -127,30 +127,20 @@ pub(crate) fn null_plan(
 ) -> Result<NullPlan, ConvertError> {
     for (name, _) in &options.columns.null_as {
         if schema.field_with_name(name).is_err() {
-            return Err(ConvertError::option(
-                "null-as",
-                format!("there is no column `{}`", shardmill_core::escape(name)),
-            ));
+            let fact = format!("there is no column `{}`", escape(name));
+            return Err(ConvertError::option("null-as", fact));
         }
     }
     let mut policies = Vec::with_capacity(schema.fields().len());
     for (position, (field, target)) in schema.fields().iter().zip(targets).enumerate() {
-        let given = options
-            .columns
-            .null_as
-            .iter()
-            .find(|(name, _)| name == field.name());
-        if let Some((name, text)) = given {
-            let value = parse_value(text, field.data_type()).ok_or_else(|| {
-                ConvertError::option(
-                    "null-as",
-                    format!(
-                        "`{}` is not a value of column {}, whose type is {}",
-                        shardmill_core::escape(text),
-                        shardmill_core::escape(name),
-                        field.data_type()
-                    ),
-                )
+        let mut null_as = options.columns.null_as.iter();
+        if let Some((name, text)) = null_as.find(|(name, _)| name == field.name()) {
+            let data_type = field.data_type();
+            let value = parse_value(text, data_type).ok_or_else(|| {
+                let (text, name) = (escape(text), escape(name));
+                let fact =
+                    format!("`{text}` is not a value of column {name}, whose type is {data_type}");
+                ConvertError::option("null-as", fact)
             })?;
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
@@ -204,13 +194,11 @@ pub(crate) fn compile(
     let schema = plan.schema();
     for field in schema.fields().iter().skip(source.fields().len()) {
         if source.field_with_name(field.name()).is_ok() {
-            return Err(ConvertError::option(
-                "nulls",
-                format!(
-                    "the source already has a column `{}`, which {MASK_SUFFIX} columns would be called",
-                    field.name()
-                ),
-            ));
+            let fact = format!(
+                "the source already has a column `{}`, which {MASK_SUFFIX} columns would be called",
+                field.name()
+            );
+            return Err(ConvertError::option("nulls", fact));
         }
         targets.push(default_target(field, options.shards.to)?);
     }
@@ -241,14 +229,10 @@ pub(crate) fn compile(
         });
     }
     let mut seen = BTreeSet::new();
-    if let Some(twice) = encoders
-        .iter()
-        .find(|encoder| !seen.insert(encoder.name().to_owned()))
-    {
-        return Err(ConvertError::option(
-            "column",
-            format!("there are two columns `{}`", twice.name()),
-        ));
+    let mut names = encoders.iter().map(ColumnEncoder::name);
+    if let Some(twice) = names.find(|name| !seen.insert(*name)) {
+        let fact = format!("there are two columns `{twice}`");
+        return Err(ConvertError::option("column", fact));
     }
     // Readers have a limit on the number of columns.
     let most = options.source.limits.columns;
@@ -263,17 +247,14 @@ pub(crate) fn compile(
         ));
     }
     let most = options.source.limits.string_bytes;
-    if let Some(long) = encoders
-        .iter()
-        .map(|encoder| encoder.name())
-        .find(|name| name.len() as u64 > most)
-    {
+    let mut names = encoders.iter().map(ColumnEncoder::name);
+    if let Some(long) = names.find(|name| name.len() as u64 > most) {
         let head: String = long.chars().take(20).collect();
         return Err(ConvertError::option_hint(
             "column",
             format!(
                 "the name of column `{}…` has {} bytes, and readers take at most {most}",
-                shardmill_core::escape(&head),
+                escape(&head),
                 long.len()
             ),
             "give it another name with --column or --select, or raise the limit with --safety-limit string-bytes=N",
@@ -426,12 +407,10 @@ fn shard_config(
             }
         }
     }
-    let (compression, hashes, limit) = (
-        options.shards.compression,
-        options.shards.hashes.clone(),
-        options.shards.size_limit,
-    );
-    let separator = options.shards.separator.as_deref();
+    let shards = &options.shards;
+    let (compression, hashes, limit) =
+        (shards.compression, shards.hashes.clone(), shards.size_limit);
+    let separator = shards.separator.as_deref();
     if format == Format::Xsv && separator.is_none() {
         return Err(ConvertError::option_hint(
             "separator",
@@ -441,13 +420,11 @@ fn shard_config(
     }
     Ok(match format {
         Format::Mds => ShardConfig::new_mds(mds, compression, hashes, limit)?,
-        Format::Json => {
-            ShardConfig::new_json(text, &options.shards.newline, compression, hashes, limit)?
-        }
+        Format::Json => ShardConfig::new_json(text, &shards.newline, compression, hashes, limit)?,
         Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
             format,
             text,
-            &options.shards.newline,
+            &shards.newline,
             separator,
             compression,
             hashes,

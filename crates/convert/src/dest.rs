@@ -75,9 +75,7 @@ pub(crate) fn look_in(
             hint,
         ))
     };
-    let published = folders.iter();
-    let published = published.map(|folder| has_index(target, folder, options));
-    let published: Vec<bool> = published.collect::<Result<_, _>>()?;
+    let published = published(target, folders, options)?;
     if options.run.overwrite {
         // An interrupted run with `overwrite` has already removed the old dataset, so it can resume.
         if !published.contains(&true)
@@ -233,13 +231,17 @@ fn first_damaged(
     Ok(damaged.map(|(name, _)| (*name).to_owned()))
 }
 
-fn has_index(
+/// Returns for each folder whether it has an index.
+fn published(
     target: Target<'_>,
-    folder: &str,
+    folders: &[String],
     options: &ConvertOptions,
-) -> Result<bool, StorageError> {
-    let name = in_folder(folder, options.shards.to.index_name());
-    Ok(target.file_version(&name)?.is_some())
+) -> Result<Vec<bool>, StorageError> {
+    let found = folders.iter().map(|folder| {
+        let name = in_folder(folder, options.shards.to.index_name());
+        Ok(target.file_version(&name)?.is_some())
+    });
+    found.collect()
 }
 
 /// The names of the indexes of all formats.
@@ -252,7 +254,6 @@ fn is_provenance(name: &str) -> bool {
 
 /// The file names of a dataset in one folder.
 struct KnownFiles {
-    pattern: ShardPattern,
     /// The files that an index of tar shards or of a table lists. Users can choose the names of tar shards, and other
     /// programs may write Parquet files of the same names.
     listed: BTreeSet<String>,
@@ -272,15 +273,12 @@ impl KnownFiles {
                 listed.extend(files.map(|(name, _)| name.to_owned()));
             }
         }
-        Self {
-            pattern: options.shards.tar.pattern.clone(),
-            listed,
-        }
+        Self { listed }
     }
 
     /// Returns whether a file name can belong to a dataset.
     fn has(&self, name: &str, options: &ConvertOptions) -> bool {
-        let default = ShardPattern::default();
+        let (pattern, default) = (&options.shards.tar.pattern, ShardPattern::default());
         let is_table = options.shards.to == ShardFormat::Parquet;
         INDEX_NAMES.contains(&name)
             || is_provenance(name)
@@ -292,11 +290,11 @@ impl KnownFiles {
             || name == WORK_FOLDER
             || is_shard_name(name)
             || self.listed.contains(name)
-            || (options.shards.to == ShardFormat::Webdataset && self.pattern.matches(name))
+            || (options.shards.to == ShardFormat::Webdataset && pattern.matches(name))
             || (is_table && is_table_file_name(name))
             || (options.shards.to == ShardFormat::Megatron && MEGATRON_FILES.contains(&name))
             || default.matches(name)
-            || export::is_exported(name, &[&self.pattern, &default], self.listed.iter())
+            || export::is_exported(name, &[pattern, &default], self.listed.iter())
     }
 }
 
@@ -398,18 +396,16 @@ fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageErr
 /// Removes a dataset. The indexes are removed first, so that no reader finds an incomplete dataset.
 pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
-    let inner = target
-        .entries("")?
-        .into_iter()
-        .filter(|entry| entry.is_folder && !is_state_folder(entry))
-        .map(|entry| entry.name)
-        .filter(|name| name != export::ENERGON_FOLDER && name != COLUMNS_FOLDER);
-    folders.extend(inner);
+    for entry in target.entries("")? {
+        let is_side = [export::ENERGON_FOLDER, COLUMNS_FOLDER].contains(&entry.name.as_str());
+        if entry.is_folder && !is_state_folder(&entry) && !is_side {
+            folders.push(entry.name);
+        }
+    }
     // The names in the indexes must be read before the indexes are removed.
-    let names: Vec<KnownFiles> = folders
-        .iter()
-        .map(|folder| KnownFiles::of(target, folder, options))
-        .collect();
+    let names = folders.iter();
+    let names = names.map(|folder| KnownFiles::of(target, folder, options));
+    let names: Vec<KnownFiles> = names.collect();
     for folder in &folders {
         for name in INDEX_NAMES {
             let index = in_folder(folder, name);
@@ -472,10 +468,7 @@ pub(crate) fn discard(
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
     if let Some(found) = Found::read(target, &options.source.limits)? {
-        let mut published = Vec::with_capacity(folders.len());
-        for folder in folders {
-            published.push(has_index(target, folder, options)?);
-        }
+        let published = published(target, folders, options)?;
         let names: Vec<String> = found
             .files()
             .filter(|(split, _)| published.get(*split) == Some(&false))
@@ -486,12 +479,8 @@ pub(crate) fn discard(
         // all files with names of a dataset belong to that run.
         for (folder, is_published) in folders.iter().zip(published) {
             if !is_published {
-                remove_ours(
-                    target,
-                    folder,
-                    &KnownFiles::of(target, folder, options),
-                    options,
-                )?;
+                let ours = KnownFiles::of(target, folder, options);
+                remove_ours(target, folder, &ours, options)?;
             }
         }
     }

@@ -270,7 +270,7 @@ impl ConvertOptions {
 
     /// Returns all options that determine the bytes of the output, in a fixed order. `columns` are the resolved
     /// columns.
-    pub(crate) fn fingerprinted(&self, columns: &[(String, String)]) -> Value {
+    pub(crate) fn fingerprinted(&self, columns: &[(&str, &str)]) -> Value {
         let mut config = Map::new();
         let mut put = |key: &str, value: Value| {
             config.insert(key.to_owned(), value);

@@ -53,9 +53,9 @@ impl PartManifest {
 
     pub(crate) fn parse(text: &[u8], limits: &Limits) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let number = |key: &str| value.get(key).and_then(Value::as_u64);
+        let number = |key: &str| value[key].as_u64();
         let string = |key: &str| {
-            let text = value.get(key).and_then(Value::as_str);
+            let text = value[key].as_str();
             text.ok_or_else(|| format!("`{key}` is missing"))
         };
         if number("version") != Some(1) {
@@ -66,8 +66,8 @@ impl PartManifest {
             staging: Staging::parse(string("staging")?).map_err(|error| error.to_string())?,
             manifest: Manifest::parse(string("manifest")?, limits)
                 .map_err(|error| error.to_string())?,
-            config: value.get("identity").cloned().unwrap_or_default(),
-            provenance: value.get("provenance").cloned().unwrap_or_default(),
+            config: value["identity"].clone(),
+            provenance: value["provenance"].clone(),
             content: Content::parse(string("content")?).ok_or("`content` is no hash")?,
             dropped: number("dropped").unwrap_or(0),
         })

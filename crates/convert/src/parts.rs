@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use serde_json::json;
 use shardmill_core::{Progress, shell_word};
-use shardmill_storage::{CancelToken, Place, PublishMode, StorageError, random_number};
+use shardmill_storage::{CancelToken, Place, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
 };
 use shardmill_writer::{
-    Base, Batches, Checkpoint, Content, DatasetIndex, INDEX_NAME, IndexEntry, Input, Output,
-    Position, Published, ShardForm, ShardRecord, WriteError, Written,
+    Base, Batches, Checkpoint, DatasetIndex, INDEX_NAME, Input, Output, Published, ShardForm,
+    ShardRecord, WriteError, Written,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -86,7 +86,7 @@ pub(crate) fn run_part(
             dropped: written.dropped,
         };
         place.make_folder(PARTS_FOLDER)?;
-        target.publish_bytes(&name, known.to_json().as_bytes(), PublishMode::Replace)?;
+        target.publish(&name, known.to_json().as_bytes())?;
         Ok(ConvertReport {
             dropped_rows: written.dropped,
             idle_seconds: written.idle.as_secs_f64(),
@@ -249,14 +249,6 @@ impl Gathered {
 }
 
 impl Checkpoint for Gathered {
-    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
-        None
-    }
-
-    fn resume_at(&self) -> Option<(u64, Position)> {
-        None
-    }
-
     fn published(
         &self,
         shard: &Published<'_>,

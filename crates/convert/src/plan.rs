@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::{Progress, escape};
 use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
@@ -103,10 +103,9 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let mut tokenizer = None;
     let mut hidden = None;
     if let Some(tokenize) = &options.columns.tokenize {
-        let tokenized = tokens::tokenized(source, tokenize, &options)?;
-        source = tokenized.source;
-        hidden = tokenized.hidden;
-        tokenizer = Some(tokenized.file);
+        let file;
+        (source, file, hidden) = tokens::tokenized(source, tokenize, &options)?;
+        tokenizer = Some(file);
     }
     source = megatron::only_tokens(source, &options)?;
     if options.run.incremental {
@@ -127,26 +126,22 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let key = key_column(&schema, &source, &options)?;
     let (encoder, form) = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
     refuse_known_nulls(&source, encoder.columns(), &nulls, &options)?;
-    let planned: Vec<PlannedColumn> = encoder
-        .columns()
-        .iter()
-        .map(|encoder| {
-            let at = Some(encoder.source()).filter(|at| *at < schema.fields().len());
-            PlannedColumn {
-                name: encoder.name().to_owned(),
-                data_type: at.map_or_else(
-                    || "UInt8".to_owned(),
-                    |at| schema.field(at).data_type().to_string(),
-                ),
-                encoding: encoder.target().name(),
-                nulls: at.and_then(|at| source.null_count(at)),
-            }
-        })
-        .collect();
-    let named: Vec<(String, String)> = planned
-        .iter()
-        .map(|column| (column.name.clone(), column.encoding.clone()))
-        .collect();
+    let planned = encoder.columns().iter().map(|encoder| {
+        // The columns of masks are not in the source.
+        let field = schema.fields().get(encoder.source());
+        PlannedColumn {
+            name: encoder.name().to_owned(),
+            data_type: field
+                .map_or(DataType::UInt8, |field| field.data_type().clone())
+                .to_string(),
+            encoding: encoder.target().name(),
+            nulls: field.and_then(|_| source.null_count(encoder.source())),
+        }
+    });
+    let planned: Vec<PlannedColumn> = planned.collect();
+    let named = planned.iter();
+    let named = named.map(|column| (column.name.as_str(), column.encoding.as_str()));
+    let named: Vec<(&str, &str)> = named.collect();
     check_column_files(&encoder, &options)?;
     let mut config = options.fingerprinted(&named);
     if let (Some(tokenizer), Some(tokenize)) = (&tokenizer, &options.columns.tokenize) {
@@ -210,10 +205,8 @@ fn key_column(
         if *name == DEFAULT_KEY {
             return Ok(None);
         }
-        return Err(ConvertError::option(
-            "key-column",
-            format!("there is no column `{}`", escape(name)),
-        ));
+        let fact = format!("there is no column `{}`", escape(name));
+        return Err(ConvertError::option("key-column", fact));
     };
     let description = source.description();
     // The keys of a single tree are unique.
@@ -232,15 +225,12 @@ fn key_column(
 fn open_source(
     options: &ConvertOptions,
 ) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
-    let mut selected: Vec<SelectColumn> = options
-        .columns
-        .specs
-        .iter()
-        .map(|column| SelectColumn {
-            name: column.name.clone(),
-            expr: column.expr.clone(),
-        })
-        .collect();
+    let specs = options.columns.specs.iter();
+    let specs = specs.map(|column| SelectColumn {
+        name: column.name.clone(),
+        expr: column.expr.clone(),
+    });
+    let mut selected: Vec<SelectColumn> = specs.collect();
     // The split key may determine the split without being stored.
     if let Some(key) = &options.columns.split_key
         && !selected.is_empty()
@@ -339,11 +329,9 @@ fn typed_columns(options: &ConvertOptions) -> Vec<String> {
         let expr = column.expr.as_deref();
         expr.filter(|_| source_column(column).is_none())
     });
-    let texts = [
-        options.source.query.select.as_deref(),
-        options.source.query.filter.as_deref(),
-    ];
-    for text in texts.into_iter().flatten().chain(computed) {
+    let query = &options.source.query;
+    let texts = query.select.iter().chain(&query.filter);
+    for text in texts.map(String::as_str).chain(computed) {
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
         let words = text.split(|letter| !is_letter(letter));
         // A quoted name may contain other characters.
@@ -387,19 +375,14 @@ fn split_key_to_skip(
     };
     let schema = source.schema();
     let Some((at, field)) = schema.column_with_name(key) else {
-        return Err(ConvertError::option(
-            "split-key",
-            format!("there is no column `{}`", escape(key)),
-        ));
+        let fact = format!("there is no column `{}`", escape(key));
+        return Err(ConvertError::option("split-key", fact));
     };
     if !can_be_key(field.data_type()) {
+        let (key, data_type) = (escape(key), field.data_type());
         return Err(ConvertError::option_hint(
             "split-key",
-            format!(
-                "column `{}` is of type {}, which has no text",
-                escape(key),
-                field.data_type()
-            ),
+            format!("column `{key}` is of type {data_type}, which has no text"),
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
     }
@@ -532,18 +515,15 @@ impl ConvertPlan {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let source = self.source.description();
-        let columns: Vec<Value> = self
-            .columns
-            .iter()
-            .map(|column| {
-                json!({
-                    "name": column.name,
-                    "type": column.data_type,
-                    "encoding": column.encoding,
-                    "nulls": column.nulls,
-                })
+        let columns = self.columns.iter().map(|column| {
+            json!({
+                "name": column.name,
+                "type": column.data_type,
+                "encoding": column.encoding,
+                "nulls": column.nulls,
             })
-            .collect();
+        });
+        let columns: Vec<Value> = columns.collect();
         let (state, shards) = match &self.dest_state {
             DestState::Empty => ("empty", None),
             DestState::Interrupted { shards } => ("interrupted", Some(*shards)),

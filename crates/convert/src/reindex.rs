@@ -59,14 +59,12 @@ pub fn reindex_tars(
     let mut index = Index::default();
     let mut failure = None;
     let work = |at: usize| {
-        let made = shards.get(at).map(|shard| describe(shard, options));
+        // INVARIANT: `each_in_order` counts up to the number of shards.
+        let made = describe(&shards[at], options);
         progress.add_shard(0);
-        made.transpose()
+        made
     };
-    let take = |_: usize, made: Option<(IndexShard, Vec<u8>)>| {
-        let Some((mut entry, table)) = made else {
-            return Ok(());
-        };
+    let take = |_: usize, (mut entry, table): (IndexShard, Vec<u8>)| {
         progress.add_samples(entry.samples);
         // INVARIANT: `describe` sets the name of the offset table.
         if let Some(file) = &entry.offsets

@@ -189,16 +189,14 @@ fn write(
     let mut index = Index::default();
     let mut failure = None;
     let work = |at: usize| {
-        let (Some(shard), Some(name)) = (shards.get(at), names.get(at)) else {
-            return Ok(None);
-        };
-        let fresh = one(dir, shard, name, options);
+        // INVARIANT: `each_in_order` counts up to the number of shards, and each has a name.
+        let fresh = one(dir, &shards[at], &names[at], options);
         progress.add_shard(0);
-        Ok(Some(fresh))
+        Ok(fresh)
     };
-    let take = |_: usize, fresh: Option<Result<Fresh, ConvertError>>| {
+    let take = |_: usize, fresh: Result<Fresh, ConvertError>| {
         match fresh {
-            Some(Ok(fresh)) if failure.is_none() => {
+            Ok(fresh) if failure.is_none() => {
                 report.shards += 1;
                 report.samples = report.samples.saturating_add(fresh.entry.samples);
                 report.changes.extend(fresh.changes);
@@ -209,12 +207,12 @@ fn write(
                 }
                 index.shards.push(fresh.entry);
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 failure.get_or_insert(error);
                 // The first error stops the rewrite.
                 return Err(DatasetError::Interrupted);
             }
-            Some(Ok(_)) | None => {}
+            Ok(_) => {}
         }
         Ok(())
     };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
-use shardmill_storage::{Place, PlaceLease, PublishMode, StorageError};
+use shardmill_storage::{Place, PlaceLease, StorageError};
 use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
 
 use crate::dest::{self, Dest};
@@ -220,7 +220,7 @@ fn convert(
         if options.run.incremental {
             let record = first_record(plan, &written, index);
             let text = record.to_json();
-            target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
+            target.publish(RECORD_NAME, text.as_bytes())?;
             increment = Some(record.report());
         }
         let provenance = Provenance {
@@ -232,7 +232,7 @@ fn convert(
         };
         let text = provenance::text_of(&provenance.to_json());
         let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
-        target.publish_bytes(&name, text.as_bytes(), PublishMode::Replace)?;
+        target.publish(&name, text.as_bytes())?;
         let go_on = &mut target.go_on();
         publish_index(target.place, WORK_FOLDER, folder, index, go_on)?;
     }

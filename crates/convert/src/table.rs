@@ -13,8 +13,8 @@ use shardmill_parquet::{ParquetEncodeError, ParquetEncoder, check_type};
 use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
-    ColumnEncoder, ENCODED_KEY, ENCODING_KEY, EncodeTable, RowEncoder, ShardForm, ShardFormat,
-    TableError, TableForm, TableFormat, Target, WriteError, default_target, number_lists,
+    ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm,
+    TableFormat, Target, WriteError, default_target, encoded_as, number_lists,
 };
 
 use crate::error::ConvertError;
@@ -94,7 +94,8 @@ pub(crate) fn known_types(
     let undecided = schema.fields().iter().map(|field| {
         let is_bytes = default_target(field, ShardFormat::Parquet)
             .is_ok_and(|target| target == Target::Table(DataType::Binary));
-        encoded_array(field).filter(|_| is_bytes)
+        let array = |encoding: &Encoding| matches!(encoding, Encoding::NdArray { .. });
+        encoded_as(field).filter(|encoding| is_bytes && array(encoding))
     });
     let undecided: Vec<Option<Encoding>> = undecided.collect();
     if undecided.iter().all(Option::is_none) {
@@ -128,14 +129,6 @@ fn tar_type(field: &Field) -> Option<DataType> {
         (FieldKind::Int, false) => Some(DataType::Int64),
         _ => None,
     }
-}
-
-/// Returns the encoding of a column whose values are arrays of MDS.
-fn encoded_array(field: &Field) -> Option<Encoding> {
-    let metadata = field.metadata();
-    let is_encoded = metadata.get(ENCODED_KEY).is_some_and(|it| it == "true");
-    let encoding: Encoding = metadata.get(ENCODING_KEY)?.parse().ok()?;
-    (is_encoded && matches!(encoding, Encoding::NdArray { .. })).then_some(encoding)
 }
 
 /// Returns the first row of a source, if there is one.

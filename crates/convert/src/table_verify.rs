@@ -109,16 +109,7 @@ fn check(
         return Err(WriteError::Interrupted { samples: 0 });
     }
     let info = &file.file;
-    let corrupt = |id, message| Problem {
-        id,
-        kind: ErrorKind::Corrupt,
-        object: escape(&info.basename).into_owned(),
-        message,
-        hint: None,
-        shard: u64::try_from(at).ok(),
-        sample: None,
-        column: None,
-    };
+    let corrupt = |id, message| corrupt(id, message, at, file);
     let mut checked = Checked::default();
     let found = match folder.open_file(&info.basename) {
         Ok(found) => found,
@@ -214,17 +205,25 @@ fn decode(
     };
     match rows() {
         Ok(rows) if rows == file.rows => None,
-        Ok(rows) => Some(Problem {
-            id: "shard-samples",
-            kind: ErrorKind::Corrupt,
-            object: escape(&file.file.basename).into_owned(),
-            message: format!("it has {rows} rows, the index says {}", file.rows),
-            hint: None,
-            shard: u64::try_from(at).ok(),
-            sample: None,
-            column: None,
-        }),
+        Ok(rows) => {
+            let message = format!("it has {rows} rows, the index says {}", file.rows);
+            Some(corrupt("shard-samples", message, at, file))
+        }
         Err(error) => Some(of_error(&error, at, file)),
+    }
+}
+
+/// Makes a problem of what is wrong with a file.
+fn corrupt(id: &'static str, message: String, at: usize, file: &TableFile) -> Problem {
+    Problem {
+        id,
+        kind: ErrorKind::Corrupt,
+        object: escape(&file.file.basename).into_owned(),
+        message,
+        hint: None,
+        shard: u64::try_from(at).ok(),
+        sample: None,
+        column: None,
     }
 }
 
@@ -237,13 +236,8 @@ fn of_error(error: &impl Diagnostic, at: usize, file: &TableFile) -> Problem {
         source = cause.source();
     }
     Problem {
-        id: error.id(),
         kind: error.kind(),
-        object: escape(&file.file.basename).into_owned(),
-        message,
         hint: error.hint(),
-        shard: u64::try_from(at).ok(),
-        sample: None,
-        column: None,
+        ..corrupt(error.id(), message, at, file)
     }
 }

@@ -102,20 +102,13 @@ pub(crate) fn with_lengths(options: &ConvertOptions) -> Vec<String> {
     columns
 }
 
-/// A source with tokens, and what the plan needs to know about it.
-pub(crate) struct Tokenized {
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) file: TokenizerFile,
-    /// The position of the text, if the column is read but not written.
-    pub(crate) hidden: Option<usize>,
-}
-
-/// Adds the tokens of the text to a source, and removes the text unless it is needed.
+/// Adds the tokens of the text to a source, and removes the text unless it is needed. Also returns the position of the
+/// text, if the column is read but not written.
 pub(crate) fn tokenized(
     source: Arc<dyn Source>,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<Tokenized, ConvertError> {
+) -> Result<(Arc<dyn Source>, TokenizerFile, Option<usize>), ConvertError> {
     let schema = source.schema();
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
@@ -181,11 +174,8 @@ pub(crate) fn tokenized(
         text,
         may_be_null,
     };
-    Ok(Tokenized {
-        source: Arc::new(source),
-        file,
-        hidden: (is_read && !is_written).then_some(text),
-    })
+    let hidden = (is_read && !is_written).then_some(text);
+    Ok((Arc::new(source), file, hidden))
 }
 
 /// Returns the position of the column to tokenize: the named one, or the only one of text.

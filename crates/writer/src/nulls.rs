@@ -100,12 +100,8 @@ impl NullPlan {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         let mut masks: Vec<ArrayRef> = Vec::new();
         let mut fields: Vec<Arc<Field>> = Vec::with_capacity(self.schema.fields().len());
-        for ((column, policy), field) in batch
-            .columns()
-            .iter()
-            .zip(&self.policies)
-            .zip(self.schema.fields())
-        {
+        let known = batch.columns().iter().zip(&self.policies);
+        for ((column, policy), field) in known.zip(self.schema.fields()) {
             let nulls = column
                 .logical_nulls()
                 .filter(|nulls| nulls.null_count() > 0);
@@ -132,26 +128,15 @@ impl NullPlan {
                     zip(&is_null, &Scalar::new(ArrayRef::clone(value)), &column)?
                 }
             };
-            fields.push(Arc::new(
-                field
-                    .as_ref()
-                    .clone()
-                    .with_data_type(filled.data_type().clone()),
-            ));
+            let data_type = filled.data_type().clone();
+            fields.push(Arc::new(field.as_ref().clone().with_data_type(data_type)));
             columns.push(filled);
         }
         columns.extend(masks);
-        fields.extend(
-            self.schema
-                .fields()
-                .iter()
-                .skip(batch.num_columns())
-                .cloned(),
-        );
-        Ok((
-            RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?,
-            kept,
-        ))
+        let masks = self.schema.fields().iter().skip(batch.num_columns());
+        fields.extend(masks.cloned());
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
+        Ok((batch, kept))
     }
 
     fn drop_rows(

@@ -143,8 +143,8 @@ pub(crate) struct FinishedShard {
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Nothing,
-    Next(Step),
+    /// The steps that follow.
+    Steps(Vec<Step>),
     Finished(Box<FinishedShard>),
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn finish(
     let (work, steps) = ShardWork::new(cut, kind)?;
     for step in steps.into_iter().chain([Step::Assemble]) {
         match work.run(&step, kind, temps, scratch)? {
-            Outcome::Nothing | Outcome::Next(_) => {}
+            Outcome::Steps(_) => {}
             Outcome::Finished(shard) => return Ok(*shard),
         }
     }
@@ -237,10 +237,12 @@ impl ShardWork {
             }
             Step::Assemble => return self.assemble(kind, temps, scratch),
         }
-        Ok(match self.left.fetch_sub(1, Ordering::AcqRel) {
-            1 => Outcome::Next(Step::Assemble),
-            _ => Outcome::Nothing,
-        })
+        Ok(Outcome::Steps(
+            match self.left.fetch_sub(1, Ordering::AcqRel) {
+                1 => vec![Step::Assemble],
+                _ => Vec::new(),
+            },
+        ))
     }
 
     fn take(&self, segment: &Mutex<Segment>) -> Segment {

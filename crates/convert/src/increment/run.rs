@@ -1,16 +1,15 @@
 //! Runs an increment.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use shardmill_core::{Limits, Progress};
+use shardmill_core::{Limits, Progress, parallel};
 use shardmill_dataset::{
     Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
     TarSet, tombstones_note,
 };
 use shardmill_source::{DeltaFile, DeltaSummary};
-use shardmill_storage::{Place, PlaceLease, PublishMode};
+use shardmill_storage::{Place, PlaceLease};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
     Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, WriteError,
@@ -129,14 +128,14 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
 /// Restores the list of deleted samples from the record, and updates the provenance.
 fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     let text = record.tombstones_json();
-    target.publish_bytes(TOMBSTONES_NAME, text.as_bytes(), PublishMode::Replace)?;
+    target.publish(TOMBSTONES_NAME, text.as_bytes())?;
     let Some(serde_json::Value::Object(mut side)) = provenance::read(target, "") else {
         return Ok(());
     };
     let note = tombstones_note(text.as_bytes(), record.tombstones.len());
     side.insert("tombstones".to_owned(), note);
     let text = provenance::text_of(&serde_json::Value::Object(side));
-    target.publish_bytes(PROVENANCE_NAME, text.as_bytes(), PublishMode::Replace)?;
+    target.publish(PROVENANCE_NAME, text.as_bytes())?;
     Ok(target.place.sync()?)
 }
 
@@ -146,7 +145,11 @@ fn forget(
     found: &Found,
     index: &DatasetIndex,
 ) -> Result<(), shardmill_storage::StorageError> {
-    target.remove_all(&unlisted(found, index))?;
+    let stored = index.stored_files();
+    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
+    let files = found.files().map(|(_, name)| name);
+    let unlisted = files.filter(|name| !named.contains(name));
+    target.remove_all(&unlisted.collect::<Vec<_>>())?;
     Found::remove(target)
 }
 
@@ -184,9 +187,8 @@ pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &Datase
 
 /// Returns the samples of each file that was read.
 fn held(plan: &ConvertPlan, written: &Written) -> Vec<FileSamples> {
-    let none = Vec::new();
     let delta = plan.source.description().delta.as_ref();
-    let files: &[DeltaFile] = delta.map_or(&none, |delta| &delta.files);
+    let files: &[DeltaFile] = delta.map_or(&[], |delta| &delta.files);
     let units = written.units.first().into_iter().flatten();
     let by_file = units.filter_map(|(unit, samples): (&usize, &UnitSamples)| {
         Some((plan.source.units().get(*unit)?.file?, samples))
@@ -211,17 +213,6 @@ fn add_generation(
         content: content.to_string(),
     });
     record.index = Pending::hash(index.to_json().as_bytes());
-}
-
-/// Returns the files that a run has written and the index does not list.
-fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
-    let stored = index.stored_files();
-    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
-    let files = found.files().map(|(_, name)| name);
-    files
-        .filter(|name| !named.contains(name))
-        .map(str::to_owned)
-        .collect()
 }
 
 struct Addition<'a> {
@@ -284,7 +275,7 @@ impl Addition<'_> {
             let timestamp = delta.and_then(DeltaSummary::timestamp);
             record.has_seen(self.increment.version, timestamp);
             let text = record.to_json();
-            target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
+            target.publish(RECORD_NAME, text.as_bytes())?;
             return Ok(unchanged(plan, self.increment, record, began));
         }
         let index = self.index(&written);
@@ -367,28 +358,19 @@ fn contents(
         })
         .filter(|(_, own)| wanted.within(own).next().is_some())
         .collect();
-    let all = Mutex::new(Vec::new());
     let samples = Shards::open(held, options)?;
-    shardmill_core::parallel::for_each(
-        shards.len(),
-        options.source.resources.jobs,
-        |at, memory: &mut Vec<u8>| {
-            let Some((number, own)) = shards.get(at) else {
-                return Ok(());
-            };
-            if progress.is_cancelled() {
-                return Err(shardmill_writer::WriteError::Interrupted { samples: 0 }.into());
-            }
-            let numbers: Vec<u64> = wanted.within(own).collect();
-            let inner = numbers.iter().map(|number| number - own.start);
-            let encoder = &plan.encoder;
-            let found = samples.contents(*number, inner, encoder, memory, limits)?;
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(found.into_iter().zip(numbers));
-            Ok::<(), ConvertError>(())
-        },
-    )?;
-    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let found = parallel::map(shards.len(), options.source.resources.jobs, |at| {
+        if progress.is_cancelled() {
+            return Err(WriteError::Interrupted { samples: 0 }.into());
+        }
+        // INVARIANT: `map` counts up to the number of shards.
+        let (number, own) = &shards[at];
+        let numbers: Vec<u64> = wanted.within(own).collect();
+        let inner = numbers.iter().map(|number| number - own.start);
+        let found = samples.contents(*number, inner, &plan.encoder, limits)?;
+        Ok::<Vec<_>, ConvertError>(found.into_iter().zip(numbers).collect())
+    })?;
+    Ok(found.concat())
 }
 
 /// The shards of the dataset, open for reading.
@@ -428,9 +410,9 @@ impl Shards {
         shard: usize,
         samples: impl Iterator<Item = u64>,
         encoder: &RowEncoder,
-        memory: &mut Vec<u8>,
         limits: &Limits,
     ) -> Result<Vec<Content>, ConvertError> {
+        let memory = &mut Vec::new();
         match self {
             Self::Streaming(dataset) => {
                 let shard = dataset.shard(shard)?;

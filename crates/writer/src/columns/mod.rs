@@ -27,14 +27,14 @@ pub use number::number_type;
 pub(crate) use table::add_sizes;
 pub use table::number_lists;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
-pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY};
+pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, encoded_as};
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
 use encoded_column::checked;
 use field::FieldEncoder;
 use table::TableColumn;
-use types::{encoded_as, is_integer_text, is_temporal, metadata, stored_type};
+use types::{is_integer_text, is_temporal, metadata, stored_type};
 
 /// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
 #[derive(Clone, Debug)]
@@ -185,8 +185,7 @@ impl ColumnEncoder {
         target: Target,
         limits: &Limits,
     ) -> Result<Self, WriteError> {
-        let encoded = metadata(field, ENCODED_KEY) == Some("true")
-            && matches!(&target, Target::Mds(encoding) if metadata(field, ENCODING_KEY) == Some(encoding.to_string().as_str()));
+        let encoded = matches!(&target, Target::Mds(encoding) if encoded_as(field).as_ref() == Some(encoding));
         let integer_text = is_integer_text(field);
         let data_type = &if integer_text {
             DataType::Int64

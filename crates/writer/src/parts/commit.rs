@@ -431,30 +431,29 @@ fn check_file(
     verify: Verify,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
+    let wrong = |problem: WriteProblem, at: &str, what: String| {
+        problem.at(place.display(at), format!("a file of part {part} {what}"))
+    };
     let missing = || {
-        let reason = format!("a file of part {part} is missing");
-        WriteProblem::PartFileMissing.at(place.display(&file.at), reason)
+        wrong(
+            WriteProblem::PartFileMissing,
+            &file.at,
+            "is missing".to_owned(),
+        )
     };
-    let check_length = |at: &str, bytes: u64| match bytes == file.check.bytes {
-        true => Ok(()),
-        false => Err(WriteProblem::PartFileLength.at(
-            place.display(at),
-            format!(
-                "a file of part {part} has {bytes} bytes, {} were written",
-                file.check.bytes
-            ),
-        )),
+    let check_length = |at: &str, bytes: u64| match file.check.bytes {
+        written if written == bytes => Ok(()),
+        written => {
+            let what = format!("has {bytes} bytes, {written} were written");
+            Err(wrong(WriteProblem::PartFileLength, at, what))
+        }
     };
-    let check_hash = |at: &str, found: String, expected: &str| {
-        match found == *expected {
+    let check_hash = |at: &str, found: String, expected: &str| match found == *expected {
         true => Ok(()),
-        false => Err(WriteProblem::PartFileHash.at(
-            place.display(at),
-            format!(
-                "a file of part {part} has another hash ({found}) than what was written ({expected})"
-            ),
-        )),
-    }
+        false => {
+            let what = format!("has another hash ({found}) than what was written ({expected})");
+            Err(wrong(WriteProblem::PartFileHash, at, what))
+        }
     };
     let Some(dir) = place.as_local() else {
         let file_version = place.file_version(&file.at, &mut |_| go_on())?;
