@@ -85,10 +85,7 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
         ShardFormat::Parquet => return table::parse_target(column, encoding),
         // The type of a column of lists also decides, which is not known here.
         ShardFormat::Megatron => {
-            return Err(WriteError::Bug {
-                what: "an encoding of tokens without their column",
-            }
-            .into());
+            return Err(WriteError::Bug("an encoding of tokens without their column").into());
         }
         ShardFormat::Webdataset => {
             let parsed = encoding.parse::<FieldEncoding>().map(Target::Field);
@@ -400,10 +397,7 @@ fn shard_config(
                 encoding: *encoding,
             }),
             Target::Field(_) | Target::Table(_) => {
-                return Err(WriteError::Bug {
-                    what: "a column of another format",
-                }
-                .into());
+                return Err(WriteError::Bug("a column of another format").into());
             }
         }
     }

@@ -139,8 +139,5 @@ impl Batches for SourceBatches {
 
 /// Returns an internal error. These kernels fail only for types that the plan has excluded.
 fn broken(_: &ArrowError) -> ConvertError {
-    WriteError::Bug {
-        what: "an Arrow kernel refused a type that the plan allowed",
-    }
-    .into()
+    WriteError::Bug("an Arrow kernel refused a type that the plan allowed").into()
 }

@@ -291,9 +291,7 @@ impl Addition<'_> {
         let fields = shard.fields(at)?;
         let field = fields.iter().find(|field| field.name == self.options.on);
         // INVARIANT: `columns` has checked that every shard has the column.
-        let field = field.ok_or(WriteError::Bug {
-            what: "a shard without the column of keys",
-        })?;
+        let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
         let value = value.map_err(|source| DatasetError::Value {
             place: Named {
@@ -324,10 +322,7 @@ impl Addition<'_> {
         folder: &str,
     ) -> Result<ShardEntry, ConvertError> {
         let Some(entry) = self.dataset.index().shards.get(number) else {
-            return Err(WriteError::Bug {
-                what: "late columns of a shard that does not exist",
-            }
-            .into());
+            return Err(WriteError::Bug("late columns of a shard that does not exist").into());
         };
         let (base, mut all) = match &entry.config.late {
             None => (&entry.config, Vec::new()),

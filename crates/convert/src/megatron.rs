@@ -168,10 +168,7 @@ pub(crate) fn compile(
     };
     columns.retain(is_tokens);
     let Some(field) = columns.first().and_then(ColumnEncoder::table_field) else {
-        return Err(WriteError::Bug {
-            what: "tokens without a column",
-        }
-        .into());
+        return Err(WriteError::Bug("tokens without a column").into());
     };
     let (leaf, levels) = leaf_type(field.data_type());
     let tokens = tokens_of(leaf).filter(|_| (1..=2).contains(&levels));

@@ -44,10 +44,7 @@ pub(crate) fn run_part(
         ShardForm::Streaming(config) => NameForm::Streaming(config.format()),
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
         ShardForm::Table(_) => {
-            return Err(WriteError::Bug {
-                what: "a plan allowed parts of a table",
-            }
-            .into());
+            return Err(WriteError::Bug("a plan allowed parts of a table").into());
         }
     };
     let staging = Staging::fresh(&job(plan, part.count), names)?;

@@ -151,9 +151,9 @@ pub(crate) fn compile(
 ) -> Result<(RowEncoder, ShardForm), ConvertError> {
     let mut fields = Vec::with_capacity(columns.len());
     for column in &columns {
-        let field = column.table_field().ok_or(WriteError::Bug {
-            what: "a column of another format in a table",
-        })?;
+        let field = column
+            .table_field()
+            .ok_or(WriteError::Bug("a column of another format in a table"))?;
         check_type(field).map_err(|error| WriteError::TypeUnsupported {
             column: field.name().clone(),
             data_type: field.data_type().to_string(),

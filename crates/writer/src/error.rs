@@ -180,8 +180,8 @@ pub enum WriteError {
         samples: u64,
     },
     /// An invariant of the program does not hold.
-    #[error("internal error: {what}")]
-    Bug { what: &'static str },
+    #[error("internal error: {0}")]
+    Bug(&'static str),
 }
 
 /// Why a value cannot be stored.

@@ -79,18 +79,16 @@ impl<'a> MemoryShard<'a> {
     /// Returns [`WriteError`] if there are more or fewer samples than announced, or too many bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, WriteError> {
         if self.sizes.len() != self.samples {
-            return Err(WriteError::Bug {
-                what: "a shard in memory has another number of samples than announced",
-            });
+            return Err(WriteError::Bug(
+                "a shard in memory has another number of samples than announced",
+            ));
         }
         let mut header = Vec::new();
         let sizes = self.sizes.iter().copied();
         encode_header(self.config, &self.config_json, sizes, &mut header)
             .map_err(|source| WriteError::Format { shard: 0, source })?;
         let space = self.bytes.get_mut(..header.len());
-        let space = space.ok_or(WriteError::Bug {
-            what: "a header has an unexpected length",
-        })?;
+        let space = space.ok_or(WriteError::Bug("a header has an unexpected length"))?;
         space.copy_from_slice(&header);
         Ok(self.bytes)
     }

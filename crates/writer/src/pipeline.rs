@@ -208,9 +208,9 @@ pub fn run<I: Input>(
     });
     outcome?;
     let now = Instant::now();
-    let ends = ends.as_mut().map_err(|_| WriteError::Bug {
-        what: "a worker thread panicked",
-    })?;
+    let ends = ends
+        .as_mut()
+        .map_err(|_| WriteError::Bug("a worker thread panicked"))?;
     // All threads compute, but only `jobs` at the same time.
     ends.sort_unstable_by(|a, b| b.cmp(a));
     let idle = ends.iter().take(jobs);

@@ -442,9 +442,7 @@ impl<C: PoolClient> Drop for Alarm<'_, C> {
     fn drop(&mut self) {
         self.0.remove_thread();
         if std::thread::panicking() {
-            let bug = WriteError::Bug {
-                what: "a worker thread panicked",
-            };
+            let bug = WriteError::Bug("a worker thread panicked");
             self.0.lock().fail(Some(bug.into()));
         }
         self.0.changed.notify_all();
@@ -475,9 +473,7 @@ impl Entries {
             .zip(of_split.clone())
             .all(|(at, (key, _))| key.1 == at)
         {
-            return Err(WriteError::Bug {
-                what: "a shard is missing from the index",
-            });
+            return Err(WriteError::Bug("a shard is missing from the index"));
         }
         Ok(of_split.map(|(_, entry)| entry.clone()).collect())
     }

@@ -183,9 +183,9 @@ impl RowEncoder {
         place: impl Fn(usize) -> String,
     ) -> Result<RecordBatch, WriteError> {
         let Frame::Table(schema) = &self.frame else {
-            return Err(WriteError::Bug {
-                what: "rows of a table from an encoder of samples",
-            });
+            return Err(WriteError::Bug(
+                "rows of a table from an encoder of samples",
+            ));
         };
         let columns = self.columns.iter().map(|column| {
             let converted = column.convert(batch.column(column.source()));
@@ -193,11 +193,8 @@ impl RowEncoder {
         });
         let columns = columns.collect::<Result<_, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|_| {
-            WriteError::Bug {
-                what: "converted columns do not fit the schema of their table",
-            }
-        })
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+            .map_err(|_| WriteError::Bug("converted columns do not fit the schema of their table"))
     }
 
     /// Divides the rows of a table into chunks.

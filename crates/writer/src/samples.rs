@@ -320,9 +320,9 @@ impl SampleWriter {
             IndexEntry::Streaming(entry) => Some(entry),
             IndexEntry::Tar(_) | IndexEntry::Table(_) => None,
         });
-        entries.collect::<Option<_>>().ok_or(WriteError::Bug {
-            what: "a shard of another form",
-        })
+        entries
+            .collect::<Option<_>>()
+            .ok_or(WriteError::Bug("a shard of another form"))
     }
 
     /// Ends the threads. With `discard`, shards that are not published yet are discarded.

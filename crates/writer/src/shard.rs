@@ -157,14 +157,11 @@ pub(crate) fn finish(
 ) -> Result<FinishedShard, WriteError> {
     let (work, steps) = ShardWork::new(cut, kind)?;
     for step in steps.into_iter().chain([Step::Assemble]) {
-        match work.run(&step, kind, temps, scratch)? {
-            Outcome::Steps(_) => {}
-            Outcome::Finished(shard) => return Ok(*shard),
+        if let Outcome::Finished(shard) = work.run(&step, kind, temps, scratch)? {
+            return Ok(*shard);
         }
     }
-    Err(WriteError::Bug {
-        what: "the steps of a shard did not finish it",
-    })
+    Err(WriteError::Bug("the steps of a shard did not finish it"))
 }
 
 impl ShardWork {
@@ -220,9 +217,9 @@ impl ShardWork {
                 *lock(&self.raw_hashes) = hash_all(kind.form.hashes(), slices);
             }
             Step::Compress(segment) => {
-                let codec = kind.codec().ok_or(WriteError::Bug {
-                    what: "a segment without compression",
-                })?;
+                let codec = kind
+                    .codec()
+                    .ok_or(WriteError::Bug("a segment without compression"))?;
                 let compressed = scratch.compress(codec, &self.raw(*segment), self.span.shard)?;
                 *lock(&self.segments[*segment]) = Segment::Compressed(compressed);
             }

@@ -392,10 +392,9 @@ impl Shards {
                 let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
-            DatasetIndex::Table(_) => Err(WriteError::Bug {
-                what: "a plan allowed an increment of a table",
+            DatasetIndex::Table(_) => {
+                Err(WriteError::Bug("a plan allowed an increment of a table").into())
             }
-            .into()),
             DatasetIndex::Tar(_) => {
                 let dest = std::slice::from_ref(&options.dest);
                 let set = TarSet::open_at(dest, &options.source.limits, &options.source.remote)?;

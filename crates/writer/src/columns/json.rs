@@ -2,6 +2,7 @@
 //! field order.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 
 use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray};
 use arrow::compute::cast;
@@ -177,9 +178,7 @@ impl Node {
             Self::Struct { fields, .. } => {
                 out.push(b'{');
                 for (position, (key, node)) in fields.iter().enumerate() {
-                    if position > 0 {
-                        out.extend_from_slice(b", ");
-                    }
+                    separate(position, out);
                     out.extend_from_slice(key);
                     node.write(row, out)?;
                 }
@@ -188,9 +187,7 @@ impl Node {
             Self::List { bounds, values, .. } => {
                 out.push(b'[');
                 for (position, at) in bounds.range(row).enumerate() {
-                    if position > 0 {
-                        out.extend_from_slice(b", ");
-                    }
+                    separate(position, out);
                     values.write(at, out)?;
                 }
                 out.push(b']');
@@ -204,9 +201,7 @@ impl Node {
                 let mut seen = BTreeSet::new();
                 out.push(b'{');
                 for (position, at) in bounds.range(row).enumerate() {
-                    if position > 0 {
-                        out.extend_from_slice(b", ");
-                    }
+                    separate(position, out);
                     let key = keys.value(at)?;
                     if !seen.insert(key) {
                         return Err(Unwritable::Key(key.to_owned()));
@@ -222,12 +217,21 @@ impl Node {
     }
 }
 
+/// Appends the separator before every element except the first.
+fn separate(position: usize, out: &mut Vec<u8>) {
+    if position > 0 {
+        out.extend_from_slice(b", ");
+    }
+}
+
 fn write_int<T: ArrowPrimitiveType<Native: Into<i128>>>(
     array: &dyn Array,
     row: usize,
     out: &mut Vec<u8>,
 ) {
-    write_integer(array.as_primitive::<T>().value(row).into(), out);
+    let value: i128 = array.as_primitive::<T>().value(row).into();
+    // Writing to a `Vec` cannot fail.
+    let _ = write!(out, "{value}");
 }
 
 fn write_number<T: ArrowPrimitiveType<Native: Into<f64>>>(
@@ -236,13 +240,6 @@ fn write_number<T: ArrowPrimitiveType<Native: Into<f64>>>(
     out: &mut Vec<u8>,
 ) {
     write_json_float(array.as_primitive::<T>().value(row).into(), out);
-}
-
-/// Appends an integer in plain decimal.
-pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
-    use std::io::Write as _;
-    // Writing to a `Vec` cannot fail.
-    let _ = write!(out, "{value}");
 }
 
 /// Encodes a binary column as base64 with padding. Returns `None` for other types.

@@ -134,7 +134,7 @@ impl Numbers {
     }
 
     fn bytes_of(&self, extent: &Extent) -> Range<usize> {
-        let item = usize::try_from(self.dtype.size_bytes()).unwrap_or(1);
+        let item = number::width(self.dtype);
         extent.leaf.start * item..extent.leaf.end * item
     }
 
@@ -193,7 +193,7 @@ impl Numbers {
             |extent: Option<&Extent>| extent.map_or(0..0, |extent| self.bytes_of(extent));
         let start = bytes_of(self.extents.first()).start;
         let end = bytes_of(self.extents.last()).end;
-        let item = usize::try_from(self.dtype.size_bytes()).unwrap_or(1);
+        let item = number::width(self.dtype);
         Ok(EncodedColumn::Fixed {
             width: usize::try_from(elements).unwrap_or(0) * item,
             bytes: self.bytes.slice_with_length(start, end - start),

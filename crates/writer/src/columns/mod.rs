@@ -379,19 +379,16 @@ impl ColumnEncoder {
     }
 
     fn number(&self, array: &ArrayRef, dtype: DType) -> Result<EncodedColumn, RowError> {
-        let width = usize::try_from(dtype.size_bytes()).unwrap_or(8);
         Ok(EncodedColumn::Fixed {
-            width,
+            width: number::width(dtype),
             bytes: number::to_bytes(array, dtype, &self.target.name())?,
         })
     }
 
     /// Passes through bytes that already are values of the encoding. Only the length of fixed-size values is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let number = || {
-            self.number(array, number::dtype_of(array.data_type())?)
-                .ok()
-        };
+        let dtype = number::dtype_of(array.data_type());
+        let number = || self.number(array, dtype?).ok();
         let encoded_column = EncodedColumn::slices(array).or_else(number);
         let encoded_column = encoded_column.ok_or_else(|| self.unfit(array))?;
         if let Some(expected) = encoding.fixed_size() {

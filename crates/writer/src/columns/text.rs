@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type};
 use shardmill_mds::{TextEncoding, write_float, write_json_float, write_json_string};
 
 use super::cell_text::{Unwritable, texts};
@@ -58,19 +58,12 @@ pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedCo
                 json::write_decimal_at(array, row, out).ok_or_else(unfit)
             })
         }
-        DataType::UInt64 => {
-            let values = array.as_primitive::<UInt64Type>();
-            Ok(EncodedColumn::render(array.len(), |row, out| {
-                json::write_integer(values.value(row).into(), out)
-            }))
-        }
-        _ => {
-            let wide = cast(array, &DataType::Int64).map_err(|_| unfit())?;
-            let values = wide.as_primitive::<Int64Type>();
-            Ok(EncodedColumn::render(array.len(), |row, out| {
-                json::write_integer(values.value(row).into(), out)
-            }))
-        }
+        DataType::UInt64 => json_texts(array, encoding),
+        // Booleans become 0 and 1.
+        _ => json_texts(
+            &cast(array, &DataType::Int64).map_err(|_| unfit())?,
+            encoding,
+        ),
     }
 }
 
