@@ -22,7 +22,7 @@ use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{MANIFEST, MOST_BYTES, PartManifest};
-use crate::pipeline::{self, report};
+use crate::pipeline::{self, report, report_written};
 use crate::plan::ConvertPlan;
 use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::target::Target;
@@ -84,11 +84,13 @@ pub(crate) fn run_part(
         };
         place.make_folder(PARTS_FOLDER)?;
         target.publish(&name, known.to_json().as_bytes())?;
-        Ok(ConvertReport {
-            dropped_rows: written.dropped,
-            idle_seconds: written.idle.as_secs_f64(),
-            ..report(plan, &written.indexes, Outcome::Converted, began)
-        })
+        Ok(report_written(
+            plan,
+            &written.indexes,
+            &written,
+            false,
+            began,
+        ))
     });
     if written.is_err() {
         // The original error is reported. `gc` finds files that cannot be removed here.

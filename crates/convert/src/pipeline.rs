@@ -112,3 +112,24 @@ pub(crate) fn report(
         increment: None,
     }
 }
+
+/// Returns the report of a run that wrote shards.
+pub(crate) fn report_written(
+    plan: &ConvertPlan,
+    indexes: &[DatasetIndex],
+    written: &Written,
+    is_resumed: bool,
+    began: Instant,
+) -> ConvertReport {
+    let outcome = match is_resumed {
+        true => Outcome::Resumed {
+            reused_shards: written.reused,
+        },
+        false => Outcome::Converted,
+    };
+    ConvertReport {
+        dropped_rows: written.dropped,
+        idle_seconds: written.idle.as_secs_f64(),
+        ..report(plan, indexes, outcome, began)
+    }
+}

@@ -18,7 +18,7 @@ use crate::megatron_files;
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::pending::recover;
-use crate::pipeline::{report, write};
+use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
@@ -188,14 +188,7 @@ fn convert(
         ShardFormat::Megatron => megatron_files::write(plan, target, progress)?,
         _ => write(plan, target, Base::default(), &journal, progress)?,
     };
-    let outcome = if resumed {
-        Outcome::Resumed {
-            reused_shards: written.reused,
-        }
-    } else {
-        Outcome::Converted
-    };
-    let report = report(plan, &written.indexes, outcome, began);
+    let mut report = report_written(plan, &written.indexes, &written, resumed, began);
     let mut increment = None;
     for (((folder, split), index), content) in plan
         .folders
@@ -236,11 +229,7 @@ fn convert(
         let go_on = &mut target.go_on();
         publish_index(target.place, WORK_FOLDER, folder, index, go_on)?;
     }
-    Ok(ConvertReport {
-        dropped_rows: written.dropped,
-        idle_seconds: written.idle.as_secs_f64(),
-        elapsed_seconds: began.elapsed().as_secs_f64(),
-        increment,
-        ..report
-    })
+    report.elapsed_seconds = began.elapsed().as_secs_f64();
+    report.increment = increment;
+    Ok(report)
 }

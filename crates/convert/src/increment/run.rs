@@ -23,7 +23,7 @@ use crate::error::ConvertError;
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::pending::{self, recover};
-use crate::pipeline::{report, write};
+use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, IncrementReport, Outcome};
@@ -240,12 +240,10 @@ impl Addition<'_> {
         let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
             true => None,
-            false => Some(DedupIndex::new(contents(
-                plan,
-                held_before,
-                &step.touched,
-                progress,
-            )?)),
+            false => {
+                let contents = contents(plan, held_before, &step.touched, progress)?;
+                Some(DedupIndex::new(contents))
+            }
         };
         let base = Base {
             shards: held_before.index.shards(),
@@ -253,13 +251,6 @@ impl Addition<'_> {
             dedup_index,
         };
         let written = write(plan, target, base, &journal, progress)?;
-        let outcome = match is_resumed {
-            true => Outcome::Resumed {
-                reused_shards: written.reused,
-            },
-            false => Outcome::Converted,
-        };
-
         let left = written.dedup_index.iter().flat_map(DedupIndex::left);
         let (gone_content, gone): (Vec<Content>, Vec<u64>) = left.unzip();
         let gone = Ranges::of(gone.into_iter().map(|number| number..number + 1));
@@ -282,12 +273,8 @@ impl Addition<'_> {
         add_generation(&mut record, plan, &index, gone.len(), content);
 
         let indexes = [index];
-        let mut report = ConvertReport {
-            dropped_rows: written.dropped,
-            idle_seconds: written.idle.as_secs_f64(),
-            increment: Some(record.report()),
-            ..report(plan, &indexes, outcome, began)
-        };
+        let mut report = report_written(plan, &indexes, &written, is_resumed, began);
+        report.increment = Some(record.report());
         let [index] = &indexes;
         self.publish(index, &record, &report, content)?;
         report.elapsed_seconds = began.elapsed().as_secs_f64();
