@@ -14,8 +14,8 @@ use shardmill_mds::{Column, Encoding, HashAlgo, ShardConfig};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 use shardmill_writer::parts::{
-    self, CommitOptions, GcOptions, Manifest, NameForm, PartOptions, PartWriter as Shards,
-    SaveMode, Staging, Verify,
+    self, CommitOptions, GcOptions, Manifest, NameForm, PartWriter as Shards, SaveMode, Staging,
+    Verify,
 };
 use shardmill_writer::{
     ColumnEncoder, RowEncoder, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
@@ -440,9 +440,7 @@ impl PartWriter {
             self.options.get(),
             &self.limits,
         )?;
-        let options = PartOptions {
-            samples_per_shard: self.options.get().samples_per_shard,
-        };
+        let samples_per_shard = self.options.get().samples_per_shard;
         let shards = detached(py, |_| {
             let place = self.dest.create(self.options.get().scratch.as_deref())?;
             let attempt = &self.attempt;
@@ -453,7 +451,7 @@ impl PartWriter {
                 attempt,
                 encoder,
                 form,
-                &options,
+                samples_per_shard,
             )
         })?;
         Ok(Box::new(shards))

@@ -6,7 +6,7 @@ use shardmill_core::{check_relative_path, escape};
 use shardmill_mds::Encoding;
 use shardmill_source::{SchemaRule, SourceKind, SourceOptions, TextOptions, TreeGroup};
 use shardmill_storage::Location;
-use shardmill_writer::{RowEncoder, ShardFormat, Target};
+use shardmill_writer::{ColumnEncoder, RowEncoder, ShardFormat, Target};
 
 use crate::error::ConvertError;
 use crate::export;
@@ -22,9 +22,8 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
     if options.sources.is_empty() {
         return Err(ConvertError::option("source", "there is no source"));
     }
-    if options.source.query.sql.is_some()
-        && (options.source.query.select.is_some() || options.source.query.filter.is_some())
-    {
+    let query = &options.source.query;
+    if query.sql.is_some() && (query.select.is_some() || query.filter.is_some()) {
         return Err(ConvertError::option_hint(
             "sql",
             "a query cannot be combined with --select or --where",
@@ -40,34 +39,20 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
     }
     let mut names: Vec<&str> = Vec::new();
     for split in &options.columns.split {
-        if !split.share.is_finite() || split.share <= 0.0 {
-            return Err(ConvertError::option(
-                "split",
-                format!("the share of `{}` is not above 0", escape(&split.name)),
-            ));
-        }
-        if let Err(error) = check_relative_path(&split.name) {
-            return Err(ConvertError::option(
-                "split",
-                format!("`{}` cannot be a directory: {error}", escape(&split.name)),
-            ));
-        }
-        if split.name.contains('/') || split.name.starts_with('.') {
-            return Err(ConvertError::option(
-                "split",
-                format!(
-                    "`{}` cannot be a directory: it has a slash or starts with a dot",
-                    escape(&split.name)
-                ),
-            ));
-        }
-        if names.contains(&split.name.as_str()) {
-            return Err(ConvertError::option(
-                "split",
-                format!("there are two splits `{}`", split.name),
-            ));
-        }
-        names.push(&split.name);
+        let name = escape(&split.name);
+        let problem = if !split.share.is_finite() || split.share <= 0.0 {
+            format!("the share of `{name}` is not above 0")
+        } else if let Err(error) = check_relative_path(&split.name) {
+            format!("`{name}` cannot be a directory: {error}")
+        } else if name.contains('/') || name.starts_with('.') {
+            format!("`{name}` cannot be a directory: it has a slash or starts with a dot")
+        } else if names.contains(&split.name.as_str()) {
+            format!("there are two splits `{name}`")
+        } else {
+            names.push(&split.name);
+            continue;
+        };
+        return Err(ConvertError::option("split", problem));
     }
     if options.columns.split.is_empty() && options.columns.split_key.is_some() {
         return Err(ConvertError::option(
@@ -83,22 +68,17 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         ));
     }
     if options.shards.keep_row_groups {
+        let limits_samples = options.shards.samples_per_shard.is_some();
         let reorders = [
             ("--shuffle", options.columns.shuffle.is_some()),
-            ("--sql", options.source.query.sql.is_some()),
+            ("--sql", query.sql.is_some()),
             ("--split", !options.columns.split.is_empty()),
-            (
-                "--samples-per-shard",
-                options.shards.samples_per_shard.is_some(),
-            ),
+            ("--samples-per-shard", limits_samples),
         ];
         if let Some((other, _)) = reorders.iter().find(|(_, given)| *given) {
             let fact = format!("it cannot be combined with {other}");
-            return Err(ConvertError::option_hint(
-                "keep-row-groups",
-                fact,
-                "leave one of them out",
-            ));
+            let (option, hint) = ("keep-row-groups", "leave one of them out");
+            return Err(ConvertError::option_hint(option, fact, hint));
         }
     }
     table::check_options(options)?;
@@ -141,65 +121,54 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
     ))
 }
 
-/// Checks that the columns whose lengths are kept have lengths.
-pub(crate) fn check_lengths(
+/// Checks that the columns can have files beside the index: lengths need values of different lengths, videos need bytes.
+pub(crate) fn check_column_files(
     encoder: &RowEncoder,
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
-    let refused =
-        |fact: String, hint: &'static str| Err(ConvertError::option_hint("lengths", fact, hint));
-    for name in &options.columns.lengths {
-        if options.shards.to != shardmill_core::Format::Mds.into() {
-            let fact = format!("{} keeps no lengths of columns", options.shards.to);
-            return refused(fact, "leave it out, or use --to mds");
-        }
-        if options.run.part.is_some() {
-            let fact = "a part has no index that lengths could belong to".to_owned();
-            return refused(fact, "run `shardmill index lengths` after the commit");
-        }
-        let mut columns = encoder.columns().iter();
-        let Some(column) = columns.find(|column| column.name() == name) else {
-            let fact = format!("no column `{}` is written", escape(name));
-            return refused(fact, "name a column of the dataset");
-        };
-        if let Target::Mds(encoding) = column.target()
-            && encoding.fixed_size().is_some()
-            && !matches!(encoding, Encoding::NdArray { .. })
-        {
-            let fact = format!(
-                "every value of column `{}` has the same length",
-                escape(name)
-            );
-            return refused(fact, "name a column of text, bytes or arrays");
-        }
-    }
-    Ok(())
-}
-
-/// Checks that the columns whose videos are indexed hold bytes.
-pub(crate) fn check_videos(
-    encoder: &RowEncoder,
-    options: &ConvertOptions,
-) -> Result<(), ConvertError> {
-    let refused =
-        |fact: String, hint: &'static str| Err(ConvertError::option_hint("video", fact, hint));
-    for name in &options.columns.videos {
-        if options.shards.to != shardmill_core::Format::Mds.into() {
-            let fact = format!("{} has no index of videos", options.shards.to);
-            return refused(fact, "use `index_videos` in Python, or --to mds");
-        }
-        if options.run.part.is_some() {
-            let fact = "a part has no index that videos could belong to".to_owned();
-            return refused(fact, "use `index_videos` in Python after the commit");
-        }
-        let mut columns = encoder.columns().iter();
-        let Some(column) = columns.find(|column| column.name() == name) else {
-            let fact = format!("no column `{}` is written", escape(name));
-            return refused(fact, "name a column of the dataset");
-        };
-        if !matches!(column.target(), Target::Mds(Encoding::Bytes)) {
-            let fact = format!("column `{}` does not hold bytes", escape(name));
-            return refused(fact, "name a column of MP4 files");
+    let to = options.shards.to;
+    let lengths = (
+        "lengths",
+        &options.columns.lengths,
+        format!("{to} keeps no lengths of columns"),
+        "leave it out, or use --to mds",
+        "run `shardmill index lengths` after the commit",
+    );
+    let videos = (
+        "video",
+        &options.columns.videos,
+        format!("{to} has no index of videos"),
+        "use `index_videos` in Python, or --to mds",
+        "use `index_videos` in Python after the commit",
+    );
+    for (option, names, no_format, format_hint, part_hint) in [lengths, videos] {
+        let refused = |fact: &str, hint: &str| Err(ConvertError::option_hint(option, fact, hint));
+        for name in names {
+            if to != shardmill_core::Format::Mds.into() {
+                return refused(&no_format, format_hint);
+            }
+            if options.run.part.is_some() {
+                let what = option.trim_end_matches('s');
+                let fact = format!("a part has no index that {what}s could belong to");
+                return refused(&fact, part_hint);
+            }
+            let column = encoder
+                .columns()
+                .iter()
+                .find(|column| column.name() == name);
+            let name = escape(name);
+            let Some(Target::Mds(encoding)) = column.map(ColumnEncoder::target) else {
+                let fact = format!("no column `{name}` is written");
+                return refused(&fact, "name a column of the dataset");
+            };
+            if option == "video" && *encoding != Encoding::Bytes {
+                let fact = format!("column `{name}` does not hold bytes");
+                return refused(&fact, "name a column of MP4 files");
+            }
+            if encoding.fixed_size().is_some() && !matches!(encoding, Encoding::NdArray { .. }) {
+                let fact = format!("every value of column `{name}` has the same length");
+                return refused(&fact, "name a column of text, bytes or arrays");
+            }
         }
     }
     Ok(())
@@ -244,15 +213,15 @@ pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError
             _ => false,
         };
         if overlap {
-            return Err(ConvertError::Conflict {
-                dest: options.dest_text(),
-                reason: format!(
+            return Err(ConvertError::conflict(
+                options.dest_text(),
+                "dest-overlap",
+                format!(
                     "it and the source {} contain one another",
                     escape(&shown(source))
                 ),
-                id: "dest-overlap",
-                hint: "choose a destination outside the source".into(),
-            });
+                "choose a destination outside the source",
+            ));
         }
     }
     Ok(())
@@ -292,50 +261,41 @@ pub(crate) fn check_source_options(
     let has_keys = matches!(kind, SourceKind::Tree | SourceKind::Webdataset)
         || options.shards.to == ShardFormat::Webdataset;
     let has_schemas = matches!(kind, SourceKind::Parquet | SourceKind::Arrow);
+    let can_keep = matches!(kind, SourceKind::Parquet | SourceKind::Delta);
+    let can_infer = is_text || kind == SourceKind::Tfrecord;
     let infers_rows = source.text.infer_rows != TextOptions::default().infer_rows;
-    check_misplaced(
-        kind,
-        &[
-            (
-                "infer-rows",
-                infers_rows && !is_text && kind != SourceKind::Tfrecord,
-                "CSV files, JSON lines and TFRecord files",
-            ),
-            (
-                "schema",
-                source.schema.rule != SchemaRule::Widen && !has_schemas,
-                "Parquet and Arrow files",
-            ),
-            (
-                "variable",
-                !source.samples.zarr.variables.is_empty() && kind != SourceKind::Zarr,
-                "Zarr stores, with --from zarr",
-            ),
-            (
-                "window",
-                !source.samples.zarr.window.is_empty() && kind != SourceKind::Zarr,
-                "Zarr stores, with --from zarr",
-            ),
-            (
-                "keep-row-groups",
-                options.shards.keep_row_groups
-                    && !matches!(kind, SourceKind::Parquet | SourceKind::Delta),
-                "Parquet files and Delta tables",
-            ),
-            ("csv-no-header", !source.csv.header && !is_csv, "CSV files"),
-            (
-                "csv-delimiter",
-                source.csv.delimiter.is_some() && !is_csv,
-                "CSV files",
-            ),
-            ("csv-null", source.csv.nulls != [""] && !is_csv, "CSV files"),
-            (
-                "key-column",
-                source.tree.key_column != DEFAULT_KEY && !has_keys,
-                "trees and tar files, and sources of them",
-            ),
-        ],
-    )
+    let csv = &source.csv;
+    let has_rule = source.schema.rule != SchemaRule::Widen;
+    let names_key = source.tree.key_column != DEFAULT_KEY;
+    let of_infer = "CSV files, JSON lines and TFRecord files";
+    let of_key = "trees and tar files, and sources of them";
+    let of_zarr = "Zarr stores, with --from zarr";
+    let zarr = &source.samples.zarr;
+    let is_zarr = kind == SourceKind::Zarr;
+    let options = [
+        ("infer-rows", infers_rows && !can_infer, of_infer),
+        (
+            "schema",
+            has_rule && !has_schemas,
+            "Parquet and Arrow files",
+        ),
+        ("variable", !zarr.variables.is_empty() && !is_zarr, of_zarr),
+        ("window", !zarr.window.is_empty() && !is_zarr, of_zarr),
+        (
+            "keep-row-groups",
+            options.shards.keep_row_groups && !can_keep,
+            "Parquet files and Delta tables",
+        ),
+        ("csv-no-header", !csv.header && !is_csv, "CSV files"),
+        (
+            "csv-delimiter",
+            csv.delimiter.is_some() && !is_csv,
+            "CSV files",
+        ),
+        ("csv-null", csv.nulls != [""] && !is_csv, "CSV files"),
+        ("key-column", names_key && !has_keys, of_key),
+    ];
+    check_misplaced(kind, &options)
 }
 
 /// Checks that the options that select and group files apply to this kind of source.
@@ -356,27 +316,22 @@ pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<()
         kind,
         SourceKind::Delta | SourceKind::Zarr | SourceKind::Mds | SourceKind::Webdataset
     );
-    let files = &source.files;
-    check_misplaced(
-        kind,
-        &[
-            (
-                "include",
-                !files.include.is_empty() && !has_files,
-                "files below a folder",
-            ),
-            (
-                "exclude",
-                !files.exclude.is_empty() && !has_files,
-                "files below a folder",
-            ),
-            (
-                "follow-links",
-                source.tree.follow_links && !is_tree,
-                "the files of a tree",
-            ),
-        ],
-    )
+    let (includes, excludes) = (&source.files.include, &source.files.exclude);
+    let follows = source.tree.follow_links;
+    let options = [
+        (
+            "include",
+            !includes.is_empty() && !has_files,
+            "files below a folder",
+        ),
+        (
+            "exclude",
+            !excludes.is_empty() && !has_files,
+            "files below a folder",
+        ),
+        ("follow-links", follows && !is_tree, "the files of a tree"),
+    ];
+    check_misplaced(kind, &options)
 }
 
 /// Returns an error for the first option that does not apply: its name, whether that is so, and what it applies to.

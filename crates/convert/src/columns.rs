@@ -26,10 +26,11 @@ pub(crate) fn targets(
     known_types: &BTreeMap<String, DataType>,
     options: &ConvertOptions,
 ) -> Result<Vec<Target>, ConvertError> {
+    let asked = |name: &str| options.columns.spec(name)?.encoding.as_deref();
     schema
         .fields()
         .iter()
-        .map(|field| match asked(options, field.name()) {
+        .map(|field| match asked(field.name()) {
             asked if options.shards.to == ShardFormat::Megatron => {
                 let known = known_types.get(field.name()).cloned().map(Target::Table);
                 let default = known.map_or_else(|| default_target(field, options.shards.to), Ok)?;
@@ -75,45 +76,24 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
     plain.filter_map(number).collect()
 }
 
-fn asked<'a>(options: &'a ConvertOptions, name: &str) -> Option<&'a str> {
-    let spec: Option<&ColumnSpec> = options
-        .columns
-        .specs
-        .iter()
-        .find(|column| column.name == name);
-    spec.and_then(|column| column.encoding.as_deref())
-}
-
 fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Target, ConvertError> {
     fn fail(column: &str, error: &impl Diagnostic) -> ConvertError {
-        ConvertError::Encoding {
-            column: column.to_owned(),
-            reason: error.to_string(),
-            id: error.id(),
-            hint: error.hint(),
-        }
+        ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
     }
     let format = match format {
         ShardFormat::Streaming(format) => format,
         ShardFormat::Parquet => return table::parse_target(column, encoding),
         // The type of a column of lists also decides, which is not known here.
         ShardFormat::Megatron => {
-            return Err(WriteError::Bug {
-                what: "an encoding of tokens without their column",
-            }
-            .into());
+            return Err(WriteError::Bug("an encoding of tokens without their column").into());
         }
         ShardFormat::Webdataset => {
-            let names = FieldEncoding::ALL.map(FieldEncoding::name);
-            return encoding
-                .parse::<FieldEncoding>()
-                .map(Target::Field)
-                .map_err(|error| ConvertError::Encoding {
-                    column: column.to_owned(),
-                    reason: error.to_string(),
-                    id: "encoding-unknown",
-                    hint: Some(format!("fields of webdataset are {}", names.join(", "))),
-                });
+            let parsed = encoding.parse::<FieldEncoding>().map(Target::Field);
+            return parsed.map_err(|error| {
+                let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
+                let hint = format!("fields of webdataset are {names}");
+                ConvertError::encoding(column, "encoding-unknown", error.to_string(), Some(hint))
+            });
         }
     };
     match format {
@@ -144,30 +124,20 @@ pub(crate) fn null_plan(
 ) -> Result<NullPlan, ConvertError> {
     for (name, _) in &options.columns.null_as {
         if schema.field_with_name(name).is_err() {
-            return Err(ConvertError::option(
-                "null-as",
-                format!("there is no column `{}`", shardmill_core::escape(name)),
-            ));
+            let fact = format!("there is no column `{}`", escape(name));
+            return Err(ConvertError::option("null-as", fact));
         }
     }
     let mut policies = Vec::with_capacity(schema.fields().len());
     for (position, (field, target)) in schema.fields().iter().zip(targets).enumerate() {
-        let given = options
-            .columns
-            .null_as
-            .iter()
-            .find(|(name, _)| name == field.name());
-        if let Some((name, text)) = given {
-            let value = parse_value(text, field.data_type()).ok_or_else(|| {
-                ConvertError::option(
-                    "null-as",
-                    format!(
-                        "`{}` is not a value of column {}, whose type is {}",
-                        shardmill_core::escape(text),
-                        shardmill_core::escape(name),
-                        field.data_type()
-                    ),
-                )
+        let mut null_as = options.columns.null_as.iter();
+        if let Some((name, text)) = null_as.find(|(name, _)| name == field.name()) {
+            let data_type = field.data_type();
+            let value = parse_value(text, data_type).ok_or_else(|| {
+                let (text, name) = (escape(text), escape(name));
+                let fact =
+                    format!("`{text}` is not a value of column {name}, whose type is {data_type}");
+                ConvertError::option("null-as", fact)
             })?;
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
@@ -209,14 +179,6 @@ pub(crate) fn null_plan(
     Ok(NullPlan::new(schema, policies))
 }
 
-/// The encoder and the form for the rows of a source.
-pub(crate) struct Compiled {
-    /// Encodes rows as samples.
-    pub(crate) encoder: RowEncoder,
-    /// The form of the shards.
-    pub(crate) form: ShardForm,
-}
-
 /// Compiles the encoders of the output columns, sorted by name, and the form of the shards.
 pub(crate) fn compile(
     source: &SchemaRef,
@@ -225,17 +187,15 @@ pub(crate) fn compile(
     skip: Option<usize>,
     key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<Compiled, ConvertError> {
+) -> Result<(RowEncoder, ShardForm), ConvertError> {
     let schema = plan.schema();
     for field in schema.fields().iter().skip(source.fields().len()) {
         if source.field_with_name(field.name()).is_ok() {
-            return Err(ConvertError::option(
-                "nulls",
-                format!(
-                    "the source already has a column `{}`, which {MASK_SUFFIX} columns would be called",
-                    field.name()
-                ),
-            ));
+            let fact = format!(
+                "the source already has a column `{}`, which {MASK_SUFFIX} columns would be called",
+                field.name()
+            );
+            return Err(ConvertError::option("nulls", fact));
         }
         targets.push(default_target(field, options.shards.to)?);
     }
@@ -244,10 +204,8 @@ pub(crate) fn compile(
         if Some(position) == skip || key.as_ref().is_some_and(|key| key.hides(position)) {
             continue;
         }
-        let specs = &options.columns.specs;
-        let spec = specs.iter().find(|column| column.name == *field.name());
         let mut field = field.as_ref().clone();
-        match spec {
+        match options.columns.spec(field.name()) {
             // A column that was requested by name keeps its name.
             Some(spec) => {
                 if let Some(expr) = &spec.expr {
@@ -268,14 +226,10 @@ pub(crate) fn compile(
         });
     }
     let mut seen = BTreeSet::new();
-    if let Some(twice) = encoders
-        .iter()
-        .find(|encoder| !seen.insert(encoder.name().to_owned()))
-    {
-        return Err(ConvertError::option(
-            "column",
-            format!("there are two columns `{}`", twice.name()),
-        ));
+    let mut names = encoders.iter().map(ColumnEncoder::name);
+    if let Some(twice) = names.find(|name| !seen.insert(*name)) {
+        let fact = format!("there are two columns `{twice}`");
+        return Err(ConvertError::option("column", fact));
     }
     // Readers have a limit on the number of columns.
     let most = options.source.limits.columns;
@@ -290,46 +244,32 @@ pub(crate) fn compile(
         ));
     }
     let most = options.source.limits.string_bytes;
-    if let Some(long) = encoders
-        .iter()
-        .map(|encoder| encoder.name())
-        .find(|name| name.len() as u64 > most)
-    {
+    let mut names = encoders.iter().map(ColumnEncoder::name);
+    if let Some(long) = names.find(|name| name.len() as u64 > most) {
         let head: String = long.chars().take(20).collect();
         return Err(ConvertError::option_hint(
             "column",
             format!(
                 "the name of column `{}…` has {} bytes, and readers take at most {most}",
-                shardmill_core::escape(&head),
+                escape(&head),
                 long.len()
             ),
             "give it another name with --column or --select, or raise the limit with --safety-limit string-bytes=N",
         ));
     }
-    if options.shards.to == ShardFormat::Parquet {
-        let (encoder, form) = table::compile(encoders, options)?;
-        return Ok(Compiled { encoder, form });
+    if !options.shards.to.is_table() {
+        encoders.sort_by(|a, b| a.name().cmp(b.name()));
     }
-    if options.shards.to == ShardFormat::Megatron {
-        let (encoder, form) = megatron::compile(encoders, options)?;
-        return Ok(Compiled { encoder, form });
-    }
-    encoders.sort_by(|a, b| a.name().cmp(b.name()));
     match options.shards.to {
         ShardFormat::Streaming(format) => {
             let config = shard_config(&encoders, format, options)?;
-            let encoder =
-                RowEncoder::new(encoders, &config.layout, options.source.limits.sample_bytes);
-            Ok(Compiled {
-                encoder,
-                form: ShardForm::Streaming(Arc::new(config)),
-            })
+            let most = options.source.limits.sample_bytes;
+            let encoder = RowEncoder::new(encoders, &config.layout, most);
+            Ok((encoder, ShardForm::Streaming(Arc::new(config))))
         }
         ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
-        ShardFormat::Parquet | ShardFormat::Megatron => Err(WriteError::Bug {
-            what: "a table has no second form",
-        }
-        .into()),
+        ShardFormat::Parquet => table::compile(encoders, options),
+        ShardFormat::Megatron => megatron::compile(encoders, options),
     }
 }
 
@@ -354,7 +294,7 @@ fn tar_form(
     schema: &SchemaRef,
     key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<Compiled, ConvertError> {
+) -> Result<(RowEncoder, ShardForm), ConvertError> {
     let profile = match options.shards.tar.names {
         TarNames::Portable => Profile::default(),
         TarNames::Any => Profile {
@@ -431,10 +371,8 @@ fn tar_form(
         size_limit: options.shards.size_limit,
     };
     let rows = TarRows { profile, keys };
-    Ok(Compiled {
-        encoder: RowEncoder::tar(encoders, rows, options.source.limits.sample_bytes),
-        form: ShardForm::Tar(Arc::new(form)),
-    })
+    let encoder = RowEncoder::tar(encoders, rows, options.source.limits.sample_bytes);
+    Ok((encoder, ShardForm::Tar(Arc::new(form))))
 }
 
 /// The maximum length of a field name in bytes, so that a plain header has space for the key.
@@ -459,19 +397,14 @@ fn shard_config(
                 encoding: *encoding,
             }),
             Target::Field(_) | Target::Table(_) => {
-                return Err(WriteError::Bug {
-                    what: "a column of another format",
-                }
-                .into());
+                return Err(WriteError::Bug("a column of another format").into());
             }
         }
     }
-    let (compression, hashes, limit) = (
-        options.shards.compression,
-        options.shards.hashes.clone(),
-        options.shards.size_limit,
-    );
-    let separator = options.shards.separator.as_deref();
+    let shards = &options.shards;
+    let (compression, hashes, limit) =
+        (shards.compression, shards.hashes.clone(), shards.size_limit);
+    let separator = shards.separator.as_deref();
     if format == Format::Xsv && separator.is_none() {
         return Err(ConvertError::option_hint(
             "separator",
@@ -481,13 +414,11 @@ fn shard_config(
     }
     Ok(match format {
         Format::Mds => ShardConfig::new_mds(mds, compression, hashes, limit)?,
-        Format::Json => {
-            ShardConfig::new_json(text, &options.shards.newline, compression, hashes, limit)?
-        }
+        Format::Json => ShardConfig::new_json(text, &shards.newline, compression, hashes, limit)?,
         Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
             format,
             text,
-            &options.shards.newline,
+            &shards.newline,
             separator,
             compression,
             hashes,

@@ -9,9 +9,9 @@ use shardmill_core::{Limits, Progress, shell_word};
 use shardmill_dataset::PROVENANCE_NAME;
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions};
 use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, remove_leftovers};
-use shardmill_writer::{Content, DatasetIndex, INDEX_NAME, IndexEntry};
+use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
 
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem};
 use crate::part_manifest::{PartManifest, manifests};
 use crate::provenance;
 use crate::target::{Target, in_folder};
@@ -114,10 +114,9 @@ pub fn commit(
         }
         parts.push(known.manifest);
     }
-    let entries: Vec<IndexEntry> = parts
-        .iter()
-        .flat_map(|part| part.shards.iter().map(|shard| shard.entry.clone()))
-        .collect();
+    let shards = || parts.iter().flat_map(|part| &part.shards);
+    let raw_bytes = shards().map(|shard| shard.entry.raw_bytes()).sum();
+    let stored_bytes = shards().map(|shard| shard.entry.stored_bytes()).sum();
     let commit = CommitOptions {
         parts: Some(count),
         verify: options.verify,
@@ -126,14 +125,13 @@ pub fn commit(
     };
     let go_on = &mut || !progress.is_cancelled();
     let done = shardmill_writer::parts::commit(&place, &staging, parts, &commit, go_on)?;
-    let sum = |bytes: &dyn Fn(&IndexEntry) -> u64| entries.iter().map(bytes).sum::<u64>();
     let report = CommitReport {
         dest,
         parts: count,
         samples: done.samples,
         shards: done.shards,
-        raw_bytes: sum(&IndexEntry::raw_bytes),
-        stored_bytes: sum(&IndexEntry::stored_bytes),
+        raw_bytes,
+        stored_bytes,
         was_done: done.was_done,
     };
     if let Value::Object(side) = &mut side {
@@ -158,13 +156,10 @@ pub fn commit(
 
 /// Removes the leftovers of this commit and of killed commits after the dataset was published.
 fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), ConvertError> {
-    let entries = target.entries(PARTS_FOLDER)?;
-    let names: Vec<String> = entries
-        .iter()
-        .filter(|entry| !entry.is_folder)
-        .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
-        .collect();
-    target.remove_all(&names)?;
+    let entries = target.entries(PARTS_FOLDER)?.into_iter();
+    let files = entries.filter(|entry| !entry.is_folder);
+    let names = files.map(|entry| in_folder(PARTS_FOLDER, &entry.name));
+    target.remove_all(&names.collect::<Vec<_>>())?;
     let mut go_on = target.go_on();
     remove_leftovers(target.place, Some(options.lease_patience), &mut || go_on(0));
     Ok(())
@@ -179,11 +174,9 @@ fn is_published(target: Target<'_>, known: &PartManifest) -> Result<bool, Conver
         return Ok(false);
     };
     let is_same = |key: &str| side.get(key).is_some() && side.get(key) == known.config.get(key);
-    Ok(
-        side.get("parts").and_then(Value::as_u64) == Some(known.count)
-            && is_same("config_fingerprint")
-            && is_same("source_fingerprint"),
-    )
+    Ok(side["parts"].as_u64() == Some(known.count)
+        && is_same("config_fingerprint")
+        && is_same("source_fingerprint"))
 }
 
 /// Returns the report of a dataset that an earlier commit published.
@@ -195,11 +188,14 @@ fn done_before(
     let side = provenance::read(target, "");
     let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
     let index = target.read(INDEX_NAME, options.limits.index_bytes)?;
+    let index = index.and_then(|index| DatasetIndex::parse(&index, &options.limits).ok());
     let (Some(parts), Some(index)) = (parts, index) else {
-        return Err(ConvertError::NoParts { dest });
-    };
-    let Ok(index) = DatasetIndex::parse(&index, &options.limits) else {
-        return Err(ConvertError::NoParts { dest });
+        let hint = format!(
+            "write them with `shardmill convert SOURCE {} --part I/N`",
+            shell_word(&dest)
+        );
+        let reason = "there are no parts to publish";
+        return Err(ConvertProblem::NoParts.at(&dest, reason, Some(hint)));
     };
     clean(target, options)?;
     Ok(CommitReport {

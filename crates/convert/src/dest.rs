@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_core::{Progress, shell_word};
+use shardmill_core::{ErrorKind, Progress, Unfinished, shell_word};
 use shardmill_dataset::{
     COLUMNS_FOLDER, COLUMNS_NAME, Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos,
     check_sides,
@@ -59,18 +59,6 @@ pub(crate) fn look(
     look_in(Target::new(&place, progress), folders, identity, options)
 }
 
-/// Calls [`look`] for a plan, except for a part. A part inspects the destination when it runs.
-pub(crate) fn look_if_whole(
-    folders: &[String],
-    identity: &Identity,
-    options: &ConvertOptions,
-) -> Result<Dest, ConvertError> {
-    match options.run.part {
-        Some(_) => Ok(Dest::Empty),
-        None => look(folders, identity, options, &Progress::new()),
-    }
-}
-
 /// Inspects an open destination, like [`look`].
 pub(crate) fn look_in(
     target: Target<'_>,
@@ -79,97 +67,100 @@ pub(crate) fn look_in(
     options: &ConvertOptions,
 ) -> Result<Dest, ConvertError> {
     let limits = &options.source.limits;
-    let path = || options.dest_text();
+    let conflict = |id, reason: String, hint: &str| {
+        Err(ConvertError::conflict(
+            options.dest_text(),
+            id,
+            reason,
+            hint,
+        ))
+    };
+    let published = published(target, folders, options)?;
     if options.run.overwrite {
         // An interrupted run with `overwrite` has already removed the old dataset, so it can resume.
-        let published = folders
-            .iter()
-            .map(|folder| has_index(target, folder, options))
-            .collect::<Result<Vec<_>, _>>()?;
         if !published.contains(&true)
             && let Some(found) = Found::read(target, limits)?
             && identity.difference(&found.header).is_none()
         {
             return Ok(Dest::Interrupted(found));
         }
-        let unknown = unknown_entry(target, folders, options)?;
-        return match unknown {
+        return match unknown_entry(target, folders, options)? {
             None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
-            Some(name) => Err(ConvertError::conflict(
-                path(),
+            Some(name) => conflict(
                 "dest-not-empty",
                 format!("it holds `{name}`, which is not part of a dataset"),
                 "choose another destination, or remove it yourself",
-            )),
+            ),
         };
     }
-    let published: Vec<bool> = folders
-        .iter()
-        .map(|folder| has_index(target, folder, options))
-        .collect::<Result<_, _>>()?;
     let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if let Some(found) = Found::read(target, limits)? {
         return match identity.difference(&found.header) {
             // The earlier run was stopped after it published the indexes. Only its work folder remained to be removed.
             None if is_published => match finished(target, folders, identity, options) {
-                Err(ConvertError::Conflict { .. }) => Ok(Dest::Interrupted(found)),
-                finished => finished,
+                Err(ConvertError::Input {
+                    kind: ErrorKind::Conflict,
+                    ..
+                }) => Ok(Dest::Interrupted(found)),
+                finished => finished.map(Dest::Done),
             },
             None => Ok(Dest::Interrupted(found)),
-            Some(difference) => Err(ConvertError::conflict(
-                path(),
+            Some(difference) => conflict(
                 "dest-conflict",
                 format!(
                     "it holds an interrupted conversion of {} shards with another configuration: {difference}",
                     found.shards()
                 ),
                 "run the old command again to finish it, or pass --overwrite to start anew",
-            )),
+            ),
         };
     }
     if is_published {
-        return finished(target, folders, identity, options);
+        return finished(target, folders, identity, options).map(Dest::Done);
     }
     if part_manifest::are_there(target)? {
-        return Err(ConvertError::Uncommitted { dest: path() });
+        let parts = Unfinished::Parts;
+        let hint = parts.hint(&options.dest_text());
+        return conflict(parts.id(), parts.to_string(), &hint);
     }
     // There is no journal: a work folder alone comes from a run that was killed before it began.
     let entries = target.entries("")?;
-    let other = entries.iter().find(|entry| !is_state_folder(entry));
-    match other {
+    match entries.iter().find(|entry| !is_state_folder(entry)) {
         None => Ok(Dest::Empty),
-        Some(entry) => Err(ConvertError::conflict(
-            path(),
+        Some(entry) => conflict(
             "dest-not-empty",
             format!(
                 "it is not empty: it holds `{}`",
                 shardmill_core::escape(&entry.name)
             ),
             "choose another destination, or pass --overwrite to replace a dataset",
-        )),
+        ),
     }
 }
 
+/// Returns the indexes of a finished dataset of the same conversion.
 pub(crate) fn finished(
     target: Target<'_>,
     folders: &[String],
     identity: &Identity,
     options: &ConvertOptions,
-) -> Result<Dest, ConvertError> {
+) -> Result<Vec<DatasetIndex>, ConvertError> {
     let limits = &options.source.limits;
-    let path = || options.dest_text();
+    let conflict = |id, reason: String, hint: &str| {
+        ConvertError::conflict(options.dest_text(), id, reason, hint)
+    };
     let mut indexes = Vec::with_capacity(folders.len());
     for folder in folders {
         let index_name = options.shards.to.index_name();
         let name = in_folder(folder, index_name);
         let Some(bytes) = target.read(&name, limits.index_bytes)? else {
             // The index was removed between the two checks.
-            return Err(ConvertError::conflict(
-                path(),
+            let hint = "run it again when no other process writes there";
+            return Err(conflict(
                 "dest-damaged",
                 format!("{name} has just gone"),
-                "run it again when no other process writes there",
+                hint,
             ));
         };
         let difference = match provenance::of_index(target, folder, &bytes, options.shards.to)? {
@@ -179,8 +170,7 @@ pub(crate) fn finished(
             )),
         };
         if let Some(difference) = difference {
-            return Err(ConvertError::conflict(
-                path(),
+            return Err(conflict(
                 "dest-conflict",
                 format!("it holds a finished dataset of another conversion: {difference}"),
                 "choose another destination, or pass --overwrite to replace it",
@@ -188,8 +178,7 @@ pub(crate) fn finished(
         }
         let index = DatasetIndex::parse(&bytes, limits).map_err(|error| {
             let reason = format!("its {index_name} cannot be read: {error}");
-            ConvertError::conflict(
-                path(),
+            conflict(
                 "dest-conflict",
                 reason,
                 "pass --overwrite to convert it again",
@@ -197,19 +186,16 @@ pub(crate) fn finished(
         })?;
         check_noted(target, folder, &index, options)?;
         if let Some(name) = first_damaged(target, folder, &index, options.source.resources.jobs)? {
-            return Err(ConvertError::conflict(
-                path(),
-                "dest-damaged",
-                format!("it is finished, but {name} is missing or has another length"),
-                format!(
-                    "run `shardmill verify {}` to see all damage, or pass --overwrite to convert it again",
-                    shell_word(&path())
-                ),
-            ));
+            let hint = format!(
+                "run `shardmill verify {}` to see all damage, or pass --overwrite to convert it again",
+                shell_word(&options.dest_text())
+            );
+            let reason = format!("it is finished, but {name} is missing or has another length");
+            return Err(conflict("dest-damaged", reason, &hint));
         }
         indexes.push(index);
     }
-    Ok(Dest::Done(indexes))
+    Ok(indexes)
 }
 
 /// Checks that an index matches its provenance, including all side files.
@@ -245,13 +231,17 @@ fn first_damaged(
     Ok(damaged.map(|(name, _)| (*name).to_owned()))
 }
 
-fn has_index(
+/// Returns for each folder whether it has an index.
+fn published(
     target: Target<'_>,
-    folder: &str,
+    folders: &[String],
     options: &ConvertOptions,
-) -> Result<bool, StorageError> {
-    let name = in_folder(folder, options.shards.to.index_name());
-    Ok(target.file_version(&name)?.is_some())
+) -> Result<Vec<bool>, StorageError> {
+    let found = folders.iter().map(|folder| {
+        let name = in_folder(folder, options.shards.to.index_name());
+        Ok(target.file_version(&name)?.is_some())
+    });
+    found.collect()
 }
 
 /// The names of the indexes of all formats.
@@ -264,7 +254,6 @@ fn is_provenance(name: &str) -> bool {
 
 /// The file names of a dataset in one folder.
 struct KnownFiles {
-    pattern: ShardPattern,
     /// The files that an index of tar shards or of a table lists. Users can choose the names of tar shards, and other
     /// programs may write Parquet files of the same names.
     listed: BTreeSet<String>,
@@ -284,15 +273,12 @@ impl KnownFiles {
                 listed.extend(files.map(|(name, _)| name.to_owned()));
             }
         }
-        Self {
-            pattern: options.shards.tar.pattern.clone(),
-            listed,
-        }
+        Self { listed }
     }
 
     /// Returns whether a file name can belong to a dataset.
     fn has(&self, name: &str, options: &ConvertOptions) -> bool {
-        let default = ShardPattern::default();
+        let (pattern, default) = (&options.shards.tar.pattern, ShardPattern::default());
         let is_table = options.shards.to == ShardFormat::Parquet;
         INDEX_NAMES.contains(&name)
             || is_provenance(name)
@@ -304,11 +290,11 @@ impl KnownFiles {
             || name == WORK_FOLDER
             || is_shard_name(name)
             || self.listed.contains(name)
-            || (options.shards.to == ShardFormat::Webdataset && self.pattern.matches(name))
+            || (options.shards.to == ShardFormat::Webdataset && pattern.matches(name))
             || (is_table && is_table_file_name(name))
             || (options.shards.to == ShardFormat::Megatron && MEGATRON_FILES.contains(&name))
             || default.matches(name)
-            || export::is_exported(name, &[&self.pattern, &default], self.listed.iter())
+            || export::is_exported(name, &[pattern, &default], self.listed.iter())
     }
 }
 
@@ -410,18 +396,16 @@ fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageErr
 /// Removes a dataset. The indexes are removed first, so that no reader finds an incomplete dataset.
 pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
-    let inner = target
-        .entries("")?
-        .into_iter()
-        .filter(|entry| entry.is_folder && !is_state_folder(entry))
-        .map(|entry| entry.name)
-        .filter(|name| name != export::ENERGON_FOLDER && name != COLUMNS_FOLDER);
-    folders.extend(inner);
+    for entry in target.entries("")? {
+        let is_side = [export::ENERGON_FOLDER, COLUMNS_FOLDER].contains(&entry.name.as_str());
+        if entry.is_folder && !is_state_folder(&entry) && !is_side {
+            folders.push(entry.name);
+        }
+    }
     // The names in the indexes must be read before the indexes are removed.
-    let names: Vec<KnownFiles> = folders
-        .iter()
-        .map(|folder| KnownFiles::of(target, folder, options))
-        .collect();
+    let names = folders.iter();
+    let names = names.map(|folder| KnownFiles::of(target, folder, options));
+    let names: Vec<KnownFiles> = names.collect();
     for folder in &folders {
         for name in INDEX_NAMES {
             let index = in_folder(folder, name);
@@ -484,10 +468,7 @@ pub(crate) fn discard(
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
     if let Some(found) = Found::read(target, &options.source.limits)? {
-        let mut published = Vec::with_capacity(folders.len());
-        for folder in folders {
-            published.push(has_index(target, folder, options)?);
-        }
+        let published = published(target, folders, options)?;
         let names: Vec<String> = found
             .files()
             .filter(|(split, _)| published.get(*split) == Some(&false))
@@ -498,12 +479,8 @@ pub(crate) fn discard(
         // all files with names of a dataset belong to that run.
         for (folder, is_published) in folders.iter().zip(published) {
             if !is_published {
-                remove_ours(
-                    target,
-                    folder,
-                    &KnownFiles::of(target, folder, options),
-                    options,
-                )?;
+                let ours = KnownFiles::of(target, folder, options);
+                remove_ours(target, folder, &ours, options)?;
             }
         }
     }

@@ -237,11 +237,8 @@ struct Described {
 
 impl Described {
     fn samples(&self, reader: Consumer) -> &[SampleEntry] {
-        let mut grouped = self.grouped.iter();
-        let found = grouped.find(|(one, _)| *one == reader);
-        found
-            .map(|(_, samples)| samples.as_slice())
-            .unwrap_or_default()
+        let found = self.grouped.iter().find(|(one, _)| *one == reader);
+        found.map_or(&[], |(_, samples)| samples)
     }
 
     fn sidecar(&self, reader: Consumer) -> SidecarShard<'_> {
@@ -271,9 +268,11 @@ fn write(
     let mut offsets: Vec<(String, Vec<u8>)> = Vec::new();
     let mut dali: Vec<(String, Result<String, ConvertError>)> = Vec::new();
     let work = |at: usize, (): &mut ()| {
-        let Some(shard) = shards.get(at).filter(|_| !progress.is_cancelled()) else {
+        if progress.is_cancelled() {
             return Ok(());
-        };
+        }
+        // INVARIANT: the loops count up to the number of shards and files.
+        let shard = &shards[at];
         let is_compressed = shard.compression()?.is_some();
         let mut readers = options.readers.iter();
         readers.try_for_each(|reader| {
@@ -283,9 +282,7 @@ fn write(
     parallel::for_each(shards.len(), options.jobs, work)?;
     let wants = |reader| options.readers.contains(&reader);
     let work = |at: usize| {
-        let Some(shard) = shards.get(at) else {
-            return Ok(None);
-        };
+        let shard = &shards[at];
         let (survey, _, bytes) = shard.look(&options.limits)?;
         let mut problem = survey.error.clone();
         let mut grouped: Grouped = Vec::new();
@@ -304,12 +301,10 @@ fn write(
             shown.add_samples(count(&grouped));
             shown.add_shard(0);
         }
-        Ok(Some((survey.end, grouped, bytes)))
+        Ok((survey.end, grouped, bytes))
     };
-    let take = |at: usize, found: Option<(Option<u64>, Grouped, u64)>| {
-        let (Some((end, grouped, bytes)), Some(shard)) = (found, shards.get(at)) else {
-            return Ok(());
-        };
+    let take = |at: usize, (end, grouped, bytes): (Option<u64>, Grouped, u64)| {
+        let shard = &shards[at];
         let md5 = shard.entry().and_then(|entry| {
             let digest = entry.stored().hashes.get("md5".parse().ok()?)?;
             Some(digest.to_string())
@@ -348,16 +343,12 @@ fn write(
             described.iter().map(|one| one.sidecar(*reader)).collect();
         match reader {
             Consumer::Wids => {
-                files.push((
-                    WIDS_NAME.to_owned(),
-                    wids_index(&sidecars, None, None).into(),
-                ));
+                let text = wids_index(&sidecars, None, None);
+                files.push((WIDS_NAME.to_owned(), text.into()));
             }
             Consumer::OpenClip => {
-                files.push((
-                    OPEN_CLIP_NAME.to_owned(),
-                    open_clip_sizes(&sidecars)?.into(),
-                ));
+                let text = open_clip_sizes(&sidecars)?;
+                files.push((OPEN_CLIP_NAME.to_owned(), text.into()));
             }
             Consumer::Dali => {
                 for (name, text) in dali.drain(..) {
@@ -377,13 +368,14 @@ fn write(
                     ..energon::Split::default()
                 };
                 let uuid = energon::index_uuid(&index);
-                for (name, bytes) in [
-                    (".info.json", energon::info_json(&sidecars)?.into()),
-                    ("dataset.yaml", energon::crude_dataset_yaml().into()),
-                    ("index.sqlite", index),
-                    ("index.uuid", uuid.into()),
-                    ("split.yaml", energon::split_yaml(&split).into()),
-                ] {
+                let contents = [
+                    energon::info_json(&sidecars)?.into(),
+                    energon::crude_dataset_yaml().into(),
+                    index,
+                    uuid.into(),
+                    energon::split_yaml(&split).into(),
+                ];
+                for (name, bytes) in ENERGON_FILES.into_iter().zip(contents) {
                     files.push((format!("{ENERGON_FOLDER}/{name}"), bytes));
                 }
             }
@@ -399,9 +391,8 @@ fn write(
     // In a local directory one thread is enough, because the disk serializes the writes.
     let publishers = side_files.target.place.publishers();
     parallel::for_each(files.len(), publishers, |at, (): &mut ()| {
-        files.get(at).map_or(Ok(()), |(name, bytes)| {
-            side_files.publish(name, bytes, options.replace)
-        })
+        let (name, bytes) = &files[at];
+        side_files.publish(name, bytes, options.replace)
     })?;
     Ok(Exported {
         shards: shards.len() as u64,
@@ -425,22 +416,12 @@ fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
     }
 }
 
-fn located(error: ConvertError, shard: &TarFile) -> ConvertError {
-    match error {
-        ConvertError::Option {
-            option,
-            reason,
-            hint,
-        } => ConvertError::Option {
-            option,
-            reason: format!(
-                "{reason}, and {} is",
-                escape(&shard.path().display().to_string())
-            ),
-            hint,
-        },
-        other => other,
+fn located(mut error: ConvertError, shard: &TarFile) -> ConvertError {
+    if let ConvertError::Input { reason, .. } = &mut error {
+        let path = shard.path().display().to_string();
+        *reason = format!("{reason}, and {} is", escape(&path));
     }
+    error
 }
 
 impl<'a> SideFiles<'a> {

@@ -10,7 +10,7 @@ use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
 
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem};
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
@@ -145,14 +145,16 @@ fn names_of(
     options: &GcOptions,
 ) -> Result<BTreeSet<String>, ConvertError> {
     let part = part.to_string();
-    let known = waiting.iter().map(|waiting| waiting.part.clone()).collect();
+    let known = waiting.iter().map(|waiting| waiting.part.clone());
+    let known: Vec<String> = known.collect();
     waiting.retain(|waiting| waiting.part == part);
     if waiting.is_empty() {
-        return Err(ConvertError::NoSuchPart {
-            dest: options.dest.to_string(),
-            part,
-            known,
-        });
+        let hint = match known.as_slice() {
+            [] => "there are no uncommitted parts".to_owned(),
+            known => format!("the uncommitted parts are {}", known.join(", ")),
+        };
+        let reason = format!("there is no part {part} to remove");
+        return Err(ConvertProblem::NoSuchPart.at(&options.dest.to_string(), reason, Some(hint)));
     }
     let names = waiting.iter().flat_map(|waiting| waiting.names.clone());
     Ok(names.collect())

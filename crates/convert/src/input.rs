@@ -75,17 +75,14 @@ impl SourceBatches {
 
     fn divide(&mut self, batch: RecordBatch) -> Result<(), ConvertError> {
         let first = self.next_row;
-        let rows = to_u64(batch.num_rows());
+        let rows = batch.num_rows() as u64;
         self.next_row += rows;
         let mut input_bytes = self.spend(rows);
         let (batch, kept) = self.nulls.apply(batch).map_err(|error| broken(&error))?;
-        let mut dropped = rows - to_u64(batch.num_rows());
+        let mut dropped = rows - batch.num_rows() as u64;
         let number = |row: usize| {
-            first
-                + to_u64(
-                    kept.as_ref()
-                        .map_or(row, |kept| kept.get(row).copied().unwrap_or(row)),
-                )
+            let kept = kept.as_ref().and_then(|kept| kept.get(row));
+            first + kept.copied().unwrap_or(row) as u64
         };
         let parts = if self.split.is_single() {
             let rows = match &kept {
@@ -140,14 +137,7 @@ impl Batches for SourceBatches {
     }
 }
 
-fn to_u64(rows: usize) -> u64 {
-    u64::try_from(rows).unwrap_or(u64::MAX)
-}
-
 /// Returns an internal error. These kernels fail only for types that the plan has excluded.
 fn broken(_: &ArrowError) -> ConvertError {
-    WriteError::Bug {
-        what: "an Arrow kernel refused a type that the plan allowed",
-    }
-    .into()
+    WriteError::Bug("an Arrow kernel refused a type that the plan allowed").into()
 }

@@ -75,22 +75,18 @@ impl Found {
 
     /// Returns the format of the shards, if it is one whose index has its own name.
     pub(crate) fn format(&self) -> Option<ShardFormat> {
-        let to = self.header.pointer("/config/to")?.as_str()?;
+        let to = self.header["config"]["to"].as_str()?;
         let tables = [ShardFormat::Parquet, ShardFormat::Megatron];
         tables.into_iter().find(|format| format.name() == to)
     }
 
     /// Returns the directories of the splits.
     pub(crate) fn folders(&self) -> Vec<String> {
-        let splits = self
-            .header
-            .pointer("/config/split")
-            .and_then(Value::as_array)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let splits = self.header["config"]["split"].as_array();
         let names: Vec<String> = splits
-            .iter()
-            .filter_map(|split| split.get(0)?.as_str())
+            .into_iter()
+            .flatten()
+            .filter_map(|split| split[0].as_str())
             .filter(|name| check_relative_path(name).is_ok())
             .map(str::to_owned)
             .collect();
@@ -113,32 +109,27 @@ impl Found {
     /// Returns the names of all files in the journal, with their splits.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
         self.records.iter().flat_map(|((split, _), record)| {
-            record
-                .shard
-                .files
-                .iter()
-                .map(|file| (*split, file.check.name.as_str()))
+            let files = record.shard.files.iter();
+            files.map(|file| (*split, file.check.name.as_str()))
         })
     }
 }
 
 fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)> {
-    let number = |key: &str| value.get(key).and_then(Value::as_u64);
+    let number = |key: &str| value[key].as_u64();
     let split = usize::try_from(number("split")?).ok()?;
     let shard = ShardRecord::parse(value, limits).ok()?;
-    let content = Content::parse(value.get("content")?.as_str()?)?;
+    let content = Content::parse(value["content"].as_str()?)?;
     let start = Position {
         unit: usize::try_from(number("unit")?).ok()?,
         sample: number("sample")?,
     };
-    Some((
-        (split, number("shard")?),
-        Record {
-            start,
-            content,
-            shard,
-        },
-    ))
+    let record = Record {
+        start,
+        content,
+        shard,
+    };
+    Some(((split, number("shard")?), record))
 }
 
 fn record_line(shard: &Published<'_>) -> String {
@@ -235,11 +226,9 @@ fn check(
         }
         Ok(true)
     })?;
-    let good = list
-        .into_iter()
-        .zip(are_good)
-        .filter(|(_, is_good)| *is_good);
-    Ok(good.map(|(record, _)| record).collect())
+    let list = list.into_iter().zip(are_good);
+    let good = list.filter_map(|(record, is_good)| is_good.then_some(record));
+    Ok(good.collect())
 }
 
 /// Returns whether a file is intact. In a store, the ETag is compared. In a local directory, or without an ETag, the

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use shardmill_core::{Format, Progress, escape, parallel};
+use shardmill_core::{ErrorKind, Format, Progress, escape, parallel};
 use shardmill_dataset::{
     COLUMNS_FOLDER, COLUMNS_NAME, Dataset, DatasetError, LateColumns, OpenOptions, Place as Named,
     Sample, Shard,
@@ -60,7 +60,7 @@ pub struct AddedColumns {
 ///
 /// # Errors
 ///
-/// [`ConvertError::Late`] for a key that is missing, superfluous or repeated, and for columns that cannot be added; errors
+/// `InvalidInput` for a key that is missing, superfluous or repeated, and for columns that cannot be added; errors
 /// of reading the table and the dataset, and of writing.
 pub fn add_columns(
     location: &Location,
@@ -230,7 +230,7 @@ impl Addition<'_> {
         let keys = self.keys(self.rows)?;
         for (row, key) in (0..).zip(&keys) {
             if let Some(first) = numbers.insert(*key, row) {
-                let key = self.key_of_row(row)?;
+                let key = self.stored_key(self.rows, row)?;
                 let reason =
                     format!("the rows {first} and {row} of the table have the key `{key}`");
                 return Err(self.refused("columns-key-repeated", reason, None));
@@ -247,14 +247,14 @@ impl Addition<'_> {
                 continue;
             }
             let Some(row) = row else {
-                let key = self.key_of_sample(sample)?;
+                let key = self.stored_key(self.dataset, sample)?;
                 let reason =
                     format!("the table has no row with the key `{key}` of sample {sample}");
                 return Err(self.refused("columns-key-missing", reason, None));
             };
             let slot = usize::try_from(row).ok().and_then(|row| used.get_mut(row));
             if let Some(first) = slot.and_then(|slot| slot.replace(sample)) {
-                let key = self.key_of_sample(sample)?;
+                let key = self.stored_key(self.dataset, sample)?;
                 let reason =
                     format!("the samples {first} and {sample} of the dataset have the key `{key}`");
                 return Err(self.refused("columns-key-repeated", reason, None));
@@ -262,7 +262,7 @@ impl Addition<'_> {
             rows_of.push(row);
         }
         if let Some(extra) = used.iter().position(Option::is_none) {
-            let key = self.key_of_row(extra as u64)?;
+            let key = self.stored_key(self.rows, extra as u64)?;
             let reason = format!("no sample has the key `{key}` of row {extra} of the table");
             let hint =
                 "remove the row; the table may only have rows of samples that are not deleted";
@@ -291,9 +291,7 @@ impl Addition<'_> {
         let fields = shard.fields(at)?;
         let field = fields.iter().find(|field| field.name == self.options.on);
         // INVARIANT: `columns` has checked that every shard has the column.
-        let field = field.ok_or(WriteError::Bug {
-            what: "a shard without the column of keys",
-        })?;
+        let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
         let value = value.map_err(|source| DatasetError::Value {
             place: Named {
@@ -304,14 +302,6 @@ impl Addition<'_> {
             source: Box::new(source),
         })?;
         Ok(value.key_text().unwrap_or_default())
-    }
-
-    fn key_of_row(&self, row: u64) -> Result<String, ConvertError> {
-        self.stored_key(self.rows, row)
-    }
-
-    fn key_of_sample(&self, stored: u64) -> Result<String, ConvertError> {
-        self.stored_key(self.dataset, stored)
     }
 
     /// Returns the key of a stored sample, escaped.
@@ -332,10 +322,7 @@ impl Addition<'_> {
         folder: &str,
     ) -> Result<ShardEntry, ConvertError> {
         let Some(entry) = self.dataset.index().shards.get(number) else {
-            return Err(WriteError::Bug {
-                what: "late columns of a shard that does not exist",
-            }
-            .into());
+            return Err(WriteError::Bug("late columns of a shard that does not exist").into());
         };
         let (base, mut all) = match &entry.config.late {
             None => (&entry.config, Vec::new()),
@@ -417,11 +404,12 @@ impl Addition<'_> {
         reason: String,
         hint: Option<&'static str>,
     ) -> ConvertError {
-        ConvertError::Late {
-            dataset: self.location.to_string(),
-            reason,
+        ConvertError::Input {
+            kind: ErrorKind::InvalidInput,
             id,
-            hint,
+            object: escape(&self.location.to_string()).into_owned(),
+            reason,
+            hint: hint.map(str::to_owned),
         }
     }
 }

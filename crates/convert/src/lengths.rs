@@ -1,9 +1,9 @@
-//! Writes the lengths of columns beside the index of an existing dataset.
+//! Writes the lengths and the videos of columns beside the index of an existing dataset.
 
 use serde::Serialize;
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{Dataset, DatasetProblem, Lengths, OpenOptions};
-use shardmill_storage::{Location, Place, PublishMode, RemoteOptions};
+use shardmill_dataset::{Dataset, DatasetError, DatasetProblem, Lengths, OpenOptions, Videos};
+use shardmill_storage::{Location, Place, PublishMode, RemoteOptions, StorageError};
 
 use crate::error::ConvertError;
 
@@ -48,12 +48,7 @@ pub fn write_lengths(
     options: &LengthsOptions,
     progress: &Progress,
 ) -> Result<Vec<WrittenLengths>, ConvertError> {
-    let opened = OpenOptions {
-        limits: options.limits.clone(),
-        with_deleted: true,
-        ..OpenOptions::default()
-    };
-    let dataset = Dataset::open_at(location, &opened, &options.remote)?;
+    let dataset = open(location, options)?;
     let mut done = Vec::with_capacity(options.columns.len());
     for column in &options.columns {
         let file = Lengths::file_name(column);
@@ -62,10 +57,7 @@ pub fn write_lengths(
             Err(error) if is_outdated(error.problem()) => {
                 let jobs = options.jobs;
                 let lengths = Lengths::measure(&dataset, column, jobs, progress)?;
-                let place = Place::open(location, &options.remote, None)?;
-                let bytes = lengths.to_bytes();
-                let go_on = &mut |_: u64| !progress.is_cancelled();
-                place.publish_bytes(None, &file, &bytes, PublishMode::Replace, go_on)?;
+                publish(location, options, &file, &lengths.to_bytes(), progress)?;
                 (lengths, true)
             }
             Err(error) => return Err(error.into()),
@@ -80,6 +72,46 @@ pub fn write_lengths(
         });
     }
     Ok(done)
+}
+
+/// Writes the index of the videos of columns of an MDS dataset beside its index, as [`write_lengths`] does. A file that
+/// belongs to the dataset is kept.
+pub(crate) fn write_videos(
+    location: &Location,
+    options: &LengthsOptions,
+    progress: &Progress,
+) -> Result<(), ConvertError> {
+    let dataset = open(location, options)?;
+    for column in &options.columns {
+        // A damaged file is replaced, too.
+        if !matches!(Videos::of(&dataset, column), Ok(Some(_))) {
+            let videos = Videos::find(&dataset, column, options.jobs, progress)?;
+            let name = Videos::file_name(column);
+            publish(location, options, &name, &videos.to_bytes(), progress)?;
+        }
+    }
+    Ok(())
+}
+
+fn open(location: &Location, options: &LengthsOptions) -> Result<Dataset, DatasetError> {
+    let opened = OpenOptions {
+        limits: options.limits.clone(),
+        with_deleted: true,
+        ..OpenOptions::default()
+    };
+    Dataset::open_at(location, &opened, &options.remote)
+}
+
+fn publish(
+    location: &Location,
+    options: &LengthsOptions,
+    name: &str,
+    bytes: &[u8],
+    progress: &Progress,
+) -> Result<(), StorageError> {
+    let place = Place::open(location, &options.remote, None)?;
+    let go_on = &mut |_: u64| !progress.is_cancelled();
+    place.publish_bytes(None, name, bytes, PublishMode::Replace, go_on)
 }
 
 /// Returns whether a file of lengths with this problem is written again.

@@ -68,7 +68,6 @@ mod table_verify;
 mod tar_source;
 mod target;
 mod tokens;
-mod videos;
 mod view_rows;
 
 pub use check::check_file_options;

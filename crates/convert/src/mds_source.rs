@@ -5,6 +5,7 @@
 //! remain bytes and are marked as encoded, so that writing them again copies them.
 
 use std::collections::HashMap;
+use std::iter::{Flatten, Peekable};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +18,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use shardmill_core::{Diagnostic, ErrorKind, parallel};
-use shardmill_dataset::DatasetError;
-use shardmill_dataset::{Dataset, OpenOptions, Shard, View};
+use shardmill_dataset::{Dataset, DatasetError, OpenOptions, Shard, View};
 use shardmill_mds::{Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
@@ -47,14 +47,11 @@ pub(crate) fn samples(
             .transpose()?,
         ..OpenOptions::default()
     };
-    let mut datasets = Vec::with_capacity(locations.len());
-    for location in locations {
-        datasets.push(Arc::new(Dataset::open_at(
-            location,
-            &open_options,
-            &options.remote,
-        )?));
-    }
+    let datasets = locations.iter().map(|location| {
+        let dataset = Dataset::open_at(location, &open_options, &options.remote);
+        dataset.map(Arc::new)
+    });
+    let datasets = datasets.collect::<Result<Vec<_>, _>>()?;
     // Integers in the text formats have any size. Expressions need 64-bit numbers.
     let computes = options.query.computes();
     let jobs = options.resources.jobs;
@@ -150,15 +147,13 @@ impl MdsSource {
                 bytes,
             });
         }
-        let schema = match first {
-            Some((config, _)) => Arc::new(schema(config, computes)),
-            None => {
-                return Err(ConvertError::option(
-                    "source",
-                    "the dataset has no shards, so its columns are not known",
-                ));
-            }
+        let Some((config, _)) = first else {
+            return Err(ConvertError::option(
+                "source",
+                "the dataset has no shards, so its columns are not known",
+            ));
         };
+        let schema = Arc::new(schema(config, computes));
         description.rows = Some(rows);
         description.fingerprint = format!("{:032x}", xxh3_128(&identity));
         Ok(Self {
@@ -175,25 +170,17 @@ impl MdsSource {
 /// the index, so a copy of the dataset counts as the same source.
 fn versions(dataset: &Dataset, jobs: usize) -> Result<Vec<Vec<u8>>, DatasetError> {
     let shards = dataset.index().shards.iter().enumerate();
-    let bare: Vec<usize> = shards
-        .filter(|(_, entry)| {
-            let stored = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
-            stored.hashes.is_empty()
-        })
-        .map(|(shard, _)| shard)
-        .collect();
-    let versions = parallel::map(bare.len(), jobs, |at| {
-        match bare
-            .get(at)
-            .map(|shard| dataset.version(*shard))
-            .transpose()
-        {
-            // Reading the shard reports a missing file.
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(Vec::new())),
-            found => found,
-        }
-    })?;
-    Ok(versions.into_iter().flatten().collect())
+    let bare = shards.filter(|(_, entry)| {
+        let stored = entry.zip_data.as_ref().unwrap_or(&entry.raw_data);
+        stored.hashes.is_empty()
+    });
+    let bare: Vec<usize> = bare.map(|(shard, _)| shard).collect();
+    // INVARIANT: `map` counts up to the number of shards.
+    parallel::map(bare.len(), jobs, |at| match dataset.version(bare[at]) {
+        // Reading the shard reports a missing file.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        found => found,
+    })
 }
 
 fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {
@@ -209,40 +196,44 @@ fn same_columns(a: &ShardConfig, b: &ShardConfig) -> bool {
 
 fn schema(config: &ShardConfig, computes: bool) -> Schema {
     let fields: Vec<Field> = match &config.layout {
-        Layout::Mds { columns } => columns
-            .iter()
-            .map(|column| mds_field(&column.name, &column.encoding))
-            .collect(),
-        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => columns
-            .iter()
-            .map(|column| {
-                let data_type = match column.encoding {
-                    TextEncoding::Str => DataType::Utf8,
-                    TextEncoding::Int if computes => DataType::Int64,
-                    TextEncoding::Int => {
-                        let metadata = HashMap::from([
-                            (ENCODING_KEY.to_owned(), "int".to_owned()),
-                            (ENCODED_KEY.to_owned(), ENCODED_TEXT.to_owned()),
-                        ]);
-                        return Field::new(&column.name, DataType::Utf8, false)
-                            .with_metadata(metadata);
-                    }
-                    TextEncoding::Float => DataType::Float64,
-                };
-                Field::new(&column.name, data_type, false)
-            })
-            .collect(),
+        Layout::Mds { columns } => {
+            let columns = columns.iter();
+            columns
+                .map(|column| mds_field(&column.name, &column.encoding))
+                .collect()
+        }
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
+            let columns = columns.iter();
+            columns
+                .map(|column| text_field(&column.name, column.encoding, computes))
+                .collect()
+        }
     };
     Schema::new(fields)
+}
+
+fn text_field(name: &str, encoding: TextEncoding, computes: bool) -> Field {
+    match encoding {
+        TextEncoding::Str => Field::new(name, DataType::Utf8, false),
+        TextEncoding::Int if computes => Field::new(name, DataType::Int64, false),
+        TextEncoding::Int => encoded_field(name, DataType::Utf8, "int", ENCODED_TEXT),
+        TextEncoding::Float => Field::new(name, DataType::Float64, false),
+    }
+}
+
+/// Returns the field of values that already have an encoding.
+fn encoded_field(name: &str, data_type: DataType, encoding: &str, encoded: &str) -> Field {
+    Field::new(name, data_type, false).with_metadata(HashMap::from([
+        (ENCODING_KEY.to_owned(), encoding.to_owned()),
+        (ENCODED_KEY.to_owned(), encoded.to_owned()),
+    ]))
 }
 
 fn mds_field(name: &str, encoding: &Encoding) -> Field {
     let data_type = match encoding {
         Encoding::Str => return Field::new(name, DataType::Utf8, false),
         Encoding::Int => DataType::Int64,
-        Encoding::Number(dtype) => {
-            return Field::new(name, number_type(*dtype), false);
-        }
+        Encoding::Number(dtype) => return Field::new(name, number_type(*dtype), false),
         Encoding::StrInt | Encoding::StrFloat | Encoding::StrDecimal | Encoding::Json => {
             DataType::Utf8
         }
@@ -253,11 +244,7 @@ fn mds_field(name: &str, encoding: &Encoding) -> Field {
         | Encoding::List(_)
         | Encoding::Pkl => DataType::Binary,
     };
-    let metadata = HashMap::from([
-        (ENCODING_KEY.to_owned(), encoding.to_string()),
-        (ENCODED_KEY.to_owned(), "true".to_owned()),
-    ]);
-    Field::new(name, data_type, false).with_metadata(metadata)
+    encoded_field(name, data_type, &encoding.to_string(), "true")
 }
 
 impl Source for MdsSource {
@@ -308,15 +295,11 @@ impl MdsSource {
         let left = left.map(|range| range.start - start..range.end - start);
         let left: Vec<Range<u64>> = left.collect();
         let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
-        let schema = self.schema.project(columns);
-        let schema = schema.map_err(|error| SourceError::Bug {
-            what: format!("columns {columns:?}: {error}"),
-        })?;
         Ok(ShardRows {
             shard,
-            schema: Arc::new(schema),
+            schema: project(&self.schema, columns)?,
             columns: columns.to_vec(),
-            left: Left::new(left),
+            left: left.into_iter().flatten().peekable(),
             rooms: Vec::new(),
         })
     }
@@ -342,34 +325,18 @@ pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
     }
 }
 
+/// Returns some columns of a schema.
+pub(crate) fn project(schema: &Schema, columns: &[usize]) -> Result<SchemaRef, SourceError> {
+    match schema.project(columns) {
+        Ok(schema) => Ok(Arc::new(schema)),
+        Err(error) => Err(SourceError::Bug {
+            what: format!("columns {columns:?}: {error}"),
+        }),
+    }
+}
+
 /// The samples of a shard that remain to be read, by their numbers in the shard.
-#[derive(Debug)]
-pub(crate) struct Left {
-    now: Range<u64>,
-    then: std::vec::IntoIter<Range<u64>>,
-}
-
-impl Left {
-    pub(crate) fn new(ranges: Vec<Range<u64>>) -> Self {
-        Self {
-            now: 0..0,
-            then: ranges.into_iter(),
-        }
-    }
-
-    /// Returns the next sample without consuming it.
-    pub(crate) fn peek(&mut self) -> Option<u64> {
-        while self.now.is_empty() {
-            self.now = self.then.next()?;
-        }
-        Some(self.now.start)
-    }
-
-    /// Consumes the next sample.
-    pub(crate) fn skip(&mut self) {
-        self.now.start += 1;
-    }
-}
+pub(crate) type Left = Peekable<Flatten<std::vec::IntoIter<Range<u64>>>>;
 
 struct ShardRows {
     shard: Arc<Shard>,
@@ -397,19 +364,14 @@ impl Rows for ShardRows {
         let is_mds = self.shard.view().config().format() == shardmill_core::Format::Mds;
         while (rows as u64) < BATCH_SAMPLES
             && bytes < BATCH_BYTES
-            && let Some(next) = self.left.peek()
+            && let Some(next) = self.left.next()
         {
-            bytes += self
-                .shard
-                .sample(next)
-                .map_err(|error| foreign(&error))?
-                .len();
-            if is_mds {
-                self.push_fields(next, &mut columns)?;
-            } else {
-                self.push_texts(next, &mut columns)?;
+            let sample = self.shard.sample(next).map_err(|error| foreign(&error))?;
+            bytes += sample.len();
+            match is_mds {
+                true => self.push_fields(next, &mut columns)?,
+                false => self.push_texts(next, &mut columns)?,
             }
-            self.left.skip();
             rows += 1;
         }
         let columns = columns.into_iter().map(Builder::finish);

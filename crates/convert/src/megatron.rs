@@ -65,11 +65,10 @@ pub(crate) fn target(
     asked: Option<&str>,
 ) -> Result<ColumnTarget, ConvertError> {
     let asked = match asked {
-        Some(name) => Some(token_type(name).ok_or_else(|| ConvertError::Encoding {
-            column: field.name().clone(),
-            reason: format!("unknown encoding `{}`", escape(name)),
-            id: "encoding-unknown",
-            hint: Some(format!("tokens of megatron are {}", token_types())),
+        Some(name) => Some(token_type(name).ok_or_else(|| {
+            let reason = format!("unknown encoding `{}`", escape(name));
+            let hint = format!("tokens of megatron are {}", token_types());
+            ConvertError::encoding(field.name(), "encoding-unknown", reason, Some(hint))
         })?),
         None => None,
     };
@@ -163,18 +162,11 @@ pub(crate) fn compile(
     // The column that decides the split is not written.
     let is_tokens = |column: &ColumnEncoder| {
         options.columns.split_key.as_deref() != Some(column.name())
-            || options
-                .columns
-                .specs
-                .iter()
-                .any(|spec| spec.name == column.name())
+            || options.columns.spec(column.name()).is_some()
     };
     columns.retain(is_tokens);
     let Some(field) = columns.first().and_then(ColumnEncoder::table_field) else {
-        return Err(WriteError::Bug {
-            what: "tokens without a column",
-        }
-        .into());
+        return Err(WriteError::Bug("tokens without a column").into());
     };
     let (leaf, levels) = leaf_type(field.data_type());
     let tokens = tokens_of(leaf).filter(|_| (1..=2).contains(&levels));

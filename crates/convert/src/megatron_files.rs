@@ -119,11 +119,10 @@ pub(crate) fn write(
     target: Target<'_>,
     progress: &Progress,
 ) -> Result<Written, ConvertError> {
-    let bug = |what| WriteError::Bug { what };
     let column = plan.encoder.columns().first();
     let field = column.and_then(ColumnEncoder::table_field);
     let tokens = field.and_then(|field| tokens_of(leaf_type(field.data_type()).0));
-    let tokens = tokens.ok_or(bug("tokens of an unknown type"))?;
+    let tokens = tokens.ok_or(WriteError::Bug("tokens of an unknown type"))?;
     let hashes = &plan.options.shards.hashes;
     let files = plan.folders.iter();
     let files = files.map(|_| TokenFile::new(target, hashes, tokens));
@@ -145,7 +144,7 @@ pub(crate) fn write(
         let rows = piece.documents.lengths.len() as u64;
         let file = files
             .get_mut(piece.split)
-            .ok_or(bug("a split without a file"))?;
+            .ok_or(WriteError::Bug("a split without a file"))?;
         file.add(piece.documents)?;
         samples += rows;
         dropped += piece.dropped;

@@ -133,6 +133,13 @@ pub struct ColumnOptions {
     pub split_key: Option<String>,
 }
 
+impl ColumnOptions {
+    /// Returns the specification of a column.
+    pub(crate) fn spec(&self, name: &str) -> Option<&ColumnSpec> {
+        self.specs.iter().find(|column| column.name == name)
+    }
+}
+
 /// How a column of text becomes a column of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenizeOptions {
@@ -263,28 +270,16 @@ impl ConvertOptions {
 
     /// Returns all options that determine the bytes of the output, in a fixed order. `columns` are the resolved
     /// columns.
-    pub(crate) fn fingerprinted(&self, columns: &[(String, String)]) -> Value {
+    pub(crate) fn fingerprinted(&self, columns: &[(&str, &str)]) -> Value {
         let mut config = Map::new();
         let mut put = |key: &str, value: Value| {
             config.insert(key.to_owned(), value);
         };
         put("to", json!(self.shards.to.name()));
-        put(
-            "columns",
-            json!(
-                columns
-                    .iter()
-                    .map(|(name, encoding)| json!([name, encoding]))
-                    .collect::<Vec<_>>()
-            ),
-        );
-        let exprs: Vec<Value> = self
-            .columns
-            .specs
-            .iter()
-            .filter_map(|column| column.expr.as_ref().map(|expr| json!([column.name, expr])))
-            .collect();
-        put("expressions", json!(exprs));
+        put("columns", json!(columns));
+        let specs = self.columns.specs.iter();
+        let exprs = specs.filter_map(|column| Some((&column.name, column.expr.as_ref()?)));
+        put("expressions", json!(exprs.collect::<Vec<_>>()));
         put("select", json!(self.source.query.select));
         put("where", json!(self.source.query.filter));
         put("sql", json!(self.source.query.sql));
@@ -297,14 +292,12 @@ impl ConvertOptions {
             put("shuffle", json!(seed));
         }
         put("key", json!(self.source.tree.key_column));
-        put(
-            "group",
-            json!(match self.source.tree.group {
-                TreeGroup::Stem => "stem",
-                TreeGroup::Key => "key",
-                TreeGroup::File => "file",
-            }),
-        );
+        let group = match self.source.tree.group {
+            TreeGroup::Stem => "stem",
+            TreeGroup::Key => "key",
+            TreeGroup::File => "file",
+        };
+        put("group", json!(group));
         // Only a value other than the default is included, so that datasets of earlier versions can still be updated.
         if self.source.schema.rule != SchemaRule::Widen {
             put("schema", json!(self.source.schema.rule.name()));
@@ -315,10 +308,8 @@ impl ConvertOptions {
             put("exclude", json!(self.source.files.exclude));
         }
         put("follow_links", json!(self.source.tree.follow_links));
-        put(
-            "csv_delimiter",
-            json!(self.source.csv.delimiter.unwrap_or(b',')),
-        );
+        let delimiter = self.source.csv.delimiter.unwrap_or(b',');
+        put("csv_delimiter", json!(delimiter));
         put("csv_header", json!(self.source.csv.header));
         put("infer_rows", json!(self.source.text.infer_rows));
         if !self.source.samples.zarr.variables.is_empty() {
@@ -329,16 +320,9 @@ impl ConvertOptions {
         if self.source.csv.nulls != [""] {
             put("csv_nulls", json!(self.source.csv.nulls));
         }
-        put(
-            "split",
-            json!(
-                self.columns
-                    .split
-                    .iter()
-                    .map(|split| json!([split.name, split.share]))
-                    .collect::<Vec<_>>()
-            ),
-        );
+        let splits = self.columns.split.iter();
+        let splits = splits.map(|split| (&split.name, split.share));
+        put("split", json!(splits.collect::<Vec<_>>()));
         put("split_key", json!(self.columns.split_key));
         let compression = match self.shards.to {
             ShardFormat::Streaming(_) | ShardFormat::Parquet => {
@@ -357,16 +341,8 @@ impl ConvertOptions {
             let readers = self.shards.tar.index_for.iter().map(|reader| reader.name());
             put("index_for", json!(readers.collect::<Vec<_>>()));
         }
-        put(
-            "hashes",
-            json!(
-                self.shards
-                    .hashes
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-            ),
-        );
+        let hashes = self.shards.hashes.iter().map(ToString::to_string);
+        put("hashes", json!(hashes.collect::<Vec<_>>()));
         put("size_limit", json!(self.shards.size_limit));
         put("samples_per_shard", json!(self.shards.samples_per_shard));
         if self.shards.keep_row_groups {

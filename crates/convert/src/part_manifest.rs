@@ -8,7 +8,7 @@ use shardmill_storage::StorageError;
 use shardmill_writer::Content;
 use shardmill_writer::parts::{Manifest, PARTS_FOLDER, Staging};
 
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem};
 use crate::options::Part;
 use crate::target::{Target, in_folder};
 
@@ -53,9 +53,9 @@ impl PartManifest {
 
     pub(crate) fn parse(text: &[u8], limits: &Limits) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let number = |key: &str| value.get(key).and_then(Value::as_u64);
+        let number = |key: &str| value[key].as_u64();
         let string = |key: &str| {
-            let text = value.get(key).and_then(Value::as_str);
+            let text = value[key].as_str();
             text.ok_or_else(|| format!("`{key}` is missing"))
         };
         if number("version") != Some(1) {
@@ -66,8 +66,8 @@ impl PartManifest {
             staging: Staging::parse(string("staging")?).map_err(|error| error.to_string())?,
             manifest: Manifest::parse(string("manifest")?, limits)
                 .map_err(|error| error.to_string())?,
-            config: value.get("identity").cloned().unwrap_or_default(),
-            provenance: value.get("provenance").cloned().unwrap_or_default(),
+            config: value["identity"].clone(),
+            provenance: value["provenance"].clone(),
             content: Content::parse(string("content")?).ok_or("`content` is no hash")?,
             dropped: number("dropped").unwrap_or(0),
         })
@@ -90,9 +90,9 @@ pub(crate) fn manifests(
         // Another commit has removed the manifest since it was listed.
         let Some(text) = text else { continue };
         let parsed = PartManifest::parse(&text, limits);
-        known.push(parsed.map_err(|reason| ConvertError::Manifest {
-            path: target.place.display(name),
-            reason,
+        known.push(parsed.map_err(|reason| {
+            let reason = format!("it is not a manifest of a part: {reason}");
+            ConvertProblem::Manifest.at(&target.place.display(name), reason, None)
         })?);
     }
     Ok(known)

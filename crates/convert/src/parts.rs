@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use shardmill_core::{Progress, shell_word};
-use shardmill_storage::{CancelToken, Place, PublishMode, StorageError, random_number};
+use shardmill_storage::{CancelToken, Place, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
 };
 use shardmill_writer::{
-    Base, Batches, Checkpoint, Content, INDEX_NAME, IndexEntry, Input, Output, Position, Published,
-    ShardForm, ShardRecord, WriteError, Written,
+    Base, Batches, Checkpoint, DatasetIndex, INDEX_NAME, Input, Output, Published, ShardForm,
+    ShardRecord, WriteError, Written,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::dest::{self, Dest};
+use crate::dest;
 use crate::error::ConvertError;
 use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{MANIFEST, MOST_BYTES, PartManifest};
-use crate::pipeline::{self, already_done, report};
+use crate::pipeline::{self, report, report_written};
 use crate::plan::ConvertPlan;
 use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::target::Target;
@@ -37,17 +37,14 @@ pub(crate) fn run_part(
     let options = &plan.options;
     let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
-    if let Some(Dest::Done(indexes)) = look(target, plan)? {
-        return Ok(already_done(plan, &indexes, began));
+    if let Some(indexes) = find_finished(target, plan)? {
+        return Ok(report(plan, &indexes, Outcome::AlreadyDone, began));
     }
     let names = match &plan.form {
         ShardForm::Streaming(config) => NameForm::Streaming(config.format()),
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
         ShardForm::Table(_) => {
-            return Err(WriteError::Bug {
-                what: "a plan allowed parts of a table",
-            }
-            .into());
+            return Err(WriteError::Bug("a plan allowed parts of a table").into());
         }
     };
     let staging = Staging::fresh(&job(plan, part.count), names)?;
@@ -62,7 +59,7 @@ pub(crate) fn run_part(
     {
         let shards = known.manifest.shards.into_iter();
         let index = plan.form.index(shards.map(|shard| shard.entry));
-        return Ok(already_done(plan, &[index], began));
+        return Ok(report(plan, &[index], Outcome::AlreadyDone, began));
     }
 
     // The attempt name is unique, so two runs of the same part do not touch each other's files.
@@ -72,10 +69,7 @@ pub(crate) fn run_part(
     let written = write(plan, part, target, &builder, &checkpoint, progress);
     let written = written.and_then(|written| {
         let mut builder = builder.clone();
-        let mut entries = Vec::new();
-        let gathered = checkpoint.take();
-        for shard in gathered.into_values() {
-            entries.push(shard.entry.clone());
+        for shard in checkpoint.take().into_values() {
             builder.add(shard);
         }
         let known = PartManifest {
@@ -83,21 +77,19 @@ pub(crate) fn run_part(
             staging: staging.clone(),
             manifest: builder.finish(),
             config: plan.identity.to_json(),
-            provenance: described(plan),
+            // The counts are only known at the commit.
+            provenance: plan.provenance(&SplitReport::default()).to_json(),
             content: written.contents.iter().copied().collect(),
             dropped: written.dropped,
         };
         place.make_folder(PARTS_FOLDER)?;
-        target.publish_bytes(&name, known.to_json().as_bytes(), PublishMode::Replace)?;
-        let indexes = [plan.form.index(entries.into_iter())];
-        let (dropped, idle) = (written.dropped, written.idle);
-        Ok(report(
+        target.publish(&name, known.to_json().as_bytes())?;
+        Ok(report_written(
             plan,
-            &indexes,
-            Outcome::Converted,
-            dropped,
+            &written.indexes,
+            &written,
+            false,
             began,
-            idle,
         ))
     });
     if written.is_err() {
@@ -108,7 +100,10 @@ pub(crate) fn run_part(
 }
 
 /// Inspects the destination. Returns the finished dataset if there is one, or an error if something else is in the way.
-fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertError> {
+fn find_finished(
+    target: Target<'_>,
+    plan: &ConvertPlan,
+) -> Result<Option<Vec<DatasetIndex>>, ConvertError> {
     let options = &plan.options;
     if target.file_version(INDEX_NAME)?.is_some() {
         return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
@@ -119,12 +114,8 @@ fn look(target: Target<'_>, plan: &ConvertPlan) -> Result<Option<Dest>, ConvertE
             shell_word(&options.dest_text())
         );
         let reason = "it holds an interrupted conversion that is not in parts";
-        return Err(ConvertError::conflict(
-            options.dest_text(),
-            "dest-conflict",
-            reason,
-            hint,
-        ));
+        let dest = options.dest_text();
+        return Err(ConvertError::conflict(dest, "dest-conflict", reason, hint));
     }
     Ok(None)
 }
@@ -174,19 +165,15 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
         _ => {
             let shards = checkpoint.take().into_values();
             let files = shards.flat_map(|shard| shard.files);
-            let names: Vec<String> = files.map(|file| file.at).collect();
-            let _ = target.remove_all(&names);
+            let _ = target.remove_all(&files.map(|file| file.at).collect::<Vec<_>>());
         }
     }
 }
 
 /// Returns whether all files of a part are intact.
 fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<bool, ConvertError> {
-    let files: Vec<_> = manifest
-        .shards
-        .iter()
-        .flat_map(|shard| &shard.files)
-        .collect();
+    let files = manifest.shards.iter().flat_map(|shard| &shard.files);
+    let files: Vec<_> = files.collect();
     let intact = target.for_each(&files, jobs, |file| {
         let file_version = target.file_version(&file.at)?;
         Ok(file_version.is_some_and(|file_version| {
@@ -194,18 +181,6 @@ fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<boo
         }))
     })?;
     Ok(intact.into_iter().all(|is_intact| is_intact))
-}
-
-/// Returns the provenance of the dataset, without the values that are only known at the commit.
-fn described(plan: &ConvertPlan) -> Value {
-    let none = SplitReport {
-        name: String::new(),
-        samples: 0,
-        shards: 0,
-        raw_bytes: 0,
-        stored_bytes: 0,
-    };
-    plan.provenance(&none).to_json()
 }
 
 /// The units of one part.
@@ -264,25 +239,15 @@ impl Input for PartInput {
 
 /// The shards of a part, by number.
 #[derive(Default)]
-struct Gathered(Mutex<Shards>);
-
-type Shards = BTreeMap<u64, ShardRecord>;
+struct Gathered(Mutex<BTreeMap<u64, ShardRecord>>);
 
 impl Gathered {
-    fn take(&self) -> Shards {
+    fn take(&self) -> BTreeMap<u64, ShardRecord> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl Checkpoint for Gathered {
-    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
-        None
-    }
-
-    fn resume_at(&self) -> Option<(u64, Position)> {
-        None
-    }
-
     fn published(
         &self,
         shard: &Published<'_>,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use shardmill_dataset::{PENDING_BYTES, PENDING_NAME, Pending};
-use shardmill_storage::{PublishMode, StorageError};
+use shardmill_storage::StorageError;
 use shardmill_writer::INDEX_NAME;
 
 use crate::target::Target;
@@ -21,16 +21,16 @@ pub(crate) fn publish(
 ) -> Result<(), StorageError> {
     let pending = Pending::new(index, files);
     let text = serde_json::to_string(&pending).unwrap_or_default();
-    target.publish_bytes(PENDING_NAME, text.as_bytes(), PublishMode::Replace)?;
+    target.publish(PENDING_NAME, text.as_bytes())?;
     target.place.sync()?;
-    target.publish_bytes(INDEX_NAME, index.as_bytes(), PublishMode::Replace)?;
+    target.publish(INDEX_NAME, index.as_bytes())?;
     target.place.sync()?;
     follow(target, pending.files())
 }
 
 fn follow(target: Target<'_>, files: &BTreeMap<String, String>) -> Result<(), StorageError> {
     for (name, text) in files {
-        target.publish_bytes(name, text.as_bytes(), PublishMode::Replace)?;
+        target.publish(name, text.as_bytes())?;
     }
     target.place.sync()?;
     target.remove(PENDING_NAME)

@@ -1,6 +1,6 @@
 //! What all conversions share: the call of the writer, and the report.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shardmill_core::Progress;
 use shardmill_writer::{
@@ -81,13 +81,12 @@ fn budget(plan: &ConvertPlan) -> u64 {
         .max(16 << 20)
 }
 
+/// Returns the report of a conversion, without dropped rows and idle time.
 pub(crate) fn report(
     plan: &ConvertPlan,
     indexes: &[DatasetIndex],
     outcome: Outcome,
-    dropped_rows: u64,
     began: Instant,
-    idle: Duration,
 ) -> ConvertReport {
     let splits = plan
         .folders
@@ -105,27 +104,32 @@ pub(crate) fn report(
         outcome,
         dest: plan.options.dest_text(),
         splits,
-        dropped_rows,
+        dropped_rows: 0,
         deleted_samples: plan.source.description().deleted_samples,
         source_bytes: plan.source.description().bytes,
         elapsed_seconds: began.elapsed().as_secs_f64(),
-        idle_seconds: idle.as_secs_f64(),
+        idle_seconds: 0.0,
         increment: None,
     }
 }
 
-/// Returns the report of a conversion that had already finished.
-pub(crate) fn already_done(
+/// Returns the report of a run that wrote shards.
+pub(crate) fn report_written(
     plan: &ConvertPlan,
     indexes: &[DatasetIndex],
+    written: &Written,
+    is_resumed: bool,
     began: Instant,
 ) -> ConvertReport {
-    report(
-        plan,
-        indexes,
-        Outcome::AlreadyDone,
-        0,
-        began,
-        Duration::ZERO,
-    )
+    let outcome = match is_resumed {
+        true => Outcome::Resumed {
+            reused_shards: written.reused,
+        },
+        false => Outcome::Converted,
+    };
+    ConvertReport {
+        dropped_rows: written.dropped,
+        idle_seconds: written.idle.as_secs_f64(),
+        ..report(plan, indexes, outcome, began)
+    }
 }

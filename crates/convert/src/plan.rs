@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use serde_json::{Value, json};
-use shardmill_core::escape;
+use shardmill_core::{Progress, escape};
 use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
 use shardmill_writer::{NullPlan, RowEncoder, ShardForm, ShardFormat, TarKeys};
 
 use crate::check::{
-    DEFAULT_KEY, check_lengths, check_options, check_overlap, check_source_options, check_videos,
+    DEFAULT_KEY, check_column_files, check_options, check_overlap, check_source_options,
 };
 use crate::columns;
 use crate::dest::{self, Dest};
-use crate::error::ConvertError;
+use crate::error::{ConvertError, ConvertProblem, no_columns};
 use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
@@ -103,10 +103,9 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let mut tokenizer = None;
     let mut hidden = None;
     if let Some(tokenize) = &options.columns.tokenize {
-        let tokenized = tokens::tokenized(source, tokenize, &options)?;
-        source = tokenized.source;
-        hidden = tokenized.hidden;
-        tokenizer = Some(tokenized.file);
+        let file;
+        (source, file, hidden) = tokens::tokenized(source, tokenize, &options)?;
+        tokenizer = Some(file);
     }
     source = megatron::only_tokens(source, &options)?;
     if options.run.incremental {
@@ -114,9 +113,10 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     }
     let schema = source.schema();
     if schema.fields().is_empty() {
-        return Err(ConvertError::NoColumns {
-            source_name: first_file(&source, &options),
-        });
+        let file = source.description().files.first();
+        let file = file.map(|file| file.path.clone());
+        let file = file.or_else(|| options.sources.first().map(shown));
+        return Err(no_columns(&file.unwrap_or_default()));
     }
     let skip = hidden.or(split_key_to_skip(&options, &source)?);
     let targets = columns::targets(&schema, &known_types, &options)?;
@@ -124,53 +124,37 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         source.null_count(column)
     })?;
     let key = key_column(&schema, &source, &options)?;
-    let compiled = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
-    let columns::Compiled { encoder, form } = compiled;
+    let (encoder, form) = columns::compile(&schema, &nulls, targets, skip, key, &options)?;
     refuse_known_nulls(&source, encoder.columns(), &nulls, &options)?;
-    let planned: Vec<PlannedColumn> = encoder
-        .columns()
-        .iter()
-        .map(|encoder| {
-            let at = Some(encoder.source()).filter(|at| *at < schema.fields().len());
-            PlannedColumn {
-                name: encoder.name().to_owned(),
-                data_type: at.map_or_else(
-                    || "UInt8".to_owned(),
-                    |at| schema.field(at).data_type().to_string(),
-                ),
-                encoding: encoder.target().name(),
-                nulls: at.and_then(|at| source.null_count(at)),
-            }
-        })
-        .collect();
-    let named: Vec<(String, String)> = planned
-        .iter()
-        .map(|column| (column.name.clone(), column.encoding.clone()))
-        .collect();
-    check_lengths(&encoder, &options)?;
-    check_videos(&encoder, &options)?;
+    let planned = encoder.columns().iter().map(|encoder| {
+        // The columns of masks are not in the source.
+        let field = schema.fields().get(encoder.source());
+        PlannedColumn {
+            name: encoder.name().to_owned(),
+            data_type: field
+                .map_or(DataType::UInt8, |field| field.data_type().clone())
+                .to_string(),
+            encoding: encoder.target().name(),
+            nulls: field.and_then(|_| source.null_count(encoder.source())),
+        }
+    });
+    let planned: Vec<PlannedColumn> = planned.collect();
+    let named = planned.iter();
+    let named = named.map(|column| (column.name.as_str(), column.encoding.as_str()));
+    let named: Vec<(&str, &str)> = named.collect();
+    check_column_files(&encoder, &options)?;
     let mut config = options.fingerprinted(&named);
     if let (Some(tokenizer), Some(tokenize)) = (&tokenizer, &options.columns.tokenize) {
         tokenizer.add_to(&mut config, tokenize);
     }
     let identity = Identity::new(config, source.description());
-    let split_key = match &options.columns.split_key {
-        Some(name) => schema
-            .fields()
-            .iter()
-            .position(|field| field.name() == name),
-        None => None,
-    };
-    let folders = if options.columns.split.is_empty() {
-        vec![String::new()]
-    } else {
-        options
-            .columns
-            .split
-            .iter()
-            .map(|split| split.name.clone())
-            .collect()
-    };
+    let split_key = options.columns.split_key.as_ref();
+    let split_key = split_key.and_then(|name| schema.index_of(name).ok());
+    let splits = options.columns.split.iter();
+    let mut folders: Vec<String> = splits.map(|split| split.name.clone()).collect();
+    if folders.is_empty() {
+        folders.push(String::new());
+    }
     let dest_state = match &increment {
         Some(increment) => {
             increment.check_config(&identity, &options)?;
@@ -179,7 +163,9 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
                 false => DestState::Behind,
             }
         }
-        None => match dest::look_if_whole(&folders, &identity, &options)? {
+        // A part inspects the destination when it runs.
+        None if options.run.part.is_some() => DestState::Empty,
+        None => match dest::look(&folders, &identity, &options, &Progress::new())? {
             Dest::Empty => DestState::Empty,
             Dest::Interrupted(found) => DestState::Interrupted {
                 shards: found.shards(),
@@ -205,17 +191,6 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     })
 }
 
-/// Returns the file to name in an error that concerns the whole source.
-fn first_file(source: &Arc<dyn Source>, options: &ConvertOptions) -> String {
-    let file = source
-        .description()
-        .files
-        .first()
-        .map(|file| file.path.clone());
-    file.or_else(|| options.sources.first().map(shown))
-        .unwrap_or_default()
-}
-
 /// Returns the column that provides the keys of tar samples. Without one, keys are numbers.
 fn key_column(
     schema: &SchemaRef,
@@ -226,38 +201,23 @@ fn key_column(
         return Ok(None);
     }
     let name = &options.source.tree.key_column;
-    let position = schema
-        .fields()
-        .iter()
-        .position(|field| field.name() == name);
-    let Some(position) = position else {
+    let Ok(position) = schema.index_of(name) else {
         if *name == DEFAULT_KEY {
             return Ok(None);
         }
-        return Err(ConvertError::option(
-            "key-column",
-            format!("there is no column `{}`", escape(name)),
-        ));
+        let fact = format!("there is no column `{}`", escape(name));
+        return Err(ConvertError::option("key-column", fact));
     };
     let description = source.description();
     // The keys of a single tree are unique.
     let unique = description.kind == SourceKind::Tree
         && description.query.is_none()
         && options.sources.len() == 1
-        && options
-            .columns
-            .specs
-            .iter()
-            .all(|column| column.expr.is_none());
+        && (options.columns.specs.iter()).all(|column| column.expr.is_none());
     Ok(Some(columns::Key {
         position,
         unique,
-        is_field: *name != DEFAULT_KEY
-            && options
-                .columns
-                .specs
-                .iter()
-                .any(|column| column.name == *name),
+        is_field: *name != DEFAULT_KEY && options.columns.spec(name).is_some(),
     }))
 }
 
@@ -265,15 +225,12 @@ fn key_column(
 fn open_source(
     options: &ConvertOptions,
 ) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
-    let mut selected: Vec<SelectColumn> = options
-        .columns
-        .specs
-        .iter()
-        .map(|column| SelectColumn {
-            name: column.name.clone(),
-            expr: column.expr.clone(),
-        })
-        .collect();
+    let specs = options.columns.specs.iter();
+    let specs = specs.map(|column| SelectColumn {
+        name: column.name.clone(),
+        expr: column.expr.clone(),
+    });
+    let mut selected: Vec<SelectColumn> = specs.collect();
     // The split key may determine the split without being stored.
     if let Some(key) = &options.columns.split_key
         && !selected.is_empty()
@@ -331,27 +288,21 @@ fn stores_json(options: &ConvertOptions) -> bool {
 
 /// Returns the source columns with a matching encoding. Returns none if expressions may use the columns.
 fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<String> {
-    if (
-        &options.source.query.select,
-        &options.source.query.filter,
-        &options.source.query.sql,
-    ) != (&None, &None, &None)
-    {
+    if has_query(options) {
         return Vec::new();
     }
-    let is_wanted = |column: &&ColumnSpec| {
-        let extension = column.name.rsplit('.').next();
-        match column.encoding.as_deref() {
-            Some(encoding) => is_one(encoding),
-            None => {
-                let is_json =
-                    options.shards.to == ShardFormat::Webdataset && extension == Some("json");
-                is_json && is_one("json")
-            }
-        }
+    let is_tar = options.shards.to == ShardFormat::Webdataset;
+    let is_wanted = |column: &&ColumnSpec| match column.encoding.as_deref() {
+        Some(encoding) => is_one(encoding),
+        None => is_tar && column.name.rsplit('.').next() == Some("json") && is_one("json"),
     };
     let columns = options.columns.specs.iter().filter(is_wanted);
     columns.filter_map(source_column).collect()
+}
+
+fn has_query(options: &ConvertOptions) -> bool {
+    let query = &options.source.query;
+    query.select.is_some() || query.filter.is_some() || query.sql.is_some()
 }
 
 /// Returns the source column that a column copies.
@@ -378,11 +329,9 @@ fn typed_columns(options: &ConvertOptions) -> Vec<String> {
         let expr = column.expr.as_deref();
         expr.filter(|_| source_column(column).is_none())
     });
-    let texts = [
-        options.source.query.select.as_deref(),
-        options.source.query.filter.as_deref(),
-    ];
-    for text in texts.into_iter().flatten().chain(computed) {
+    let query = &options.source.query;
+    let texts = query.select.iter().chain(&query.filter);
+    for text in texts.map(String::as_str).chain(computed) {
         let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
         let words = text.split(|letter| !is_letter(letter));
         // A quoted name may contain other characters.
@@ -398,11 +347,7 @@ fn takes_bytes(options: &ConvertOptions) -> bool {
     options.shards.to == ShardFormat::Webdataset
         && options.columns.tokenize.is_none()
         && options.columns.specs.iter().all(is_plain)
-        && (
-            &options.source.query.select,
-            &options.source.query.filter,
-            &options.source.query.sql,
-        ) == (&None, &None, &None)
+        && !has_query(options)
         && options.columns.null_as.is_empty()
         && options.columns.split_key.is_none()
 }
@@ -430,28 +375,18 @@ fn split_key_to_skip(
     };
     let schema = source.schema();
     let Some((at, field)) = schema.column_with_name(key) else {
-        return Err(ConvertError::option(
-            "split-key",
-            format!("there is no column `{}`", escape(key)),
-        ));
+        let fact = format!("there is no column `{}`", escape(key));
+        return Err(ConvertError::option("split-key", fact));
     };
     if !can_be_key(field.data_type()) {
+        let (key, data_type) = (escape(key), field.data_type());
         return Err(ConvertError::option_hint(
             "split-key",
-            format!(
-                "column `{}` is of type {}, which has no text",
-                escape(key),
-                field.data_type()
-            ),
+            format!("column `{key}` is of type {data_type}, which has no text"),
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
     }
-    let asked = options.columns.specs.is_empty()
-        || options
-            .columns
-            .specs
-            .iter()
-            .any(|column| column.name == *key);
+    let asked = options.columns.specs.is_empty() || options.columns.spec(key).is_some();
     Ok((!asked).then_some(at))
 }
 
@@ -466,45 +401,49 @@ fn refuse_known_nulls(
         return Ok(());
     }
     let schema = source.schema();
-    let mut columns = Vec::new();
-    let mut hints = Vec::new();
+    let (mut shown_columns, mut hints) = (Vec::new(), Vec::new());
     for encoder in encoders.iter().filter(|encoder| !encoder.stores_null()) {
         let at = encoder.source();
-        let Some(field) = schema.fields().get(at) else {
+        let Some(field) = schema.fields().get(at).filter(|_| nulls.leaves(at)) else {
             continue;
         };
-        if !nulls.leaves(at) {
+        let Some(count) = source.null_count(at).filter(|count| *count > 0) else {
             continue;
-        }
-        if let Some(count) = source.null_count(at).filter(|count| *count > 0) {
-            // Finding the first null reads rows, so it is done for at most ten columns.
-            let first = if columns.len() < 10 {
-                source.first_null(at)?.map(|place| place.to_string())
-            } else {
-                None
-            };
+        };
+        hints.push(encoder.null_hint());
+        // Finding the first null reads rows, so it is done for at most ten columns.
+        if shown_columns.len() < 10 {
             // Options use this name; in tar files the field may have another one.
-            columns.push((field.name().clone(), count, first));
-            hints.push(encoder.null_hint());
+            let name = escape(field.name());
+            let first = source.first_null(at)?;
+            let first = first.map_or_else(String::new, |place| format!(", the first in {place}"));
+            shown_columns.push(format!("column {name} has {count} nulls{first}"));
         }
     }
-    if columns.is_empty() {
+    if hints.is_empty() {
         return Ok(());
     }
-    let source_name = options
-        .sources
-        .iter()
-        .map(shown)
-        .collect::<Vec<_>>()
-        .join(" ");
-    let tree = source.description().kind == SourceKind::Tree;
-    Err(ConvertError::Nulls {
-        hint: shardmill_writer::NullHint::for_all(&hints),
-        source_name,
-        columns,
-        tree,
-        may_omit: options.shards.to == ShardFormat::Webdataset,
-    })
+    let mut reason = shown_columns.join(", ");
+    let more = hints.len() - shown_columns.len();
+    if more > 0 {
+        reason = format!("{reason}, and {more} more columns have some");
+    }
+    let may_omit = options.shards.to == ShardFormat::Webdataset;
+    let is_tree = source.description().kind == SourceKind::Tree;
+    let hint = match (may_omit, is_tree) {
+        (true, true) => {
+            "choose --group key where names have several extensions (1.seg.png), --nulls omit to leave fields out of samples, --nulls mask, or drop"
+        }
+        (true, false) => {
+            "choose --nulls omit to leave the field out of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
+        }
+        (false, true) => {
+            "samples have different files: choose --group key where names have several extensions (1.seg.png), --nulls mask, or --group file to make every file a sample"
+        }
+        (false, false) => &shardmill_writer::NullHint::for_all(&hints),
+    };
+    let sources: Vec<String> = options.sources.iter().map(shown).collect();
+    Err(ConvertProblem::Nulls.at(&sources.join(" "), reason, Some(hint.to_owned())))
 }
 
 impl ConvertPlan {
@@ -576,18 +515,15 @@ impl ConvertPlan {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let source = self.source.description();
-        let columns: Vec<Value> = self
-            .columns
-            .iter()
-            .map(|column| {
-                json!({
-                    "name": column.name,
-                    "type": column.data_type,
-                    "encoding": column.encoding,
-                    "nulls": column.nulls,
-                })
+        let columns = self.columns.iter().map(|column| {
+            json!({
+                "name": column.name,
+                "type": column.data_type,
+                "encoding": column.encoding,
+                "nulls": column.nulls,
             })
-            .collect();
+        });
+        let columns: Vec<Value> = columns.collect();
         let (state, shards) = match &self.dest_state {
             DestState::Empty => ("empty", None),
             DestState::Interrupted { shards } => ("interrupted", Some(*shards)),

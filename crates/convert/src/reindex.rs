@@ -5,18 +5,16 @@ use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, TarFile, TarSet, each_in_order};
-use shardmill_mds::{FileHashes, HashAlgo, Hasher};
+use shardmill_mds::HashAlgo;
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{
     FieldSet, FileInfo, Index, IndexShard, ShardMap, offsets_name, write_offsets,
 };
+use shardmill_writer::hash_all;
 
 use crate::error::ConvertError;
 use crate::export::SideFiles;
 use crate::target::Target;
-
-/// The number of bytes that are hashed at a time. The second hash finds them in the core's cache.
-const STEP_BYTES: usize = 256 << 10;
 
 /// The options of [`reindex_tars`].
 #[derive(Clone, Debug)]
@@ -61,14 +59,12 @@ pub fn reindex_tars(
     let mut index = Index::default();
     let mut failure = None;
     let work = |at: usize| {
-        let made = shards.get(at).map(|shard| describe(shard, options));
+        // INVARIANT: `each_in_order` counts up to the number of shards.
+        let made = describe(&shards[at], options);
         progress.add_shard(0);
-        made.transpose()
+        made
     };
-    let take = |_: usize, made: Option<(IndexShard, Vec<u8>)>| {
-        let Some((mut entry, table)) = made else {
-            return Ok(());
-        };
+    let take = |_: usize, (mut entry, table): (IndexShard, Vec<u8>)| {
         progress.add_samples(entry.samples);
         // INVARIANT: `describe` sets the name of the offset table.
         if let Some(file) = &entry.offsets
@@ -125,7 +121,7 @@ fn describe(
     let file = |name: String, bytes: &[u8]| FileInfo {
         basename: name.into(),
         bytes: bytes.len() as u64,
-        hashes: hashes(bytes, &options.hashes),
+        hashes: hash_all(&options.hashes, [bytes]),
     };
     let compression = shard.compression()?;
     let data = shard.load(limits)?;
@@ -155,14 +151,4 @@ fn describe(
         offsets: Some(file(offsets_name(shard.name()), &table)),
     };
     Ok((entry, table))
-}
-
-fn hashes(bytes: &[u8], algos: &[HashAlgo]) -> FileHashes {
-    let mut hashers: Vec<Hasher> = algos.iter().copied().map(Hasher::new).collect();
-    for step in bytes.chunks(STEP_BYTES) {
-        for hasher in &mut hashers {
-            hasher.update(step);
-        }
-    }
-    hashers.into_iter().map(Hasher::finish).collect()
 }

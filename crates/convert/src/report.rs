@@ -18,7 +18,7 @@ pub enum Outcome {
 }
 
 /// One dataset that was written.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SplitReport {
     /// The name of the split; empty without splits.
     pub name: String,

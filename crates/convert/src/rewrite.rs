@@ -8,18 +8,16 @@ use std::sync::Arc;
 use serde::Serialize;
 use shardmill_core::{Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, TarFile, TarSet, each_in_order};
-use shardmill_mds::{HashAlgo, Hasher};
+use shardmill_mds::HashAlgo;
 use shardmill_storage::{Dir, PublishMode, StorageError, TempFile};
 use shardmill_webdataset::{
     FieldSet, FileInfo, Index, IndexShard, Profile, ShardMap, fix, offsets_name, repair,
     write_offsets,
 };
-use shardmill_writer::{DatasetIndex, INDEX_NAME};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, hash_each};
 
 use crate::error::ConvertError;
-
-/// The number of bytes that are hashed and written at a time. The second operation finds them in the core's cache.
-const STEP_BYTES: usize = 256 << 10;
+use crate::target::remove_if_empty;
 
 /// The kind of a rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,13 +139,8 @@ pub fn rewrite_tars(
         for name in &published {
             let _ = dir.remove(name);
         }
-    }
-    if done.is_err() && !existed {
-        // The original error is reported, even if the folder cannot be removed.
-        let parent = dest.parent().filter(|path| !path.as_os_str().is_empty());
-        let name = dest.file_name().and_then(|name| name.to_str());
-        if let (Ok(parent), Some(name)) = (Dir::open(parent.unwrap_or(Path::new("."))), name) {
-            let _ = parent.remove_dir(name);
+        if !existed {
+            remove_if_empty(dest);
         }
     }
     done
@@ -196,16 +189,14 @@ fn write(
     let mut index = Index::default();
     let mut failure = None;
     let work = |at: usize| {
-        let (Some(shard), Some(name)) = (shards.get(at), names.get(at)) else {
-            return Ok(None);
-        };
-        let fresh = one(dir, shard, name, options);
+        // INVARIANT: `each_in_order` counts up to the number of shards, and each has a name.
+        let fresh = one(dir, &shards[at], &names[at], options);
         progress.add_shard(0);
-        Ok(Some(fresh))
+        Ok(fresh)
     };
-    let take = |_: usize, fresh: Option<Result<Fresh, ConvertError>>| {
+    let take = |_: usize, fresh: Result<Fresh, ConvertError>| {
         match fresh {
-            Some(Ok(fresh)) if failure.is_none() => {
+            Ok(fresh) if failure.is_none() => {
                 report.shards += 1;
                 report.samples = report.samples.saturating_add(fresh.entry.samples);
                 report.changes.extend(fresh.changes);
@@ -216,12 +207,12 @@ fn write(
                 }
                 index.shards.push(fresh.entry);
             }
-            Some(Err(error)) => {
+            Err(error) => {
                 failure.get_or_insert(error);
                 // The first error stops the rewrite.
                 return Err(DatasetError::Interrupted);
             }
-            Some(Ok(_)) | None => {}
+            Ok(_) => {}
         }
         Ok(())
     };
@@ -335,18 +326,14 @@ fn store(
     hashes: &[HashAlgo],
 ) -> Result<(TempFile, FileInfo), StorageError> {
     let mut temp = dir.temp_file(None)?;
-    let mut hashers: Vec<Hasher> = hashes.iter().copied().map(Hasher::new).collect();
-    for step in bytes.chunks(STEP_BYTES) {
-        for hasher in &mut hashers {
-            hasher.update(step);
-        }
+    let hashes = hash_each(hashes, [bytes], |step| {
         temp.write_all(step)
-            .map_err(|error| temp.write_error(error))?;
-    }
+            .map_err(|error| temp.write_error(error))
+    })?;
     let file = FileInfo {
         basename: name.into(),
         bytes: temp.written(),
-        hashes: hashers.into_iter().map(Hasher::finish).collect(),
+        hashes,
     };
     Ok((temp, file))
 }

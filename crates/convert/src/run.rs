@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
-use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
+use shardmill_storage::{Place, PlaceLease, StorageError};
 use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
 
 use crate::dest::{self, Dest};
@@ -13,18 +13,17 @@ use crate::error::ConvertError;
 use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
-use crate::lengths::{LengthsOptions, write_lengths};
+use crate::lengths::{LengthsOptions, write_lengths, write_videos};
 use crate::megatron_files;
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::pending::recover;
-use crate::pipeline::{already_done, report, write};
+use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, Outcome};
-use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
+use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder, remove_if_empty, side_name};
 use crate::tokens::with_lengths;
-use crate::videos::write_videos;
 
 /// Runs a plan to its end.
 ///
@@ -83,7 +82,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     if let Dest::Done(indexes) = state {
         let place = Place::open(&options.dest, &options.source.remote, options.spool())?;
         remove_leftover(Target::new(&place, progress), options)?;
-        return Ok(already_done(&plan, &indexes, began));
+        return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
     }
     let existed = options.dest.as_local().is_none_or(Path::exists);
     let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
@@ -94,7 +93,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let found = match dest::look_in(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
             lease.remove_folder(&OF_PARTS, go_on)?;
-            return Ok(already_done(&plan, &indexes, began));
+            return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
         }
         Dest::Replaceable => {
             dest::clear(target, options)?;
@@ -121,7 +120,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             let cleaned = dest::discard(target, &plan.folders, options)
                 .and_then(|()| lease.remove_folder(&OF_PARTS, go_on));
             if let Some(dir) = place.as_local().filter(|_| cleaned.is_ok() && !existed) {
-                remove_if_empty(dir);
+                remove_if_empty(dir.path());
             }
             Err(error)
         }
@@ -148,22 +147,6 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
         // Another process holds the lease.
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// Removes the directory that the run created, if it is empty.
-fn remove_if_empty(dir: &Dir) {
-    if let (Some(parent), Some(name)) = (
-        dir.path().parent(),
-        dir.path().file_name().and_then(|name| name.to_str()),
-    ) {
-        let parent = if parent.as_os_str().is_empty() {
-            std::path::Path::new(".")
-        } else {
-            parent
-        };
-        // The original error is reported, even if the directory cannot be removed.
-        let _ = Dir::open(parent).and_then(|parent| parent.remove_dir(name));
     }
 }
 
@@ -205,21 +188,7 @@ fn convert(
         ShardFormat::Megatron => megatron_files::write(plan, target, progress)?,
         _ => write(plan, target, Base::default(), &journal, progress)?,
     };
-    let outcome = if resumed {
-        Outcome::Resumed {
-            reused_shards: written.reused,
-        }
-    } else {
-        Outcome::Converted
-    };
-    let report = report(
-        plan,
-        &written.indexes,
-        outcome,
-        written.dropped,
-        began,
-        written.idle,
-    );
+    let mut report = report_written(plan, &written.indexes, &written, resumed, began);
     let mut increment = None;
     for (((folder, split), index), content) in plan
         .folders
@@ -234,18 +203,17 @@ fn convert(
             export::export_index(target, folder, index, options, progress)?;
         }
         if lease.is_lost() {
-            return Err(ConvertError::Conflict {
-                dest: options.dest_text(),
-                reason: "another writer has taken over: this one was silent for too long"
-                    .to_owned(),
-                id: "other-writer",
-                hint: "wait until it is done, and run it again".into(),
-            });
+            return Err(ConvertError::conflict(
+                options.dest_text(),
+                "other-writer",
+                "another writer has taken over: this one was silent for too long",
+                "wait until it is done, and run it again",
+            ));
         }
         if options.run.incremental {
             let record = first_record(plan, &written, index);
             let text = record.to_json();
-            target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
+            target.publish(RECORD_NAME, text.as_bytes())?;
             increment = Some(record.report());
         }
         let provenance = Provenance {
@@ -257,13 +225,11 @@ fn convert(
         };
         let text = provenance::text_of(&provenance.to_json());
         let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
-        target.publish_bytes(&name, text.as_bytes(), PublishMode::Replace)?;
+        target.publish(&name, text.as_bytes())?;
         let go_on = &mut target.go_on();
         publish_index(target.place, WORK_FOLDER, folder, index, go_on)?;
     }
-    Ok(ConvertReport {
-        elapsed_seconds: began.elapsed().as_secs_f64(),
-        increment,
-        ..report
-    })
+    report.elapsed_seconds = began.elapsed().as_secs_f64();
+    report.increment = increment;
+    Ok(report)
 }

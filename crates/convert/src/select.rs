@@ -1,7 +1,6 @@
 //! Finds the samples of a dataset, or the rows of a table, that meet a condition, or that have certain keys.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
 use arrow::array::AsArray as _;
 use arrow::compute::cast;
@@ -64,44 +63,41 @@ pub fn select_samples(
     }
     options.query.columns = columns;
     let source = open_rows(locations, &options)?;
-    let found: Mutex<Found> = Mutex::default();
     let units = source.units().len();
     progress.set_totals(source.description().bytes, 0, units as u64);
-    parallel::for_each(units, options.resources.jobs, |unit, (): &mut ()| {
+    let found = parallel::map(units, options.resources.jobs, |unit| {
+        let (mut numbers, mut found_keys) = (Vec::new(), HashSet::new());
         let mut rows = source.open_unit(unit)?;
         while let Some(batch) = rows.next_batch()? {
             if progress.is_cancelled() {
                 return Err(DatasetError::Interrupted.into());
             }
-            let (numbers, keys) = match by {
-                SelectBy::Where(_) => (numbers_of(&batch)?, HashSet::new()),
-                SelectBy::Keys { keys, .. } => with_keys(&batch, keys)?,
-            };
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            found.samples.extend(numbers);
-            found.keys.extend(keys);
+            match by {
+                SelectBy::Where(_) => numbers.extend(numbers_of(&batch)?),
+                SelectBy::Keys { keys, .. } => {
+                    for (number, key) in with_keys(&batch, keys)? {
+                        numbers.push(number);
+                        found_keys.insert(key);
+                    }
+                }
+            }
         }
         progress.add_input_bytes(source.units().get(unit).map_or(0, |unit| unit.bytes));
         progress.add_shard(0);
-        Ok::<_, ConvertError>(())
+        Ok::<_, ConvertError>((numbers, found_keys))
     })?;
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.samples.sort_unstable();
+    let (samples, found_keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let mut samples = samples.concat();
+    samples.sort_unstable();
     let mut missing: Vec<String> = match by {
         SelectBy::Where(_) => Vec::new(),
-        SelectBy::Keys { keys, .. } => keys.difference(&found.keys).cloned().collect(),
+        SelectBy::Keys { keys, .. } => {
+            let found_keys: HashSet<String> = found_keys.into_iter().flatten().collect();
+            keys.difference(&found_keys).cloned().collect()
+        }
     };
     missing.sort_unstable();
-    Ok(Selected {
-        samples: found.samples,
-        missing,
-    })
-}
-
-#[derive(Default)]
-struct Found {
-    samples: Vec<u64>,
-    keys: HashSet<String>,
+    Ok(Selected { samples, missing })
 }
 
 fn numbers_of(batch: &RecordBatch) -> Result<Vec<u64>, ConvertError> {
@@ -117,22 +113,17 @@ fn numbers_of(batch: &RecordBatch) -> Result<Vec<u64>, ConvertError> {
 fn with_keys(
     batch: &RecordBatch,
     keys: &HashSet<String>,
-) -> Result<(Vec<u64>, HashSet<String>), ConvertError> {
+) -> Result<Vec<(u64, String)>, ConvertError> {
     let numbers = numbers_of(batch)?;
-    let texts = batch
-        .columns()
-        .get(1)
-        .map(|column| cast(column, &DataType::Utf8));
-    let texts = texts.and_then(Result::ok).ok_or_else(|| {
-        let name = batch
-            .schema()
-            .fields()
-            .get(1)
-            .map(|field| field.name().clone());
-        let fact = format!("the values of `{}` have no text", name.unwrap_or_default());
+    let texts = batch.columns().get(1);
+    let texts = texts.and_then(|column| cast(column, &DataType::Utf8).ok());
+    let texts = texts.ok_or_else(|| {
+        let schema = batch.schema();
+        let name = schema.fields().get(1).map_or("", |field| field.name());
+        let fact = format!("the values of `{name}` have no text");
         ConvertError::option_hint("key-column", fact, "name a column of texts or numbers")
     })?;
     let pairs = numbers.into_iter().zip(texts.as_string::<i32>());
     let pairs = pairs.filter_map(|(number, key)| Some((number, keys.get(key?)?)));
-    Ok(pairs.map(|(number, key)| (number, key.clone())).unzip())
+    Ok(pairs.map(|(number, key)| (number, key.clone())).collect())
 }

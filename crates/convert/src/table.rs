@@ -13,8 +13,8 @@ use shardmill_parquet::{ParquetEncodeError, ParquetEncoder, check_type};
 use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
-    ColumnEncoder, ENCODED_KEY, ENCODING_KEY, EncodeTable, RowEncoder, ShardForm, ShardFormat,
-    TableError, TableForm, TableFormat, Target, WriteError, default_target, number_lists,
+    ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm,
+    TableFormat, Target, WriteError, default_target, encoded_as, number_lists,
 };
 
 use crate::error::ConvertError;
@@ -41,17 +41,13 @@ pub fn table_type(encoding: &str) -> Option<DataType> {
 
 /// Parses the encoding of a column of a table.
 pub(crate) fn parse_target(column: &str, encoding: &str) -> Result<Target, ConvertError> {
-    let data_type = table_type(encoding).ok_or_else(|| ConvertError::Encoding {
-        column: column.to_owned(),
-        reason: format!("unknown encoding `{}`", shardmill_core::escape(encoding)),
-        id: "encoding-unknown",
-        hint: Some(format!("columns of parquet are {}", names())),
+    let data_type = table_type(encoding).ok_or_else(|| {
+        let reason = format!("unknown encoding `{}`", shardmill_core::escape(encoding));
+        let names = ENCODINGS.map(|(name, _)| name).join(", ");
+        let hint = format!("columns of parquet are {names}");
+        ConvertError::encoding(column, "encoding-unknown", reason, Some(hint))
     })?;
     Ok(Target::Table(data_type))
-}
-
-fn names() -> String {
-    ENCODINGS.map(|(name, _)| name).join(", ")
 }
 
 /// Checks that the other options apply to tables.
@@ -98,7 +94,8 @@ pub(crate) fn known_types(
     let undecided = schema.fields().iter().map(|field| {
         let is_bytes = default_target(field, ShardFormat::Parquet)
             .is_ok_and(|target| target == Target::Table(DataType::Binary));
-        encoded_array(field).filter(|_| is_bytes)
+        let array = |encoding: &Encoding| matches!(encoding, Encoding::NdArray { .. });
+        encoded_as(field).filter(|encoding| is_bytes && array(encoding))
     });
     let undecided: Vec<Option<Encoding>> = undecided.collect();
     if undecided.iter().all(Option::is_none) {
@@ -134,14 +131,6 @@ fn tar_type(field: &Field) -> Option<DataType> {
     }
 }
 
-/// Returns the encoding of a column whose values are arrays of MDS.
-fn encoded_array(field: &Field) -> Option<Encoding> {
-    let metadata = field.metadata();
-    let is_encoded = metadata.get(ENCODED_KEY).is_some_and(|it| it == "true");
-    let encoding: Encoding = metadata.get(ENCODING_KEY)?.parse().ok()?;
-    (is_encoded && matches!(encoding, Encoding::NdArray { .. })).then_some(encoding)
-}
-
 /// Returns the first row of a source, if there is one.
 fn first_row(source: &dyn Source) -> Result<Option<RecordBatch>, ConvertError> {
     for unit in 0..source.units().len() {
@@ -162,9 +151,9 @@ pub(crate) fn compile(
 ) -> Result<(RowEncoder, ShardForm), ConvertError> {
     let mut fields = Vec::with_capacity(columns.len());
     for column in &columns {
-        let field = column.table_field().ok_or(WriteError::Bug {
-            what: "a column of another format in a table",
-        })?;
+        let field = column
+            .table_field()
+            .ok_or(WriteError::Bug("a column of another format in a table"))?;
         check_type(field).map_err(|error| WriteError::TypeUnsupported {
             column: field.name().clone(),
             data_type: field.data_type().to_string(),

@@ -4,20 +4,13 @@ use shardmill_core::{Diagnostic, ErrorKind, Limits, Progress, escape, parallel};
 use shardmill_dataset::{Problem, ReadTotals, VerifyOptions, VerifyReport};
 use shardmill_mds::Hasher;
 use shardmill_source::{SourceError, SourceKind, SourceOptions};
-use shardmill_storage::{Folder, Location, RemoteOptions};
+use shardmill_storage::{Folder, Location, RemoteOptions, StorageError};
 use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableFormat, TableIndex, WriteError};
 
 use crate::error::ConvertError;
 
 /// The most bytes of a file in memory: enough for a store to send them at full bandwidth.
 const PIECE: u64 = 16 << 20;
-
-/// The findings of one file.
-#[derive(Default)]
-struct Checked {
-    problem: Option<Problem>,
-    read: ReadTotals,
-}
 
 /// Checks every file of a table: its existence, its length and its hashes. With `deep`, also decodes every value. Returns
 /// `None` if the location has no index of a table.
@@ -47,51 +40,50 @@ pub fn verify_table(
         }
     })?;
     let bytes = index.files.iter().map(|file| file.file.bytes);
-    progress.set_totals(
-        bytes.sum(),
-        0,
-        u64::try_from(index.files.len()).unwrap_or(0),
-    );
+    progress.set_totals(bytes.sum(), 0, index.files.len() as u64);
     let is_tokens = index.format == TableFormat::Megatron;
     let checked = parallel::map(index.files.len(), options.jobs.max(1), |at| {
         // INVARIANT: `map` counts up to the number of files.
         let file = &index.files[at];
-        let mut checked = check(&folder, at, file, progress)?;
+        let mut read = ReadTotals::default();
+        let mut checked = check(&folder, at, file, &mut read, progress);
         // An index of tokens is read with its tokens.
-        if checked.problem.is_none() && options.deep && (file.rows > 0 || !is_tokens) {
+        if checked.is_ok() && options.deep && (file.rows > 0 || !is_tokens) {
             let path = location.join(&file.file.basename);
-            checked.problem = decode(&path, at, file, is_tokens, (limits, remote));
+            checked = decode(&path, at, file, is_tokens, (limits, remote));
         }
-        let unread = file.file.bytes.saturating_sub(checked.read.stored_bytes);
-        progress.add_input_bytes(unread);
+        if progress.is_cancelled() {
+            return Err(WriteError::Interrupted { samples: 0 });
+        }
+        progress.add_input_bytes(file.file.bytes.saturating_sub(read.stored_bytes));
         progress.add_shard(0);
-        Ok::<_, WriteError>(checked)
+        Ok((checked, read))
     })?;
     let mut report = VerifyReport {
         shards: match is_tokens {
             true => 1,
-            false => u64::try_from(index.files.len()).unwrap_or(u64::MAX),
+            false => index.files.len() as u64,
         },
         samples: index.rows(),
         deep: options.deep,
         read: ReadTotals {
             files: 1,
-            stored_bytes: u64::try_from(text.len()).unwrap_or(u64::MAX),
+            stored_bytes: text.len() as u64,
             ..ReadTotals::default()
         },
         ..VerifyReport::default()
     };
-    for (file, checked) in index.files.iter().zip(checked) {
-        report.read.files += checked.read.files;
-        report.read.stored_bytes += checked.read.stored_bytes;
-        report.read.raw_bytes += checked.read.raw_bytes;
-        report.read.hashes += checked.read.hashes;
-        match checked.problem {
-            None => report.sound_samples += file.rows,
-            Some(problem) => {
+    for (file, (checked, read)) in index.files.iter().zip(checked) {
+        report.read.files += read.files;
+        report.read.stored_bytes += read.stored_bytes;
+        report.read.raw_bytes += read.raw_bytes;
+        report.read.hashes += read.hashes;
+        match checked {
+            Ok(()) => report.sound_samples += file.rows,
+            Err(problem) => {
                 report.damaged_shards += 1;
                 report.problem_count += 1;
-                report.problems.push(problem);
+                report.problems.push(*problem);
             }
         }
     }
@@ -99,88 +91,58 @@ pub fn verify_table(
 }
 
 /// Checks the length and the hashes of a file. Reads it in pieces, because a file of tokens may be larger than memory.
+/// Stops early after a cancellation.
 fn check(
     folder: &Folder,
     at: usize,
     file: &TableFile,
+    read: &mut ReadTotals,
     progress: &Progress,
-) -> Result<Checked, WriteError> {
-    if progress.is_cancelled() {
-        return Err(WriteError::Interrupted { samples: 0 });
-    }
+) -> Result<(), Box<Problem>> {
     let info = &file.file;
-    let corrupt = |id, message| Problem {
-        id,
-        kind: ErrorKind::Corrupt,
-        object: escape(&info.basename).into_owned(),
-        message,
-        hint: None,
-        shard: u64::try_from(at).ok(),
-        sample: None,
-        column: None,
-    };
-    let mut checked = Checked::default();
+    let corrupt = |id, message| Err(corrupt(id, message, at, file));
+    let failed = |error: StorageError| of_error(&error, at, file);
     let found = match folder.open_file(&info.basename) {
-        Ok(found) => found,
         Err(error) if error.is_not_found() => {
-            let message = "the file is missing".to_owned();
-            checked.problem = Some(corrupt("shard-missing", message));
-            return Ok(checked);
+            return corrupt("shard-missing", "the file is missing".to_owned());
         }
-        Err(error) => {
-            checked.problem = Some(of_error(&error, at, file));
-            return Ok(checked);
-        }
+        found => found.map_err(failed)?,
     };
-    if found.len() != info.bytes {
-        let message = format!(
-            "it has {} bytes, the index says {}",
-            found.len(),
-            info.bytes
-        );
-        checked.problem = Some(corrupt("shard-length", message));
-        return Ok(checked);
+    let (length, expected) = (found.len(), info.bytes);
+    if length != expected {
+        let message = format!("it has {length} bytes, the index says {expected}");
+        return corrupt("shard-length", message);
     }
-    checked.read.files = 1;
-    let mut hashers: Vec<Hasher> = info
-        .hashes
-        .iter()
-        .map(|expected| Hasher::new(expected.algo()))
-        .collect();
+    read.files = 1;
+    let hashers = info.hashes.iter();
+    let hashers = hashers.map(|expected| Hasher::new(expected.algo()));
+    let mut hashers: Vec<Hasher> = hashers.collect();
     let mut piece = vec![0; usize::try_from(info.bytes.min(PIECE)).unwrap_or(0)];
-    while checked.read.stored_bytes < info.bytes {
-        if progress.is_cancelled() {
-            return Err(WriteError::Interrupted { samples: 0 });
-        }
-        let left = info.bytes - checked.read.stored_bytes;
+    while read.stored_bytes < info.bytes && !progress.is_cancelled() {
+        let left = info.bytes - read.stored_bytes;
         piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        if let Err(error) = found.read_at(&mut piece, checked.read.stored_bytes) {
-            checked.problem = Some(of_error(&error, at, file));
-            return Ok(checked);
-        }
+        found
+            .read_at(&mut piece, read.stored_bytes)
+            .map_err(failed)?;
         for hasher in &mut hashers {
             hasher.update(&piece);
         }
-        let bytes = u64::try_from(piece.len()).unwrap_or(0);
-        checked.read.stored_bytes += bytes;
+        let bytes = piece.len() as u64;
+        read.stored_bytes += bytes;
         progress.add_input_bytes(bytes);
     }
-    if let Err(error) = found.check_unchanged() {
-        checked.problem = Some(of_error(&error, at, file));
-        return Ok(checked);
-    }
-    checked.read.raw_bytes = file.raw_bytes;
+    found.check_unchanged().map_err(failed)?;
+    read.raw_bytes = file.raw_bytes;
     for (expected, hasher) in info.hashes.iter().zip(hashers) {
-        checked.read.hashes += 1;
+        read.hashes += 1;
         let found = hasher.finish();
         if found != expected {
             let algo = expected.algo();
             let message = format!("its {algo} is {found}, the index says {expected}");
-            checked.problem = Some(corrupt("hash-mismatch", message));
-            return Ok(checked);
+            return corrupt("hash-mismatch", message);
         }
     }
-    Ok(checked)
+    Ok(())
 }
 
 /// Decodes every value of a file, and counts its rows.
@@ -190,7 +152,7 @@ fn decode(
     file: &TableFile,
     is_tokens: bool,
     (limits, remote): (&Limits, &RemoteOptions),
-) -> Option<Problem> {
+) -> Result<(), Box<Problem>> {
     let kind = match is_tokens {
         true => SourceKind::MegatronDocuments,
         false => SourceKind::Parquet,
@@ -207,43 +169,45 @@ fn decode(
         for unit in 0..source.units().len() {
             let mut batches = source.open_unit(unit)?;
             while let Some(batch) = batches.next_batch()? {
-                rows += u64::try_from(batch.num_rows()).unwrap_or(0);
+                rows += batch.num_rows() as u64;
             }
         }
         Ok(rows)
     };
     match rows() {
-        Ok(rows) if rows == file.rows => None,
-        Ok(rows) => Some(Problem {
-            id: "shard-samples",
-            kind: ErrorKind::Corrupt,
-            object: escape(&file.file.basename).into_owned(),
-            message: format!("it has {rows} rows, the index says {}", file.rows),
-            hint: None,
-            shard: u64::try_from(at).ok(),
-            sample: None,
-            column: None,
-        }),
-        Err(error) => Some(of_error(&error, at, file)),
+        Ok(rows) if rows == file.rows => Ok(()),
+        Ok(rows) => {
+            let message = format!("it has {rows} rows, the index says {}", file.rows);
+            Err(corrupt("shard-samples", message, at, file))
+        }
+        Err(error) => Err(of_error(&error, at, file)),
     }
 }
 
+/// Makes a problem of what is wrong with a file.
+fn corrupt(id: &'static str, message: String, at: usize, file: &TableFile) -> Box<Problem> {
+    Box::new(Problem {
+        id,
+        kind: ErrorKind::Corrupt,
+        object: escape(&file.file.basename).into_owned(),
+        message,
+        hint: None,
+        shard: u64::try_from(at).ok(),
+        sample: None,
+        column: None,
+    })
+}
+
 /// Makes a problem of the error of a file.
-fn of_error(error: &impl Diagnostic, at: usize, file: &TableFile) -> Problem {
+fn of_error(error: &impl Diagnostic, at: usize, file: &TableFile) -> Box<Problem> {
     let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         message = format!("{message}: {cause}");
         source = cause.source();
     }
-    Problem {
-        id: error.id(),
-        kind: error.kind(),
-        object: escape(&file.file.basename).into_owned(),
-        message,
-        hint: error.hint(),
-        shard: u64::try_from(at).ok(),
-        sample: None,
-        column: None,
-    }
+    let mut problem = corrupt(error.id(), message, at, file);
+    problem.kind = error.kind();
+    problem.hint = error.hint();
+    problem
 }

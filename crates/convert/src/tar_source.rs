@@ -3,13 +3,13 @@
 //! Every field is a column with unchanged bytes. The key is a text column.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use shardmill_core::{Limits, Progress};
+use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{
     DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
 };
@@ -21,8 +21,8 @@ use shardmill_storage::Location;
 use shardmill_webdataset::{Consumer, FieldSet, ShardView};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::error::ConvertError;
-use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
+use crate::error::{ConvertError, no_columns};
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, project, rooms};
 
 /// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to
 /// find the fields.
@@ -50,7 +50,7 @@ struct Known {
     fields: Arc<FieldSet>,
 }
 
-fn look(shard: &TarFile, limits: &Limits) -> Result<Known, DatasetError> {
+fn inspect(shard: &TarFile, limits: &Limits) -> Result<Known, DatasetError> {
     let file = shard.open()?;
     let version = version_of(&file);
     let (samples, fields) = match shard.entry() {
@@ -95,25 +95,22 @@ impl TarSource {
         let mut stored = Vec::new();
         let mut rows = 0_u64;
         let mut identity = Xxh3::new();
-        // For each field: the number of shards in which every sample has it, and of those in which only some have it.
-        let mut fields: BTreeMap<Box<str>, (u64, u64)> = BTreeMap::new();
+        // For each field, the number of shards in which every sample has it.
+        let mut fields: BTreeMap<Box<str>, u64> = BTreeMap::new();
         let mut filled = 0_u64;
         let shards = set.shards();
-        let work = |at: usize| shards.get(at).map(|shard| look(shard, limits)).transpose();
-        let take = |at: usize, known: Option<Known>| {
-            let (Some(known), Some(shard)) = (known, shards.get(at)) else {
-                return Ok(());
-            };
+        // INVARIANT: `each_in_order` counts up to the number of shards.
+        let work = |at: usize| inspect(&shards[at], limits);
+        let take = |at: usize, known: Known| {
+            let shard = &shards[at];
             identity.update(shard.name().as_bytes());
             identity.update(&[0]);
             identity.update(&known.bytes.to_le_bytes());
             // A shard with hashes in the index is identified by them, so a copy counts as the same source.
-            match shard
-                .entry()
-                .filter(|entry| !entry.stored().hashes.is_empty())
-            {
-                Some(entry) => {
-                    for digest in entry.stored().hashes.iter() {
+            let hashes = shard.entry().map(|entry| &entry.stored().hashes);
+            match hashes.filter(|hashes| !hashes.is_empty()) {
+                Some(hashes) => {
+                    for digest in hashes.iter() {
                         identity.update(digest.to_string().as_bytes());
                     }
                 }
@@ -123,10 +120,10 @@ impl TarSource {
                 filled += 1;
             }
             for name in &known.fields.always {
-                fields.entry(name.clone()).or_default().0 += 1;
+                *fields.entry(name.clone()).or_default() += 1;
             }
             for name in &known.fields.sometimes {
-                fields.entry(name.clone()).or_default().1 += 1;
+                fields.entry(name.clone()).or_default();
             }
             let samples = shard.live_samples(known.samples);
             units.push(Unit {
@@ -144,29 +141,19 @@ impl TarSource {
             });
             Ok(())
         };
-        each_in_order(
-            shards.len(),
-            options.resources.jobs,
-            &Progress::new(),
-            work,
-            take,
-        )?;
+        let jobs = options.resources.jobs;
+        each_in_order(shards.len(), jobs, &Progress::new(), work, take)?;
         for digest in set.deleted_digests() {
             identity.update(&digest);
         }
         description.deleted_samples = set.deleted();
         if fields.is_empty() {
-            return Err(ConvertError::NoColumns {
-                source_name: description
-                    .files
-                    .first()
-                    .map(|file| file.path.clone())
-                    .unwrap_or_default(),
-            });
+            let file = description.files.first();
+            return Err(no_columns(file.map_or("", |file| &file.path)));
         }
         let mut columns = Vec::with_capacity(fields.len() + 1);
         let mut nulls = Vec::with_capacity(fields.len() + 1);
-        for (name, (always, _)) in &fields {
+        for (name, always) in &fields {
             let nullable = *always < filled;
             columns.push(Field::new(&**name, DataType::Binary, nullable));
             nulls.push((!nullable).then_some(0));
@@ -258,22 +245,13 @@ impl TarSource {
         let shard = ShardView::open(data, &self.limits)
             .map_err(|source| foreign(&DatasetError::tar_file(&path, source)))?;
         if declared.is_some_and(|rows| rows != shard.len()) {
-            return Err(SourceError::Described {
-                kind: shardmill_core::ErrorKind::Corrupt,
-                id: "shard-samples",
-                object: Some(shardmill_core::escape(&path.display().to_string()).into_owned()),
-                message: format!(
-                    "it has {} samples, of which {} were known",
-                    shard.len(),
-                    declared.unwrap_or_default()
-                ),
-                hint: Some("run verify to see all damage".to_owned()),
-            });
+            let message = format!(
+                "it has {} samples, of which {} were known",
+                shard.len(),
+                declared.unwrap_or_default()
+            );
+            return Err(corrupt(&path, "shard-samples", message));
         }
-        let schema = self.schema.project(columns);
-        let schema = schema.map_err(|error| SourceError::Bug {
-            what: format!("columns {columns:?}: {error}"),
-        })?;
         let fields = self.schema.fields().iter().take(self.nulls.len() - 1);
         let places = fields.enumerate().map(|(field, known)| {
             let place = columns.binary_search(&field).ok();
@@ -282,11 +260,11 @@ impl TarSource {
         Ok(Box::new(ShardRows {
             shard,
             path,
-            schema: Arc::new(schema),
+            schema: project(&self.schema, columns)?,
             places: places.collect(),
             // The last column has the keys.
             has_keys: columns.contains(&(self.nulls.len() - 1)),
-            left: Left::new(left),
+            left: left.into_iter().flatten().peekable(),
             rooms: Vec::new(),
         }))
     }
@@ -344,7 +322,7 @@ impl Rows for ShardRows {
         let mut found = Vec::new();
         while (rows as u64) < BATCH_SAMPLES
             && bytes < BATCH_BYTES
-            && let Some(next) = self.left.peek()
+            && let Some(next) = self.left.next()
         {
             let key = view
                 .fields_into(next, &mut found)
@@ -352,7 +330,11 @@ impl Rows for ShardRows {
             keys.append_value(&key);
             for field in &found {
                 let Some(place) = self.places.get(&*field.name) else {
-                    return Err(self.unfit(&key, &field.name));
+                    let (key, field) = (escape(&key), escape(&field.name));
+                    let message = format!(
+                        "sample `{key}` has a field `{field}`, which the index does not name"
+                    );
+                    return Err(corrupt(&self.path, "shard-fields", message));
                 };
                 if let Some(column) = place.and_then(|place| columns.get_mut(place)) {
                     column.append_value(field.data);
@@ -365,7 +347,6 @@ impl Rows for ShardRows {
                     column.append_null();
                 }
             }
-            self.left.skip();
         }
         if self.shard.data().is_damaged() {
             return Err(foreign(&DatasetError::file_changed(self.path.clone())));
@@ -381,28 +362,21 @@ impl Rows for ShardRows {
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
             .map(Some)
-            .map_err(|error| SourceError::Described {
-                kind: shardmill_core::ErrorKind::Corrupt,
-                id: "shard-fields",
-                object: Some(shardmill_core::escape(&self.path.display().to_string()).into_owned()),
-                message: format!("its samples do not have the fields that were known: {error}"),
-                hint: Some("run verify to see all damage".to_owned()),
+            .map_err(|error| {
+                let message =
+                    format!("its samples do not have the fields that were known: {error}");
+                corrupt(&self.path, "shard-fields", message)
             })
     }
 }
 
-impl ShardRows {
-    fn unfit(&self, key: &str, field: &str) -> SourceError {
-        SourceError::Described {
-            kind: shardmill_core::ErrorKind::Corrupt,
-            id: "shard-fields",
-            object: Some(shardmill_core::escape(&self.path.display().to_string()).into_owned()),
-            message: format!(
-                "sample `{}` has a field `{}`, which the index does not name",
-                shardmill_core::escape(key),
-                shardmill_core::escape(field)
-            ),
-            hint: Some("run verify to see all damage".to_owned()),
-        }
+/// Builds the error of a damaged tar file.
+fn corrupt(path: &Path, id: &'static str, message: String) -> SourceError {
+    SourceError::Described {
+        kind: ErrorKind::Corrupt,
+        id,
+        object: Some(escape(&path.display().to_string()).into_owned()),
+        message,
+        hint: Some("run verify to see all damage".to_owned()),
     }
 }

@@ -1,17 +1,21 @@
 //! The open destination of a conversion.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 use shardmill_core::{Progress, parallel};
 use shardmill_storage::{
-    CancelToken, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
+    CancelToken, Dir, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
 };
 use shardmill_writer::ShardFormat;
 use shardmill_writer::parts::remove_temporary;
 
 /// The work folder of a running conversion in the destination.
-pub(crate) use shardmill_writer::parts::{OF_PARTS, WORK_FOLDER};
+pub(crate) use shardmill_writer::{
+    in_folder,
+    parts::{OF_PARTS, WORK_FOLDER},
+};
 /// The lease of the running writer.
 pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 
@@ -89,8 +93,7 @@ impl<'a> Target<'a> {
         parallel::map(items.len(), jobs.max(1), |at| work(&items[at]))
     }
 
-    /// Publishes bytes through a temporary file in another folder, and replaces an existing file. Compare
-    /// [`publish_bytes`](Self::publish_bytes).
+    /// Publishes bytes through a temporary file in a folder, and replaces an existing file.
     pub(crate) fn publish_from(
         &self,
         folder: &str,
@@ -101,13 +104,9 @@ impl<'a> Target<'a> {
         self.with(|place, go_on| place.publish_bytes(Some(folder), name, bytes, mode, go_on))
     }
 
-    pub(crate) fn publish_bytes(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        mode: PublishMode,
-    ) -> Result<(), StorageError> {
-        self.with(|place, go_on| place.publish_bytes(Some(WORK_FOLDER), name, bytes, mode, go_on))
+    /// Publishes bytes through a temporary file in the work folder, and replaces an existing file.
+    pub(crate) fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
+        self.publish_from(WORK_FOLDER, name, bytes)
     }
 }
 
@@ -119,11 +118,14 @@ pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the path of a file in the folder of a split.
-pub(crate) fn in_folder(folder: &str, name: &str) -> String {
-    if folder.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{folder}/{name}")
+/// Removes a directory that a failed run created, if it is empty. Errors are ignored, because the original one is
+/// reported.
+pub(crate) fn remove_if_empty(path: &Path) {
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    if let (Ok(parent), Some(name)) = (
+        Dir::open(parent.unwrap_or(Path::new("."))),
+        path.file_name().and_then(|name| name.to_str()),
+    ) {
+        let _ = parent.remove_dir(name);
     }
 }

@@ -102,26 +102,18 @@ pub(crate) fn with_lengths(options: &ConvertOptions) -> Vec<String> {
     columns
 }
 
-/// A source with tokens, and what the plan needs to know about it.
-pub(crate) struct Tokenized {
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) file: TokenizerFile,
-    /// The position of the text, if the column is read but not written.
-    pub(crate) hidden: Option<usize>,
-}
-
-/// Adds the tokens of the text to a source, and removes the text unless it is needed.
+/// Adds the tokens of the text to a source, and removes the text unless it is needed. Also returns the position of the
+/// text, if the column is read but not written.
 pub(crate) fn tokenized(
     source: Arc<dyn Source>,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<Tokenized, ConvertError> {
+) -> Result<(Arc<dyn Source>, TokenizerFile, Option<usize>), ConvertError> {
     let schema = source.schema();
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
     let name = &tokenize.tokens;
-    let is_written =
-        tokenize.keep_text || (options.columns.specs.iter()).any(|spec| spec.name == *field.name());
+    let is_written = tokenize.keep_text || options.columns.spec(field.name()).is_some();
     // The text may decide the split or be the key, and not be written.
     let is_read = is_written
         || options.columns.split_key.as_ref() == Some(field.name())
@@ -155,7 +147,7 @@ pub(crate) fn tokenized(
         tokens: name.clone(),
     };
     // An array of MDS has at least one element.
-    let spec = options.columns.specs.iter().find(|spec| spec.name == *name);
+    let spec = options.columns.spec(name);
     let encoding = spec.and_then(|spec| spec.encoding.as_deref());
     let is_array = options.shards.to == Format::Mds.into()
         && encoding.is_none_or(|encoding| encoding.starts_with("ndarray"));
@@ -182,11 +174,8 @@ pub(crate) fn tokenized(
         text,
         may_be_null,
     };
-    Ok(Tokenized {
-        source: Arc::new(source),
-        file,
-        hidden: (is_read && !is_written).then_some(text),
-    })
+    let hidden = (is_read && !is_written).then_some(text);
+    Ok((Arc::new(source), file, hidden))
 }
 
 /// Returns the position of the column to tokenize: the named one, or the only one of text.

@@ -33,7 +33,7 @@ pub(crate) struct Chunk {
 }
 
 /// The source of the samples of a chunk, and the split they belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The split that the samples belong to.
     pub(crate) split: usize,
@@ -51,8 +51,19 @@ impl Chunk {
         origin: Origin,
         pool: &Arc<BufferPool>,
     ) -> Self {
-        let len = last_end(&ends).min(bytes.len());
-        Self::of(bytes, None, len, ends, origin, pool)
+        let len = ends.last().map_or(0, |end| *end as usize);
+        pool.live.fetch_add(len as u64, Ordering::Relaxed);
+        Self {
+            bytes,
+            len,
+            ends,
+            origin,
+            keys: Vec::new(),
+            contents: Vec::new(),
+            rows: None,
+            table: None,
+            pool: Arc::clone(pool),
+        }
     }
 
     /// Creates a chunk of the rows of a table. `ends` are the sums of their sizes. No row has the size 0.
@@ -62,30 +73,9 @@ impl Chunk {
         origin: Origin,
         pool: &Arc<BufferPool>,
     ) -> Self {
-        let len = last_end(&ends);
-        Self::of(Vec::new(), Some(rows), len, ends, origin, pool)
-    }
-
-    fn of(
-        bytes: Vec<u8>,
-        table: Option<RecordBatch>,
-        len: usize,
-        ends: Vec<u32>,
-        origin: Origin,
-        pool: &Arc<BufferPool>,
-    ) -> Self {
-        pool.live.fetch_add(to_u64(len), Ordering::Relaxed);
-        Self {
-            bytes,
-            len,
-            ends,
-            origin,
-            keys: Vec::new(),
-            contents: Vec::new(),
-            rows: None,
-            table,
-            pool: Arc::clone(pool),
-        }
+        let mut chunk = Self::new(Vec::new(), ends, origin, pool);
+        chunk.table = Some(rows);
+        chunk
     }
 
     /// Returns the rows of a table in a range of sizes.
@@ -142,20 +132,10 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        self.pool
-            .live
-            .fetch_sub(to_u64(self.len), Ordering::Relaxed);
+        let bytes = self.len as u64;
+        self.pool.live.fetch_sub(bytes, Ordering::Relaxed);
         self.pool.give(std::mem::take(&mut self.bytes));
     }
-}
-
-fn to_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-fn last_end(ends: &[u32]) -> usize {
-    let last = ends.last().copied().unwrap_or(0);
-    usize::try_from(last).unwrap_or(usize::MAX)
 }
 
 /// A pool of reusable buffers. A new buffer would cost a page fault every 4 KiB.
@@ -215,11 +195,7 @@ mod tests {
     #[test]
     fn buffers_return_to_the_pool_and_live_bytes_to_zero() {
         let pool = BufferPool::new(4);
-        let origin = Origin {
-            split: 0,
-            unit: 0,
-            first: 0,
-        };
+        let origin = Origin::default();
         let buffer = pool.take(1000);
         let address = buffer.as_ptr();
         let chunk = Chunk::new(buffer, vec![10, 30], origin, &pool);

@@ -66,9 +66,7 @@ impl DedupIndex {
             .zip(&self.used)
             .enumerate()
             .filter_map(move |(at, (sample, used))| {
-                let before = at
-                    .checked_sub(1)
-                    .and_then(|before| self.samples.get(before));
+                let before = at.checked_sub(1).map(|before| &self.samples[before]);
                 if before.is_none_or(|(content, _)| *content != sample.0) {
                     left_of_run = *used;
                 }

@@ -280,30 +280,6 @@ impl IndexEntry {
             file.basename = name(&file.basename).into();
         }
     }
-
-    /// Returns the entry if it belongs to a MosaicML Streaming shard.
-    pub(crate) fn into_streaming(self) -> Option<ShardEntry> {
-        match self {
-            Self::Streaming(entry) => Some(entry),
-            Self::Tar(_) | Self::Table(_) => None,
-        }
-    }
-
-    /// Returns the entry if it belongs to a tar shard.
-    pub(crate) fn into_tar(self) -> Option<IndexShard> {
-        match self {
-            Self::Tar(entry) => Some(entry),
-            Self::Streaming(_) | Self::Table(_) => None,
-        }
-    }
-
-    /// Returns the entry if it belongs to a file of a table.
-    pub(crate) fn into_table(self) -> Option<TableFile> {
-        match self {
-            Self::Table(entry) => Some(entry),
-            Self::Streaming(_) | Self::Tar(_) => None,
-        }
-    }
 }
 
 fn named<'a>(files: impl Iterator<Item = &'a FileInfo>) -> Vec<(&'a str, u64)> {

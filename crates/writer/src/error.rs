@@ -180,63 +180,38 @@ pub enum WriteError {
         samples: u64,
     },
     /// An invariant of the program does not hold.
-    #[error("internal error: {what}")]
-    Bug { what: &'static str },
+    #[error("internal error: {0}")]
+    Bug(&'static str),
 }
 
 /// Why a value cannot be stored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum ValueReason {
     /// The number is outside the range of the encoding, or not exactly representable in it.
     #[error("{value} does not fit {encoding}")]
-    Range {
-        /// The number as text.
-        value: String,
-        /// The encoding.
-        encoding: String,
-    },
+    Range { value: String, encoding: String },
     /// An array encoding cannot store a list without elements.
     #[error("the list is empty, and {encoding} cannot store an empty array")]
-    EmptyArray {
-        /// The encoding.
-        encoding: String,
-    },
+    EmptyArray { encoding: String },
     /// A list contains a null.
     #[error("the list has a null inside")]
     NullInside,
     /// Nested lists have different lengths.
     #[error("the nested lists have different lengths ({first} and {other})")]
-    Ragged {
-        /// The length of the first list.
-        first: usize,
-        /// The length of a list that differs.
-        other: usize,
-    },
+    Ragged { first: usize, other: usize },
     /// The array does not have the type and the number of dimensions of its column.
     #[error("the array is {found}, the column holds arrays that are {expected}")]
-    Array {
-        /// The number of dimensions and the type of the value.
-        found: String,
-        /// Those of the column.
-        expected: String,
-    },
+    Array { found: String, expected: String },
     /// The shape of an array differs from the declared shape.
     #[error("the array has shape {found:?}, the encoding says {expected:?}")]
-    Shape {
-        /// The shape of the value.
-        found: Vec<u64>,
-        /// The declared shape.
-        expected: Vec<u64>,
-    },
+    Shape { found: Vec<u64>, expected: Vec<u64> },
     /// The number of bytes differs from the size of the encoding.
     #[error("the value has {found} bytes, {encoding} needs {expected}")]
     Length {
-        /// The length of the value in bytes.
         found: usize,
-        /// The length that the encoding needs, in bytes.
         expected: u64,
-        /// The encoding.
         encoding: String,
     },
     /// The text contains the separator or the newline, or ends with the start of one. The format cannot quote it.
@@ -244,9 +219,7 @@ pub enum ValueReason {
     Separator {
         /// `separator` or `newline`.
         what: &'static str,
-        /// The separator or the newline itself.
         text: String,
-        /// The format.
         format: String,
     },
     /// Readers of the encoding do not accept these bytes.

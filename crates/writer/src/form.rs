@@ -53,21 +53,25 @@ impl ShardFormat {
 
     /// Creates an index of these entries. Entries of another format are left out.
     pub(crate) fn index(self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
-        match self {
-            Self::Streaming(_) => DatasetIndex::Streaming(shardmill_mds::Index {
-                shards: entries.filter_map(IndexEntry::into_streaming).collect(),
-            }),
-            Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index {
-                shards: entries.filter_map(IndexEntry::into_tar).collect(),
-            }),
-            Self::Parquet | Self::Megatron => DatasetIndex::Table(TableIndex {
-                format: match self {
-                    Self::Megatron => TableFormat::Megatron,
-                    _ => TableFormat::Parquet,
-                },
-                files: entries.filter_map(IndexEntry::into_table).collect(),
-            }),
+        let (mut streaming, mut tar, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in entries {
+            match entry {
+                IndexEntry::Streaming(entry) => streaming.push(entry),
+                IndexEntry::Tar(entry) => tar.push(entry),
+                IndexEntry::Table(entry) => files.push(entry),
+            }
         }
+        let format = match self {
+            Self::Streaming(_) => {
+                return DatasetIndex::Streaming(shardmill_mds::Index { shards: streaming });
+            }
+            Self::Webdataset => {
+                return DatasetIndex::Tar(shardmill_webdataset::Index { shards: tar });
+            }
+            Self::Parquet => TableFormat::Parquet,
+            Self::Megatron => TableFormat::Megatron,
+        };
+        DatasetIndex::Table(TableIndex { format, files })
     }
 }
 

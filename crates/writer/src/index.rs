@@ -24,7 +24,7 @@ pub fn publish_index(
     index: &DatasetIndex,
     go_on: &mut CancelToken<'_>,
 ) -> Result<(), WriteError> {
-    let name = beneath(folder, index.file_name());
+    let name = in_folder(folder, index.file_name());
     let text = index.to_json();
     let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
     Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, go_on)?)
@@ -56,7 +56,8 @@ pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<()
 }
 
 /// Joins a folder and a name. `""` is the root.
-pub(crate) fn beneath(folder: &str, name: &str) -> String {
+#[must_use]
+pub fn in_folder(folder: &str, name: &str) -> String {
     if folder.is_empty() {
         name.to_owned()
     } else {

@@ -30,49 +30,29 @@ compile_error!(
     "Arrow buffers are passed through as little-endian bytes; a big-endian machine would need a swap"
 );
 
-// The modules, from the bottom up: each uses only modules above it in this list.
-
-mod table; // Files of tables, and their index.
-
-mod entry; // Indexes and index entries of any format.
-
-mod content; // Content of samples, to find those that a dataset already has.
-
-mod form; // The form of the shards of a dataset.
-
-mod error; // The error of this crate.
-
-mod input; // The batches that callers provide.
-
-mod chunk; // Encoded samples in memory.
-
-mod columns; // Arrow columns as values of samples.
-
-mod nulls; // What happens to nulls before rows are encoded.
-
-mod rows; // Rows as samples.
-
-mod memory; // Shards in memory.
-
-mod index; // Publication of the index.
-
-mod pack; // Where a shard ends.
-
-mod shard; // Bytes and temporary files of one shard.
-
-mod record; // Published shards, as journals and manifests record them.
-
-mod pool; // Threads that finish and publish shards.
-
-mod pipeline; // Conversions.
-
-mod samples; // Samples that arrive one at a time.
-
-pub mod parts; // Datasets that many tasks write.
+mod chunk;
+mod columns;
+mod content;
+mod entry;
+mod error;
+mod form;
+mod index;
+mod input;
+mod memory;
+mod nulls;
+mod pack;
+pub mod parts;
+mod pipeline;
+mod pool;
+mod record;
+mod rows;
+mod samples;
+mod shard;
+mod table;
 
 pub use columns::{
     ColumnEncoder, ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, FieldEncoding,
-    NullHint, Offsets, ParseFieldEncodingError, Target, default_field, default_target,
+    NullHint, Offsets, ParseFieldEncodingError, Target, default_field, default_target, encoded_as,
     is_json_text, leaf_type, number_lists, number_type, stores_null,
 };
 pub use content::{DedupIndex, UnitSamples};
@@ -82,7 +62,7 @@ pub use form::{
     MEGATRON_FILES, PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm,
     is_table_file_name,
 };
-pub use index::{INDEX_NAME, TABLE_INDEX_NAME, publish_index};
+pub use index::{INDEX_NAME, TABLE_INDEX_NAME, in_folder, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use memory::MemoryShard;
 pub use nulls::{MASK_SUFFIX, NullPlan, NullPolicy, masked_value, parse_value};
@@ -91,7 +71,7 @@ pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run}
 pub use record::{FileRecord, ShardRecord};
 pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
-pub use shard::FileCheck;
+pub use shard::{FileCheck, hash_all, hash_each};
 pub use shardmill_mds::Content;
 pub use table::{EncodeTable, TableError, TableFile, TableFormat, TableIndex};
 

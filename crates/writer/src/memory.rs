@@ -58,19 +58,9 @@ impl<'a> MemoryShard<'a> {
         batch: &RecordBatch,
         place: impl Fn(usize) -> String,
     ) -> Result<(), WriteError> {
-        let origin = Origin {
-            split: 0,
-            unit: 0,
-            first: 0,
-        };
-        let Self {
-            encoder,
-            buffers,
-            bytes,
-            sizes,
-            ..
-        } = self;
-        encoder.encode(batch, origin, buffers, place, |chunk| {
+        let (bytes, sizes) = (&mut self.bytes, &mut self.sizes);
+        let origin = Origin::default();
+        (self.encoder).encode(batch, origin, &self.buffers, place, |chunk| {
             let mut begin = 0;
             for sample in 0..chunk.samples() {
                 let end = chunk.end(sample);
@@ -89,26 +79,17 @@ impl<'a> MemoryShard<'a> {
     /// Returns [`WriteError`] if there are more or fewer samples than announced, or too many bytes.
     pub fn finish(mut self) -> Result<Vec<u8>, WriteError> {
         if self.sizes.len() != self.samples {
-            return Err(WriteError::Bug {
-                what: "a shard in memory has another number of samples than announced",
-            });
+            return Err(WriteError::Bug(
+                "a shard in memory has another number of samples than announced",
+            ));
         }
         let mut header = Vec::new();
-        encode_header(
-            self.config,
-            &self.config_json,
-            self.sizes.iter().copied(),
-            &mut header,
-        )
-        .map_err(|source| WriteError::Format { shard: 0, source })?;
-        match self.bytes.get_mut(..header.len()) {
-            Some(space) => space.copy_from_slice(&header),
-            None => {
-                return Err(WriteError::Bug {
-                    what: "a header has an unexpected length",
-                });
-            }
-        }
+        let sizes = self.sizes.iter().copied();
+        encode_header(self.config, &self.config_json, sizes, &mut header)
+            .map_err(|source| WriteError::Format { shard: 0, source })?;
+        let space = self.bytes.get_mut(..header.len());
+        let space = space.ok_or(WriteError::Bug("a header has an unexpected length"))?;
+        space.copy_from_slice(&header);
         Ok(self.bytes)
     }
 }

@@ -1,11 +1,10 @@
 //! Nulls before rows are encoded: they are filled, marked in a column of their own, or their rows are dropped.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, FixedSizeListArray, LargeListArray,
-    ListArray, RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, new_null_array,
+    Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, LargeListArray, ListArray,
+    RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, make_array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{
@@ -15,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use shardmill_mds::Encoding;
 
-use crate::columns::{FieldEncoding, Target};
+use crate::columns::{FieldEncoding, Offsets, Target, leaf_type};
 
 /// The policy for the nulls of one column.
 #[derive(Clone, Debug)]
@@ -101,12 +100,8 @@ impl NullPlan {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         let mut masks: Vec<ArrayRef> = Vec::new();
         let mut fields: Vec<Arc<Field>> = Vec::with_capacity(self.schema.fields().len());
-        for ((column, policy), field) in batch
-            .columns()
-            .iter()
-            .zip(&self.policies)
-            .zip(self.schema.fields())
-        {
+        let known = batch.columns().iter().zip(&self.policies);
+        for ((column, policy), field) in known.zip(self.schema.fields()) {
             let nulls = column
                 .logical_nulls()
                 .filter(|nulls| nulls.null_count() > 0);
@@ -133,26 +128,15 @@ impl NullPlan {
                     zip(&is_null, &Scalar::new(ArrayRef::clone(value)), &column)?
                 }
             };
-            fields.push(Arc::new(
-                field
-                    .as_ref()
-                    .clone()
-                    .with_data_type(filled.data_type().clone()),
-            ));
+            let data_type = filled.data_type().clone();
+            fields.push(Arc::new(field.as_ref().clone().with_data_type(data_type)));
             columns.push(filled);
         }
         columns.extend(masks);
-        fields.extend(
-            self.schema
-                .fields()
-                .iter()
-                .skip(batch.num_columns())
-                .cloned(),
-        );
-        Ok((
-            RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?,
-            kept,
-        ))
+        let masks = self.schema.fields().iter().skip(batch.num_columns());
+        fields.extend(masks.cloned());
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
+        Ok((batch, kept))
     }
 
     fn drop_rows(
@@ -197,11 +181,8 @@ const NULL_INSIDE: u8 = 2;
 /// Replaces the nulls among the numbers of lists by 0, and tells which lists had any. Returns `None` if there are none,
 /// and for other types.
 fn fill_inside(array: &ArrayRef) -> Result<Option<(ArrayRef, Vec<bool>)>, ArrowError> {
-    let values = match array.data_type() {
-        DataType::List(_) => array.as_list::<i32>().values(),
-        DataType::LargeList(_) => array.as_list::<i64>().values(),
-        DataType::FixedSizeList(..) => array.as_fixed_size_list().values(),
-        _ => return Ok(None),
+    let Some((bounds, values)) = Offsets::of_lists(array) else {
+        return Ok(None);
     };
     let (filled, has_null) = match (values.nulls(), zero(values.data_type())) {
         (Some(nulls), Some(zero)) if values.data_type().is_numeric() && nulls.null_count() > 0 => {
@@ -214,45 +195,11 @@ fn fill_inside(array: &ArrayRef) -> Result<Option<(ArrayRef, Vec<bool>)>, ArrowE
             None => return Ok(None),
         },
     };
-    let any = |range: Range<usize>| {
-        has_null
-            .get(range)
-            .is_some_and(|inner| inner.contains(&true))
-    };
-    Ok(Some(match array.data_type() {
-        DataType::List(field) => {
-            let list = array.as_list::<i32>();
-            let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
-            let marks = offsets.windows(2).map(|ends| any(range(ends[0], ends[1])));
-            let marks = marks.collect();
-            let list = ListArray::try_new(Arc::clone(field), offsets, filled, nulls)?;
-            (Arc::new(list), marks)
-        }
-        DataType::LargeList(field) => {
-            let list = array.as_list::<i64>();
-            let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
-            let marks = offsets.windows(2).map(|ends| any(range(ends[0], ends[1])));
-            let marks = marks.collect();
-            let list = LargeListArray::try_new(Arc::clone(field), offsets, filled, nulls)?;
-            (Arc::new(list), marks)
-        }
-        DataType::FixedSizeList(field, len) => {
-            let nulls = array.nulls().cloned();
-            let marks = (0..array.len()).map(|row| {
-                let len = usize::try_from(*len).unwrap_or(0);
-                any(row * len..(row + 1) * len)
-            });
-            let marks = marks.collect();
-            let list = FixedSizeListArray::try_new(Arc::clone(field), *len, filled, nulls)?;
-            (Arc::new(list), marks)
-        }
-        _ => return Ok(None),
-    }))
-}
-
-/// Returns the range between two offsets, which Arrow has validated.
-fn range<T: TryInto<usize>>(start: T, end: T) -> Range<usize> {
-    start.try_into().unwrap_or(0)..end.try_into().unwrap_or(0)
+    let marks = (0..array.len()).map(|row| has_null[bounds.range(row)].contains(&true));
+    let marks = marks.collect();
+    let lists = array.to_data().into_builder();
+    let lists = lists.child_data(vec![filled.to_data()]).build()?;
+    Ok(Some((make_array(lists), marks)))
 }
 
 /// Returns one zero value of a type: 0, false, empty text, no bytes, an array of zeros. Returns `None` for types
@@ -283,7 +230,7 @@ fn zero(data_type: &DataType) -> Option<ArrayRef> {
 fn without_null(data_type: &DataType) -> Option<ArrayRef> {
     let null = new_null_array(data_type, 1).to_data();
     let data = null.into_builder().nulls(None).build().ok()?;
-    Some(arrow::array::make_array(data))
+    Some(make_array(data))
 }
 
 /// The maximum number of elements of an array that replaces a null.
@@ -297,7 +244,7 @@ fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
         DataType::FixedSizeList(item, size) => (item, Some(*size)),
         _ => return zero(data_type),
     };
-    let is_last = !is_list(item.data_type());
+    let is_last = leaf_type(item.data_type()).1 == 0;
     let (len, rest) = match (size, dims) {
         (Some(size), _) => (u64::try_from(size).ok()?, dims.get(1..).unwrap_or_default()),
         (None, []) => (1, dims),
@@ -313,22 +260,17 @@ fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
     let places = UInt64Array::from(vec![0_u64; len]);
     let values = take(&one, &places, None).ok()?;
     let item = Arc::clone(item);
-    let offsets = || OffsetBuffer::from_lengths([len]);
     Some(match data_type {
-        DataType::List(_) => Arc::new(ListArray::try_new(item, offsets(), values, None).ok()?),
+        DataType::List(_) => {
+            let offsets = OffsetBuffer::from_lengths([len]);
+            Arc::new(ListArray::try_new(item, offsets, values, None).ok()?)
+        }
         DataType::LargeList(_) => {
             let offsets = OffsetBuffer::from_lengths([len]);
             Arc::new(LargeListArray::try_new(item, offsets, values, None).ok()?)
         }
         _ => Arc::new(FixedSizeListArray::try_new(item, size?, values, None).ok()?),
     })
-}
-
-const fn is_list(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..)
-    )
 }
 
 /// Returns one binary value of `bytes` zero bytes.
@@ -362,8 +304,10 @@ pub fn parse_value(text: &str, data_type: &DataType) -> Option<ArrayRef> {
 pub fn masked_value(field: &Field, target: &Target) -> Option<ArrayRef> {
     let data_type = field.data_type();
     match target {
-        Target::Mds(Encoding::NdArray { shape, .. }) => {
-            match target_bytes(data_type, target) {
+        Target::Mds(encoding @ Encoding::NdArray { shape, .. }) => {
+            let is_fixed = matches!(data_type, DataType::FixedSizeBinary(_));
+            let is_bytes = data_type.is_binary() && !is_fixed;
+            match encoding.fixed_size().filter(|_| is_bytes) {
                 Some(bytes) => zero_bytes(data_type, bytes),
                 // An array needs at least one number.
                 None => zeros(data_type, shape.as_deref().unwrap_or_default()),
@@ -382,22 +326,10 @@ pub fn masked_value(field: &Field, target: &Target) -> Option<ArrayRef> {
     }
 }
 
-/// Returns the size in bytes of an array whose values come as bytes.
-fn target_bytes(data_type: &DataType, target: &Target) -> Option<u64> {
-    let is_binary = matches!(
-        data_type,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView
-    );
-    match target {
-        Target::Mds(encoding) if is_binary => encoding.fixed_size(),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::Int32Array;
+    use arrow::array::{AsArray as _, Int32Array};
     use arrow::datatypes::{Int32Type, TimeUnit, UInt8Type};
 
     fn batch() -> RecordBatch {

@@ -106,85 +106,64 @@ impl ShardEnds {
 
 /// The rule that decides where shards end.
 #[derive(Debug)]
-enum Cut {
+enum CutRule {
     Streaming(Cutter),
-    Tar(ShardCut, u64),
-    Table(TableCut),
-    Unit(UnitCut),
+    Tar(ShardCut),
+    /// Before the rows of a file of a table exceed a size or a number.
+    Table {
+        size_limit: u64,
+        most_rows: u64,
+    },
+    /// Where a unit of the input ends.
+    Unit,
 }
 
-/// Ends a shard where a unit of the input ends.
-#[derive(Debug, Default)]
-struct UnitCut {
+/// Decides where shards end.
+#[derive(Debug)]
+struct Cut {
+    rule: CutRule,
+    /// The unit of the previous sample.
     unit: usize,
+    /// The size and the number of samples of the open shard.
     bytes: u64,
     samples: u64,
 }
 
-impl UnitCut {
-    fn push(&mut self, bytes: u64, unit: usize) -> bool {
-        let is_next = self.samples > 0 && unit != self.unit;
-        *self = match is_next {
-            true => Self {
-                unit,
-                bytes,
-                samples: 1,
-            },
-            false => Self {
-                unit,
-                bytes: self.bytes.saturating_add(bytes),
-                samples: self.samples + 1,
-            },
-        };
-        is_next
-    }
-}
-
-/// Ends a file of a table before its rows exceed a size or a number.
-#[derive(Debug)]
-struct TableCut {
-    size_limit: u64,
-    most_rows: u64,
-    bytes: u64,
-    rows: u64,
-}
-
-impl TableCut {
-    fn push(&mut self, bytes: u64) -> bool {
-        let after = self.bytes.saturating_add(bytes);
-        let is_full = self.rows > 0 && (after > self.size_limit || self.rows >= self.most_rows);
-        (self.bytes, self.rows) = match is_full {
-            true => (bytes, 1),
-            false => (after, self.rows + 1),
-        };
-        is_full
-    }
-}
-
 impl Cut {
-    fn push(&mut self, bytes: u64, unit: usize) -> bool {
-        match self {
-            Self::Unit(cut) => cut.push(bytes, unit),
-            Self::Streaming(cutter) => cutter.push(bytes),
-            Self::Table(cut) => cut.push(bytes),
-            Self::Tar(cut, sum) => {
-                let flush = cut.place(bytes);
-                *sum = if flush {
-                    bytes
-                } else {
-                    sum.saturating_add(bytes)
-                };
-                flush
-            }
+    const fn new(rule: CutRule) -> Self {
+        Self {
+            rule,
+            unit: 0,
+            bytes: 0,
+            samples: 0,
         }
     }
 
+    /// Adds a sample. Returns whether it begins a new shard.
+    fn push(&mut self, bytes: u64, unit: usize) -> bool {
+        let after = self.bytes.saturating_add(bytes);
+        let begins = match &mut self.rule {
+            CutRule::Streaming(cutter) => cutter.push(bytes),
+            CutRule::Tar(cut) => cut.place(bytes),
+            CutRule::Table {
+                size_limit,
+                most_rows,
+            } => self.samples > 0 && (after > *size_limit || self.samples >= *most_rows),
+            CutRule::Unit => self.samples > 0 && unit != self.unit,
+        };
+        self.unit = unit;
+        (self.bytes, self.samples) = match begins {
+            true => (bytes, 1),
+            false => (after, self.samples + 1),
+        };
+        begins
+    }
+
+    /// Returns the size of the open shard, as the size limit counts it.
     const fn bytes(&self) -> u64 {
-        match self {
-            Self::Streaming(cutter) => cutter.bytes(),
-            Self::Table(cut) => cut.bytes,
-            Self::Unit(cut) => cut.bytes,
-            Self::Tar(_, sum) => *sum,
+        match &self.rule {
+            CutRule::Streaming(cutter) => cutter.bytes(),
+            _ => self.bytes,
         }
     }
 }
@@ -219,20 +198,20 @@ impl Packer {
             ShardEnds::Samples(most) => Some(most),
             ShardEnds::Size | ShardEnds::Units => None,
         };
-        let cutter = match form {
-            _ if ends == ShardEnds::Units => Cut::Unit(UnitCut::default()),
-            ShardForm::Streaming(config) => Cut::Streaming(Cutter::new(config, samples_per_shard)),
-            ShardForm::Tar(form) => Cut::Tar(ShardCut::new(form.size_limit, samples_per_shard), 0),
-            ShardForm::Table(form) => Cut::Table(TableCut {
+        let rule = match form {
+            _ if ends == ShardEnds::Units => CutRule::Unit,
+            ShardForm::Streaming(config) => {
+                CutRule::Streaming(Cutter::new(config, samples_per_shard))
+            }
+            ShardForm::Tar(form) => CutRule::Tar(ShardCut::new(form.size_limit, samples_per_shard)),
+            ShardForm::Table(form) => CutRule::Table {
                 size_limit: form.size_limit.unwrap_or(u64::MAX),
                 most_rows: samples_per_shard.unwrap_or(u64::MAX),
-                bytes: 0,
-                rows: 0,
-            }),
+            },
         };
         Self {
             split,
-            cutter,
+            cutter: Cut::new(rule),
             keys,
             next_shard: first_shard,
             pieces: Vec::new(),
@@ -249,7 +228,7 @@ impl Packer {
     pub(crate) fn like_original(config: &Arc<ShardConfig>) -> Self {
         let form = ShardForm::from(Arc::clone(config));
         Self {
-            cutter: Cut::Streaming(Cutter::like_original(config)),
+            cutter: Cut::new(CutRule::Streaming(Cutter::like_original(config))),
             ..Self::new(0, &form, ShardEnds::Size, 0, Keys::Given)
         }
     }

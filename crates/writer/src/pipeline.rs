@@ -18,7 +18,7 @@ use crate::content::{DedupIndex, UnitSamples};
 use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::WriteError;
 use crate::form::ShardForm;
-use crate::index::beneath;
+use crate::index::in_folder;
 use crate::input::{Batches, Input};
 use crate::pack::{CutShard, Keys, Packer, Position, ShardEnds, ShardSpan};
 use crate::pool::{Entries, NextTask, PoolClient, PoolLimits, PoolState, ShardPool};
@@ -56,12 +56,16 @@ pub struct Resources {
 /// The record of published shards: those of an interrupted earlier run, and those of this run.
 pub trait Checkpoint: Sync {
     /// Returns a shard that an earlier run published and that has just been checked, together with its content.
-    fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)>;
+    fn reusable(&self, _split: usize, _shard: u64) -> Option<(&IndexEntry, Content)> {
+        None
+    }
 
     /// Returns the shard number and the input position at which to resume. All shards before it must be reusable.
     ///
     /// Called only for a single split.
-    fn resume_at(&self) -> Option<(u64, Position)>;
+    fn resume_at(&self) -> Option<(u64, Position)> {
+        None
+    }
 
     /// Records a published shard.
     ///
@@ -204,9 +208,9 @@ pub fn run<I: Input>(
     });
     outcome?;
     let now = Instant::now();
-    let ends = ends.as_mut().map_err(|_| WriteError::Bug {
-        what: "a worker thread panicked",
-    })?;
+    let ends = ends
+        .as_mut()
+        .map_err(|_| WriteError::Bug("a worker thread panicked"))?;
     // All threads compute, but only `jobs` at the same time.
     ends.sort_unstable_by(|a, b| b.cmp(a));
     let idle = ends.iter().take(jobs);
@@ -242,9 +246,12 @@ struct Reading<E> {
     samples: u64,
 }
 
-enum ReadTask<E> {
-    Open(usize),
-    Read(usize, Box<dyn Batches<Error = E>>, Vec<u64>),
+/// Reads the next batch of a unit.
+struct ReadTask<E> {
+    unit: usize,
+    /// `None` if the unit is not open yet.
+    batches: Option<Box<dyn Batches<Error = E>>>,
+    given: Vec<u64>,
 }
 
 /// Reads the input and produces shards.
@@ -286,8 +293,11 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         };
         let mut slots = reading.slots.iter_mut();
         let task = slots.find_map(|(unit, slot)| {
-            let batches = slot.batches.take_if(|_| may_read(*unit))?;
-            Some(ReadTask::Read(*unit, batches, slot.given.clone()))
+            Some(ReadTask {
+                unit: *unit,
+                batches: Some(slot.batches.take_if(|_| may_read(*unit))?),
+                given: slot.given.clone(),
+            })
         });
         if let Some(task) = task {
             return NextTask::Task(task);
@@ -298,31 +308,23 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
             return NextTask::Wait;
         }
         reading.next_open += 1;
+        let given = vec![0; self.output.splits.len()];
         let slot = Slot {
             batches: None,
-            given: vec![0; self.output.splits.len()],
+            given: given.clone(),
             queue: VecDeque::new(),
             end: None,
         };
         reading.slots.insert(unit, slot);
-        NextTask::Task(ReadTask::Open(unit))
+        NextTask::Task(ReadTask {
+            unit,
+            batches: None,
+            given,
+        })
     }
 
     fn run(&self, task: ReadTask<I::Error>) -> Result<Vec<CutShard>, I::Error> {
-        match task {
-            ReadTask::Open(unit) => {
-                let opened = self.input.open(unit);
-                let mut reading = self.lock();
-                if let Some(slot) = reading.slots.get_mut(&unit) {
-                    match opened {
-                        Ok(batches) => slot.batches = Some(batches),
-                        Err(error) => slot.end = Some(Err(error)),
-                    }
-                }
-                self.pack(reading)
-            }
-            ReadTask::Read(unit, batches, given) => self.read(unit, batches, given),
-        }
+        self.read(task)
     }
 
     fn temps(&self) -> Temps<'_> {
@@ -340,7 +342,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         let record = ShardRecord::publish(shard, |name, temp| {
             let at = match self.output.at {
                 Some(at) => at(name),
-                None => beneath(folder, name),
+                None => in_folder(folder, name),
             };
             let (place, mode) = (self.output.place, PublishMode::Replace);
             let version = place.publish(temp, &at, mode, &mut |_| go_on())?;
@@ -375,13 +377,15 @@ impl<I: Input> Conversion<'_, I> {
     }
 
     /// Decodes and encodes one batch of a unit.
-    fn read(
-        &self,
-        unit: usize,
-        mut batches: Box<dyn Batches<Error = I::Error>>,
-        mut given: Vec<u64>,
-    ) -> Result<Vec<CutShard>, I::Error> {
-        let next = match batches.next() {
+    fn read(&self, task: ReadTask<I::Error>) -> Result<Vec<CutShard>, I::Error> {
+        let ReadTask {
+            unit,
+            batches,
+            mut given,
+        } = task;
+        let batches = batches.map_or_else(|| self.input.open(unit), Ok);
+        let next = batches.and_then(|mut batches| Ok(batches.next()?.map(|next| (batches, next))));
+        let (batches, next) = match next {
             Ok(Some(next)) => next,
             end => {
                 let mut reading = self.lock();

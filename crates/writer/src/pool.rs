@@ -120,7 +120,6 @@ enum Job<T> {
 
 /// The result of a job that computes.
 enum Done {
-    Nothing,
     Cut(Vec<CutShard>),
     Steps(Arc<ShardWork>, Vec<Step>),
     Finished(Box<FinishedShard>),
@@ -193,7 +192,6 @@ impl<E: From<WriteError>> PoolState<E> {
             return;
         }
         match done {
-            Done::Nothing => {}
             Done::Cut(cut) => self.push(cut),
             Done::Steps(work, steps) => {
                 // These steps run before waiting shards, because they release memory.
@@ -415,7 +413,7 @@ impl<C: PoolClient> ShardPool<C> {
 
     fn compute(&self, job: Job<C::Task>, scratch: &mut Scratch) -> Result<Done, C::Error> {
         Ok(match job {
-            Job::Publish(_) => Done::Nothing,
+            Job::Publish(_) => Done::Cut(Vec::new()),
             Job::Produce(task) => Done::Cut(self.client.run(task)?),
             Job::Shard(ShardJob::Lay(shard)) => {
                 let (work, steps) = ShardWork::new(shard, &self.kind)?;
@@ -423,9 +421,7 @@ impl<C: PoolClient> ShardPool<C> {
             }
             Job::Shard(ShardJob::Step(work, step)) => {
                 match work.run(&step, &self.kind, self.client.temps(), scratch)? {
-                    Outcome::Nothing => Done::Nothing,
-                    // The last step runs before all others: it releases the memory of the shard.
-                    Outcome::Next(step) => Done::Steps(work, vec![step]),
+                    Outcome::Steps(steps) => Done::Steps(work, steps),
                     Outcome::Finished(shard) => Done::Finished(shard),
                 }
             }
@@ -446,9 +442,7 @@ impl<C: PoolClient> Drop for Alarm<'_, C> {
     fn drop(&mut self) {
         self.0.remove_thread();
         if std::thread::panicking() {
-            let bug = WriteError::Bug {
-                what: "a worker thread panicked",
-            };
+            let bug = WriteError::Bug("a worker thread panicked");
             self.0.lock().fail(Some(bug.into()));
         }
         self.0.changed.notify_all();
@@ -479,9 +473,7 @@ impl Entries {
             .zip(of_split.clone())
             .all(|(at, (key, _))| key.1 == at)
         {
-            return Err(WriteError::Bug {
-                what: "a shard is missing from the index",
-            });
+            return Err(WriteError::Bug("a shard is missing from the index"));
         }
         Ok(of_split.map(|(_, entry)| entry.clone()).collect())
     }

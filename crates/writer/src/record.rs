@@ -66,21 +66,14 @@ impl ShardRecord {
     ///
     /// Returns the reason why the record is invalid.
     pub fn parse(value: &Value, limits: &Limits) -> Result<Self, &'static str> {
-        let entry = value
-            .get("index")
-            .and_then(Value::as_str)
-            .and_then(|text| IndexEntry::parse(text.as_bytes(), limits))
-            .ok_or("the index of a shard is missing or cannot be read")?;
-        let files = value
-            .get("files")
-            .and_then(Value::as_array)
-            .ok_or("the files of a shard are missing")?;
-        let files = files.iter().map(FileRecord::parse);
+        let entry = value["index"].as_str();
+        let entry = entry.and_then(|text| IndexEntry::parse(text.as_bytes(), limits));
+        let files = value["files"].as_array();
+        let files = files.ok_or("the files of a shard are missing")?;
+        let files: Option<_> = files.iter().map(FileRecord::parse).collect();
         Ok(Self {
-            entry,
-            files: files
-                .collect::<Option<_>>()
-                .ok_or("a file of a shard has no name, place, length or hash")?,
+            entry: entry.ok_or("the index of a shard is missing or cannot be read")?,
+            files: files.ok_or("a file of a shard has no name, place, length or hash")?,
         })
     }
 }
@@ -104,7 +97,7 @@ impl FileRecord {
     }
 
     fn parse(value: &Value) -> Option<Self> {
-        let string = |key: &str| value.get(key).and_then(Value::as_str);
+        let string = |key: &str| value[key].as_str();
         let path = |key: &str| {
             let path = string(key)?;
             check_relative_path(path).ok().map(|()| path.to_owned())
@@ -117,7 +110,7 @@ impl FileRecord {
             },
             check: FileCheck {
                 name,
-                bytes: value.get("bytes")?.as_u64()?,
+                bytes: value["bytes"].as_u64()?,
                 algo: string("algo")?.parse().ok()?,
                 hex: string("hex")?.to_owned(),
             },

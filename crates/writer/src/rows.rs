@@ -65,10 +65,13 @@ impl RowEncoder {
                 separator,
             } => xsv_frame(*format, columns.len(), newline, separator),
         };
-        let headed = columns.iter().map(ColumnEncoder::is_variable).collect();
+        Self::with(columns, frame, sample_limit)
+    }
+
+    fn with(columns: Vec<ColumnEncoder>, frame: Frame, sample_limit: u64) -> Self {
         Self {
+            headed: columns.iter().map(ColumnEncoder::is_variable).collect(),
             columns,
-            headed,
             frame,
             sample_limit: sample_limit.min(u64::from(u32::MAX)),
         }
@@ -77,12 +80,7 @@ impl RowEncoder {
     /// Creates an encoder of tar samples. The column names are the fields, and they must be sorted by code point.
     #[must_use]
     pub fn tar(columns: Vec<ColumnEncoder>, rows: TarRows, sample_limit: u64) -> Self {
-        Self {
-            columns,
-            headed: Vec::new(),
-            frame: Frame::Tar(rows),
-            sample_limit: sample_limit.min(u64::from(u32::MAX)),
-        }
+        Self::with(columns, Frame::Tar(rows), sample_limit)
     }
 
     /// Creates an encoder of the rows of tables.
@@ -90,12 +88,7 @@ impl RowEncoder {
     pub fn table(columns: Vec<ColumnEncoder>, sample_limit: u64) -> Self {
         let fields = columns.iter().filter_map(ColumnEncoder::stored_field);
         let schema = Schema::new(fields.collect::<Vec<_>>());
-        Self {
-            columns,
-            headed: Vec::new(),
-            frame: Frame::Table(Arc::new(schema)),
-            sample_limit: sample_limit.min(u64::from(u32::MAX)),
-        }
+        Self::with(columns, Frame::Table(Arc::new(schema)), sample_limit)
     }
 
     /// Returns the source of the keys of tar samples, or `None` in other formats.
@@ -190,9 +183,9 @@ impl RowEncoder {
         place: impl Fn(usize) -> String,
     ) -> Result<RecordBatch, WriteError> {
         let Frame::Table(schema) = &self.frame else {
-            return Err(WriteError::Bug {
-                what: "rows of a table from an encoder of samples",
-            });
+            return Err(WriteError::Bug(
+                "rows of a table from an encoder of samples",
+            ));
         };
         let columns = self.columns.iter().map(|column| {
             let converted = column.convert(batch.column(column.source()));
@@ -200,11 +193,8 @@ impl RowEncoder {
         });
         let columns = columns.collect::<Result<_, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|_| {
-            WriteError::Bug {
-                what: "converted columns do not fit the schema of their table",
-            }
-        })
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+            .map_err(|_| WriteError::Bug("converted columns do not fit the schema of their table"))
     }
 
     /// Divides the rows of a table into chunks.

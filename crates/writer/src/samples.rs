@@ -11,6 +11,7 @@ use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
 use shardmill_storage::Dir;
 
 use crate::chunk::{BufferPool, Chunk, Origin};
+use crate::entry::IndexEntry;
 use crate::error::{WriteError, check_size};
 use crate::form::ShardForm;
 use crate::index::publish_last;
@@ -211,7 +212,7 @@ impl SampleWriter {
             chunks.push(chunk)
         })?;
         for chunk in chunks {
-            self.samples += to_u64(chunk.samples());
+            self.samples += chunk.samples() as u64;
             self.push_chunk(chunk, go_on)?;
         }
         Ok(())
@@ -232,14 +233,12 @@ impl SampleWriter {
         if self.ends.is_empty() {
             return Ok(());
         }
-        let (bytes, ends) = (
-            std::mem::take(&mut self.open),
-            std::mem::take(&mut self.ends),
-        );
+        let bytes = std::mem::take(&mut self.open);
+        let ends = std::mem::take(&mut self.ends);
         self.ends.reserve(ends.len());
         self.start = 0;
         let mut origin = self.origin();
-        origin.first = origin.first.saturating_sub(to_u64(ends.len()));
+        origin.first = origin.first.saturating_sub(ends.len() as u64);
         let chunk = Chunk::new(bytes, ends, origin, &self.buffers);
         self.push_chunk(chunk, go_on)
     }
@@ -317,10 +316,13 @@ impl SampleWriter {
     fn settled(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, WriteError> {
         self.pool.wait(go_on, PoolState::is_settled).map(drop)?;
         let entries = self.pool.client.entries.of_split(0, 0)?.into_iter();
-        let entries = entries.map(|(entry, _)| entry.into_streaming());
-        entries.collect::<Option<_>>().ok_or(WriteError::Bug {
-            what: "a shard of another form",
-        })
+        let entries = entries.map(|(entry, _)| match entry {
+            IndexEntry::Streaming(entry) => Some(entry),
+            IndexEntry::Tar(_) | IndexEntry::Table(_) => None,
+        });
+        entries
+            .collect::<Option<_>>()
+            .ok_or(WriteError::Bug("a shard of another form"))
     }
 
     /// Ends the threads. With `discard`, shards that are not published yet are discarded.
@@ -399,9 +401,8 @@ impl SampleWriter {
 
     fn origin(&self) -> Origin {
         Origin {
-            split: 0,
-            unit: 0,
             first: self.samples,
+            ..Origin::default()
         }
     }
 }
@@ -480,8 +481,4 @@ impl PublishedFiles {
             }
         })
     }
-}
-
-fn to_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }

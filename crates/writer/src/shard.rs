@@ -17,9 +17,9 @@ use crate::entry::IndexEntry;
 use crate::error::WriteError;
 use crate::form::{ShardForm, table_file_name};
 use crate::pack::{CutShard, ShardSpan};
-pub use files::FileCheck;
+use files::Files;
 pub(crate) use files::Temps;
-use files::{Files, hash};
+pub use files::{FileCheck, hash_all, hash_each};
 pub(crate) use slices::Scratch;
 use slices::{Codec, Compressed, Layout, Side, Slice, TableRows};
 
@@ -143,8 +143,8 @@ pub(crate) struct FinishedShard {
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Nothing,
-    Next(Step),
+    /// The steps that follow.
+    Steps(Vec<Step>),
     Finished(Box<FinishedShard>),
 }
 
@@ -157,14 +157,11 @@ pub(crate) fn finish(
 ) -> Result<FinishedShard, WriteError> {
     let (work, steps) = ShardWork::new(cut, kind)?;
     for step in steps.into_iter().chain([Step::Assemble]) {
-        match work.run(&step, kind, temps, scratch)? {
-            Outcome::Nothing | Outcome::Next(_) => {}
-            Outcome::Finished(shard) => return Ok(*shard),
+        if let Outcome::Finished(shard) = work.run(&step, kind, temps, scratch)? {
+            return Ok(*shard);
         }
     }
-    Err(WriteError::Bug {
-        what: "the steps of a shard did not finish it",
-    })
+    Err(WriteError::Bug("the steps of a shard did not finish it"))
 }
 
 impl ShardWork {
@@ -217,19 +214,19 @@ impl ShardWork {
         match step {
             Step::Hash => {
                 let slices = std::mem::take(&mut *lock(&self.hash_slices));
-                *lock(&self.raw_hashes) = hash(kind.form.hashes(), slices)?;
+                *lock(&self.raw_hashes) = hash_all(kind.form.hashes(), slices);
             }
             Step::Compress(segment) => {
-                let codec = kind.codec().ok_or(WriteError::Bug {
-                    what: "a segment without compression",
-                })?;
+                let codec = kind
+                    .codec()
+                    .ok_or(WriteError::Bug("a segment without compression"))?;
                 let compressed = scratch.compress(codec, &self.raw(*segment), self.span.shard)?;
                 *lock(&self.segments[*segment]) = Segment::Compressed(compressed);
             }
             Step::All => {
                 if let Some(codec) = kind.codec() {
                     let slices = self.raw(0);
-                    *lock(&self.raw_hashes) = hash(kind.form.hashes(), &slices)?;
+                    *lock(&self.raw_hashes) = hash_all(kind.form.hashes(), &slices);
                     let compressed = scratch.compress(codec, &slices, self.span.shard)?;
                     *lock(&self.segments[0]) = Segment::Compressed(compressed);
                 }
@@ -237,10 +234,12 @@ impl ShardWork {
             }
             Step::Assemble => return self.assemble(kind, temps, scratch),
         }
-        Ok(match self.left.fetch_sub(1, Ordering::AcqRel) {
-            1 => Outcome::Next(Step::Assemble),
-            _ => Outcome::Nothing,
-        })
+        Ok(Outcome::Steps(
+            match self.left.fetch_sub(1, Ordering::AcqRel) {
+                1 => vec![Step::Assemble],
+                _ => Vec::new(),
+            },
+        ))
     }
 
     fn take(&self, segment: &Mutex<Segment>) -> Segment {
@@ -261,62 +260,62 @@ impl ShardWork {
         temps: Temps<'_>,
         scratch: &mut Scratch,
     ) -> Result<Outcome, WriteError> {
-        let shard = self.span.shard;
-        let mut files = Files::new(temps, kind.form.hashes(), kind.check);
-        let raw_name = kind.name(shard, None);
-        if let ShardForm::Table(form) = &kind.form {
-            let rows = lock(&self.table).take().unwrap_or_default();
-            let entry = table::finish(form, &self.span, rows, raw_name, &mut files)?;
-            return Ok(self.finished(files, IndexEntry::Table(entry)));
-        }
-        let data = match kind.codec() {
-            None => (files.write(raw_name, self.raw(0))?, None),
-            Some(codec) => {
-                let segments = self.segments.iter().map(|segment| self.take(segment));
-                let compressed = segments.filter_map(|segment| match segment {
-                    Segment::Compressed(compressed) => Some(compressed),
-                    Segment::Raw(_) | Segment::Taken => None,
-                });
-                let compressed = compressed.collect();
-                let joined = match codec {
-                    Codec::Streaming(codec) => streaming::join(codec, shard, compressed, scratch)?,
-                    Codec::Tar(codec) => tar::join(codec, shard, compressed)?,
-                };
-                let raw = FileInfo {
-                    basename: raw_name.into(),
-                    bytes: self.raw_bytes,
-                    hashes: std::mem::take(&mut *lock(&self.raw_hashes)),
-                };
-                let name = kind.name(shard, Some(codec));
-                (raw, Some(files.write(name, joined)?))
-            }
-        };
         let span = &self.span;
+        let mut files = Files::new(temps, kind.form.hashes(), kind.check);
         let entry = match &kind.form {
             ShardForm::Streaming(config) => {
+                let data = self.write_data(kind, &mut files, scratch)?;
                 let meta = self.side.file.as_deref();
                 let entry = streaming::finish(config, span, data, meta, &mut files, scratch)?;
                 IndexEntry::Streaming(entry)
             }
             ShardForm::Tar(form) => {
+                let data = self.write_data(kind, &mut files, scratch)?;
                 IndexEntry::Tar(tar::finish(form, span, data, &self.side, &mut files)?)
             }
-            ShardForm::Table(_) => {
-                return Err(WriteError::Bug {
-                    what: "a table has no second way to be finished",
-                });
+            ShardForm::Table(form) => {
+                let rows = lock(&self.table).take().unwrap_or_default();
+                let name = kind.name(span.shard, None);
+                IndexEntry::Table(table::finish(form, span, rows, name, &mut files)?)
             }
         };
-        Ok(self.finished(files, entry))
-    }
-
-    fn finished(&self, files: Files<'_>, entry: IndexEntry) -> Outcome {
-        Outcome::Finished(Box::new(FinishedShard {
+        Ok(Outcome::Finished(Box::new(FinishedShard {
             span: self.span,
             files: files.written,
             entry,
             checks: files.checks,
-        }))
+        })))
+    }
+
+    /// Writes the data file. Returns the raw file and the compressed one, if there is one.
+    fn write_data(
+        &self,
+        kind: &ShardKind,
+        files: &mut Files<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(FileInfo, Option<FileInfo>), WriteError> {
+        let shard = self.span.shard;
+        let raw_name = kind.name(shard, None);
+        let Some(codec) = kind.codec() else {
+            return Ok((files.write(raw_name, self.raw(0))?, None));
+        };
+        let segments = self.segments.iter().map(|segment| self.take(segment));
+        let compressed = segments.filter_map(|segment| match segment {
+            Segment::Compressed(compressed) => Some(compressed),
+            Segment::Raw(_) | Segment::Taken => None,
+        });
+        let compressed = compressed.collect();
+        let joined = match codec {
+            Codec::Streaming(codec) => streaming::join(codec, shard, compressed, scratch)?,
+            Codec::Tar(codec) => tar::join(codec, shard, compressed)?,
+        };
+        let raw = FileInfo {
+            basename: raw_name.into(),
+            bytes: self.raw_bytes,
+            hashes: std::mem::take(&mut *lock(&self.raw_hashes)),
+        };
+        let stored = files.write(kind.name(shard, Some(codec)), joined)?;
+        Ok((raw, Some(stored)))
     }
 }
 

@@ -1,16 +1,15 @@
 //! Runs an increment.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use shardmill_core::{Limits, Progress};
+use shardmill_core::{Limits, Progress, parallel};
 use shardmill_dataset::{
     Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
     TarSet, tombstones_note,
 };
 use shardmill_source::{DeltaFile, DeltaSummary};
-use shardmill_storage::{Place, PlaceLease, PublishMode};
+use shardmill_storage::{Place, PlaceLease};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
     Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, WriteError,
@@ -24,7 +23,7 @@ use crate::error::ConvertError;
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::pending::{self, recover};
-use crate::pipeline::{already_done, report as report_of, write};
+use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
 use crate::report::{ConvertReport, IncrementReport, Outcome};
@@ -129,14 +128,14 @@ fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
 /// Restores the list of deleted samples from the record, and updates the provenance.
 fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     let text = record.tombstones_json();
-    target.publish_bytes(TOMBSTONES_NAME, text.as_bytes(), PublishMode::Replace)?;
+    target.publish(TOMBSTONES_NAME, text.as_bytes())?;
     let Some(serde_json::Value::Object(mut side)) = provenance::read(target, "") else {
         return Ok(());
     };
     let note = tombstones_note(text.as_bytes(), record.tombstones.len());
     side.insert("tombstones".to_owned(), note);
     let text = provenance::text_of(&serde_json::Value::Object(side));
-    target.publish_bytes(PROVENANCE_NAME, text.as_bytes(), PublishMode::Replace)?;
+    target.publish(PROVENANCE_NAME, text.as_bytes())?;
     Ok(target.place.sync()?)
 }
 
@@ -146,7 +145,11 @@ fn forget(
     found: &Found,
     index: &DatasetIndex,
 ) -> Result<(), shardmill_storage::StorageError> {
-    target.remove_all(&unlisted(found, index))?;
+    let stored = index.stored_files();
+    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
+    let files = found.files().map(|(_, name)| name);
+    let unlisted = files.filter(|name| !named.contains(name));
+    target.remove_all(&unlisted.collect::<Vec<_>>())?;
     Found::remove(target)
 }
 
@@ -166,7 +169,7 @@ fn unchanged(
             tombstones: 0,
             ..record.report()
         }),
-        ..already_done(plan, &indexes, began)
+        ..report(plan, &indexes, Outcome::AlreadyDone, began)
     }
 }
 
@@ -184,9 +187,8 @@ pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &Datase
 
 /// Returns the samples of each file that was read.
 fn held(plan: &ConvertPlan, written: &Written) -> Vec<FileSamples> {
-    let none = Vec::new();
     let delta = plan.source.description().delta.as_ref();
-    let files: &[DeltaFile] = delta.map_or(&none, |delta| &delta.files);
+    let files: &[DeltaFile] = delta.map_or(&[], |delta| &delta.files);
     let units = written.units.first().into_iter().flatten();
     let by_file = units.filter_map(|(unit, samples): (&usize, &UnitSamples)| {
         Some((plan.source.units().get(*unit)?.file?, samples))
@@ -211,17 +213,6 @@ fn add_generation(
         content: content.to_string(),
     });
     record.index = Pending::hash(index.to_json().as_bytes());
-}
-
-/// Returns the files that a run has written and the index does not list.
-fn unlisted(found: &Found, index: &DatasetIndex) -> Vec<String> {
-    let stored = index.stored_files();
-    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
-    let files = found.files().map(|(_, name)| name);
-    files
-        .filter(|name| !named.contains(name))
-        .map(str::to_owned)
-        .collect()
 }
 
 struct Addition<'a> {
@@ -249,12 +240,10 @@ impl Addition<'_> {
         let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
             true => None,
-            false => Some(DedupIndex::new(contents(
-                plan,
-                held_before,
-                &step.touched,
-                progress,
-            )?)),
+            false => {
+                let contents = contents(plan, held_before, &step.touched, progress)?;
+                Some(DedupIndex::new(contents))
+            }
         };
         let base = Base {
             shards: held_before.index.shards(),
@@ -262,13 +251,6 @@ impl Addition<'_> {
             dedup_index,
         };
         let written = write(plan, target, base, &journal, progress)?;
-        let outcome = match is_resumed {
-            true => Outcome::Resumed {
-                reused_shards: written.reused,
-            },
-            false => Outcome::Converted,
-        };
-
         let left = written.dedup_index.iter().flat_map(DedupIndex::left);
         let (gone_content, gone): (Vec<Content>, Vec<u64>) = left.unzip();
         let gone = Ranges::of(gone.into_iter().map(|number| number..number + 1));
@@ -284,20 +266,19 @@ impl Addition<'_> {
             let timestamp = delta.and_then(DeltaSummary::timestamp);
             record.has_seen(self.increment.version, timestamp);
             let text = record.to_json();
-            target.publish_bytes(RECORD_NAME, text.as_bytes(), PublishMode::Replace)?;
+            target.publish(RECORD_NAME, text.as_bytes())?;
             return Ok(unchanged(plan, self.increment, record, began));
         }
         let index = self.index(&written);
         add_generation(&mut record, plan, &index, gone.len(), content);
 
         let indexes = [index];
-        let idle = written.idle;
-        let mut report_all = report_of(plan, &indexes, outcome, written.dropped, began, idle);
-        report_all.increment = Some(record.report());
+        let mut report = report_written(plan, &indexes, &written, is_resumed, began);
+        report.increment = Some(record.report());
         let [index] = &indexes;
-        self.publish(index, &record, &report_all, content)?;
-        report_all.elapsed_seconds = began.elapsed().as_secs_f64();
-        Ok(report_all)
+        self.publish(index, &record, &report, content)?;
+        report.elapsed_seconds = began.elapsed().as_secs_f64();
+        Ok(report)
     }
 
     /// Returns the index with the new shards after the old ones.
@@ -364,28 +345,19 @@ fn contents(
         })
         .filter(|(_, own)| wanted.within(own).next().is_some())
         .collect();
-    let all = Mutex::new(Vec::new());
     let samples = Shards::open(held, options)?;
-    shardmill_core::parallel::for_each(
-        shards.len(),
-        options.source.resources.jobs,
-        |at, memory: &mut Vec<u8>| {
-            let Some((number, own)) = shards.get(at) else {
-                return Ok(());
-            };
-            if progress.is_cancelled() {
-                return Err(shardmill_writer::WriteError::Interrupted { samples: 0 }.into());
-            }
-            let numbers: Vec<u64> = wanted.within(own).collect();
-            let inner = numbers.iter().map(|number| number - own.start);
-            let encoder = &plan.encoder;
-            let found = samples.contents(*number, inner, encoder, memory, limits)?;
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.extend(found.into_iter().zip(numbers));
-            Ok::<(), ConvertError>(())
-        },
-    )?;
-    Ok(all.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let found = parallel::map(shards.len(), options.source.resources.jobs, |at| {
+        if progress.is_cancelled() {
+            return Err(WriteError::Interrupted { samples: 0 }.into());
+        }
+        // INVARIANT: `map` counts up to the number of shards.
+        let (number, own) = &shards[at];
+        let numbers: Vec<u64> = wanted.within(own).collect();
+        let inner = numbers.iter().map(|number| number - own.start);
+        let found = samples.contents(*number, inner, &plan.encoder, limits)?;
+        Ok::<Vec<_>, ConvertError>(found.into_iter().zip(numbers).collect())
+    })?;
+    Ok(found.concat())
 }
 
 /// The shards of the dataset, open for reading.
@@ -407,10 +379,9 @@ impl Shards {
                 let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
-            DatasetIndex::Table(_) => Err(WriteError::Bug {
-                what: "a plan allowed an increment of a table",
+            DatasetIndex::Table(_) => {
+                Err(WriteError::Bug("a plan allowed an increment of a table").into())
             }
-            .into()),
             DatasetIndex::Tar(_) => {
                 let dest = std::slice::from_ref(&options.dest);
                 let set = TarSet::open_at(dest, &options.source.limits, &options.source.remote)?;
@@ -425,9 +396,9 @@ impl Shards {
         shard: usize,
         samples: impl Iterator<Item = u64>,
         encoder: &RowEncoder,
-        memory: &mut Vec<u8>,
         limits: &Limits,
     ) -> Result<Vec<Content>, ConvertError> {
+        let memory = &mut Vec::new();
         match self {
             Self::Streaming(dataset) => {
                 let shard = dataset.shard(shard)?;

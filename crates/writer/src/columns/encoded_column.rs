@@ -8,7 +8,7 @@ use arrow::buffer::{Buffer, OffsetBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use shardmill_core::Limits;
-use shardmill_mds::{Encoding, MdsError, check_datum, check_new_json};
+use shardmill_mds::{Encoding, check_datum, check_new_json};
 
 use crate::error::RowError;
 
@@ -72,6 +72,15 @@ pub(crate) enum Prefixes {
     Same(Vec<u8>),
     /// Concatenated bytes, with `rows + 1` offsets.
     Each { bytes: Vec<u8>, offsets: Vec<usize> },
+}
+
+impl Prefixes {
+    fn of(&self, row: usize) -> &[u8] {
+        match self {
+            Self::Same(bytes) => bytes,
+            Self::Each { bytes, offsets } => &bytes[offsets[row]..offsets[row + 1]],
+        }
+    }
 }
 
 /// The encoded values of one column of one batch.
@@ -176,13 +185,7 @@ impl EncodedColumn {
             Self::Sliced { offsets, .. } => offsets.range(row).len(),
             Self::Prefixed {
                 prefixes, ranges, ..
-            } => {
-                let prefix = match prefixes {
-                    Prefixes::Same(bytes) => bytes.len(),
-                    Prefixes::Each { offsets, .. } => offsets[row + 1] - offsets[row],
-                };
-                prefix + ranges[row].len()
-            }
+            } => prefixes.of(row).len() + ranges[row].len(),
         }
     }
 
@@ -195,13 +198,7 @@ impl EncodedColumn {
                 prefixes,
                 bytes,
                 ranges,
-            } => {
-                let prefix = match prefixes {
-                    Prefixes::Same(bytes) => bytes.as_slice(),
-                    Prefixes::Each { bytes, offsets } => &bytes[offsets[row]..offsets[row + 1]],
-                };
-                (prefix, &bytes[ranges[row].clone()])
-            }
+            } => (prefixes.of(row), &bytes[ranges[row].clone()]),
         }
     }
 
@@ -277,15 +274,12 @@ pub(super) fn checked(
 ) -> Result<EncodedColumn, RowError> {
     for row in (0..array.len()).filter(|row| array.is_valid(*row)) {
         let (_, value) = encoded_column.value(row);
-        check_new(encoding, value, limits).map_err(RowError::at(row))?;
+        // The values come from outside, and readers must understand all of a JSON text.
+        let checked = match encoding {
+            Encoding::Json => check_new_json(value, limits),
+            _ => check_datum(encoding, value, limits),
+        };
+        checked.map_err(RowError::at(row))?;
     }
     Ok(encoded_column)
-}
-
-/// Checks a value that came from outside: readers must understand all of it.
-fn check_new(encoding: &Encoding, value: &[u8], limits: &Limits) -> Result<(), MdsError> {
-    match encoding {
-        Encoding::Json => check_new_json(value, limits),
-        _ => check_datum(encoding, value, limits),
-    }
 }

@@ -2,6 +2,7 @@
 //! field order.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 
 use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray};
 use arrow::compute::cast;
@@ -147,9 +148,7 @@ impl Node {
                 }
             }
             DataType::Dictionary(_, values) => Self::new(&cast(array, values).ok()?)?,
-            DataType::Decimal128(..) | DataType::Decimal256(..) => {
-                Self::Text(decimals(array)?.into())
-            }
+            DataType::Decimal128(..) | DataType::Decimal256(..) => plain(write_decimal_string),
             other if other.is_string() || is_temporal(other) => Self::Text(texts(array)?),
             _ => Self::Text(binary_texts(array)?.into()),
         })
@@ -179,9 +178,7 @@ impl Node {
             Self::Struct { fields, .. } => {
                 out.push(b'{');
                 for (position, (key, node)) in fields.iter().enumerate() {
-                    if position > 0 {
-                        out.extend_from_slice(b", ");
-                    }
+                    separate(position, out);
                     out.extend_from_slice(key);
                     node.write(row, out)?;
                 }
@@ -190,9 +187,7 @@ impl Node {
             Self::List { bounds, values, .. } => {
                 out.push(b'[');
                 for (position, at) in bounds.range(row).enumerate() {
-                    if position > 0 {
-                        out.extend_from_slice(b", ");
-                    }
+                    separate(position, out);
                     values.write(at, out)?;
                 }
                 out.push(b']');
@@ -206,9 +201,7 @@ impl Node {
                 let mut seen = BTreeSet::new();
                 out.push(b'{');
                 for (position, at) in bounds.range(row).enumerate() {
-                    if position > 0 {
-                        out.extend_from_slice(b", ");
-                    }
+                    separate(position, out);
                     let key = keys.value(at)?;
                     if !seen.insert(key) {
                         return Err(Unwritable::Key(key.to_owned()));
@@ -224,12 +217,21 @@ impl Node {
     }
 }
 
+/// Appends the separator before every element except the first.
+fn separate(position: usize, out: &mut Vec<u8>) {
+    if position > 0 {
+        out.extend_from_slice(b", ");
+    }
+}
+
 fn write_int<T: ArrowPrimitiveType<Native: Into<i128>>>(
     array: &dyn Array,
     row: usize,
     out: &mut Vec<u8>,
 ) {
-    write_integer(array.as_primitive::<T>().value(row).into(), out);
+    let value: i128 = array.as_primitive::<T>().value(row).into();
+    // Writing to a `Vec` cannot fail.
+    let _ = write!(out, "{value}");
 }
 
 fn write_number<T: ArrowPrimitiveType<Native: Into<f64>>>(
@@ -238,13 +240,6 @@ fn write_number<T: ArrowPrimitiveType<Native: Into<f64>>>(
     out: &mut Vec<u8>,
 ) {
     write_json_float(array.as_primitive::<T>().value(row).into(), out);
-}
-
-/// Appends an integer in plain decimal.
-pub(crate) fn write_integer(value: i128, out: &mut Vec<u8>) {
-    use std::io::Write as _;
-    // Writing to a `Vec` cannot fail.
-    let _ = write!(out, "{value}");
 }
 
 /// Encodes a binary column as base64 with padding. Returns `None` for other types.
@@ -256,25 +251,16 @@ fn binary_texts(array: &ArrayRef) -> Option<LargeStringArray> {
     Some(texts.collect())
 }
 
-/// Formats decimals like Python's `str(Decimal)`.
-pub(crate) fn decimals(array: &ArrayRef) -> Option<LargeStringArray> {
-    let rows = array.len();
-    let mut builder = arrow::array::LargeStringBuilder::with_capacity(rows, rows * 8);
-    let mut text = Vec::new();
-    for row in 0..rows {
-        if array.is_null(row) {
-            builder.append_null();
-            continue;
-        }
-        text.clear();
-        write_decimal_at(array, row, &mut text)?;
-        builder.append_value(std::str::from_utf8(&text).ok()?);
-    }
-    Some(builder.finish())
+/// Appends one decimal as a JSON string.
+fn write_decimal_string(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
+    out.push(b'"');
+    // INVARIANT: the array holds decimals.
+    let _ = write_decimal_at(array, row, out);
+    out.push(b'"');
 }
 
 /// Appends one decimal, formatted like Python's `str(Decimal)`.
-pub(crate) fn write_decimal_at(array: &ArrayRef, row: usize, out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn write_decimal_at(array: &dyn Array, row: usize, out: &mut Vec<u8>) -> Option<()> {
     let (unscaled, scale) = match array.data_type() {
         DataType::Decimal128(precision, scale) => {
             let value = array.as_primitive::<Decimal128Type>().value(row);

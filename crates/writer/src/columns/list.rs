@@ -64,172 +64,141 @@ pub(crate) fn prepare(
     declared: Option<DType>,
     shape: Option<&[u64]>,
 ) -> Result<EncodedColumn, RowError> {
-    let Numbers {
-        levels,
-        dtype,
-        extents,
-        bytes,
-    } = numbers(array, name, declared, false)?;
-    let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
+    let numbers = Numbers::new(array, name, declared, false)?;
     if let Some(shape) = shape {
-        return fixed(&extents, shape, bytes, item, &levels);
+        return numbers.fixed(shape);
     }
-    let to_write = if matches!(encoding, Encoding::NdArray { dtype: Some(_), .. }) {
-        None
-    } else {
-        Some(dtype)
-    };
-    prefixed(&extents, bytes, item, |row, dims, out| {
-        ndarray_header(to_write, dims, out).map_err(RowError::at(row))
-    })
+    let is_declared = matches!(encoding, Encoding::NdArray { dtype: Some(_), .. });
+    let to_write = (!is_declared).then_some(numbers.dtype);
+    numbers.prefixed(|dims, out| ndarray_header(to_write, dims, out))
 }
 
 /// Encodes a list column as NumPy files. An empty list becomes an array without elements.
 pub(crate) fn npy(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
-    let Numbers {
-        dtype,
-        extents,
-        bytes,
-        ..
-    } = numbers(array, name, None, true)?;
-    let item = usize::try_from(dtype.size_bytes()).unwrap_or(1);
-    prefixed(&extents, bytes, item, |row, dims, out| {
-        npy_header(name, dtype.numpy(), dims, out).map_err(RowError::at(row))
-    })
+    let numbers = Numbers::new(array, name, None, true)?;
+    let dtype = numbers.dtype.numpy();
+    numbers.prefixed(|dims, out| npy_header(name, dtype, dims, out))
 }
 
 /// Encodes a list column as arrays in webdataset's own tensor format. An empty list becomes an array without elements.
 pub(crate) fn ten(array: &ArrayRef, name: &str) -> Result<EncodedColumn, RowError> {
-    let numbers = numbers(array, name, None, true)?;
-    let item = usize::try_from(numbers.dtype.size_bytes()).unwrap_or(1);
+    let numbers = Numbers::new(array, name, None, true)?;
+    let dtype = numbers.dtype.numpy();
     EncodedColumn::try_render(array.len(), |row, out| {
         let extent = &numbers.extents[row];
-        let range = extent.leaf.start * item..extent.leaf.end * item;
-        let data = numbers.bytes.get(range).unwrap_or_default();
-        let dtype = numbers.dtype.numpy();
+        let data = numbers.bytes.get(numbers.bytes_of(extent));
+        let data = data.unwrap_or_default();
         encode_ten(name, dtype, &extent.dims, data, out).map_err(RowError::at(row))
     })
 }
 
 /// The numbers of a list column, and the range of each row.
 struct Numbers {
-    levels: Vec<Level>,
+    /// The number of nested lists.
+    levels: usize,
     dtype: DType,
     extents: Vec<Extent>,
     bytes: Buffer,
 }
 
-fn numbers(
-    array: &ArrayRef,
-    name: &str,
-    declared: Option<DType>,
-    may_be_empty: bool,
-) -> Result<Numbers, RowError> {
-    let (levels, leaf) = unnest(array);
-    let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
-    let dtype = dtype.ok_or_else(|| RowError::unfit(array.data_type(), name))?;
-    let extents = extents(&levels, array.len(), name, may_be_empty)?;
-    if leaf.null_count() > 0 {
-        for (row, extent) in extents.iter().enumerate() {
-            if extent.leaf.clone().any(|at| leaf.is_null(at)) {
-                return Err(RowError::at(row)(ValueReason::NullInside));
+impl Numbers {
+    fn new(
+        array: &ArrayRef,
+        name: &str,
+        declared: Option<DType>,
+        may_be_empty: bool,
+    ) -> Result<Self, RowError> {
+        let (levels, leaf) = unnest(array);
+        let dtype = declared.or_else(|| number::dtype_of(leaf.data_type()));
+        let dtype = dtype.ok_or_else(|| RowError::unfit(array.data_type(), name))?;
+        let extents = extents(&levels, array.len(), name, may_be_empty)?;
+        if leaf.null_count() > 0 {
+            for (row, extent) in extents.iter().enumerate() {
+                if extent.leaf.clone().any(|at| leaf.is_null(at)) {
+                    return Err(RowError::at(row)(ValueReason::NullInside));
+                }
             }
         }
+        let bytes = number::to_bytes(&leaf, dtype, name).map_err(|error| {
+            // The error contains the position of a leaf; messages need the row.
+            let mut extents = extents.iter();
+            let row = extents.position(|extent| extent.leaf.contains(&error.row));
+            RowError::at(row.unwrap_or(0))(error.reason)
+        })?;
+        Ok(Self {
+            levels: levels.len(),
+            dtype,
+            extents,
+            bytes,
+        })
     }
-    let bytes = number::to_bytes(&leaf, dtype, name).map_err(|error| {
-        // The error contains the position of a leaf; messages need the row.
-        let row = extents
-            .iter()
-            .position(|extent| extent.leaf.contains(&error.row))
-            .unwrap_or(0);
-        RowError {
-            row,
-            reason: error.reason,
-        }
-    })?;
-    Ok(Numbers {
-        levels,
-        dtype,
-        extents,
-        bytes,
-    })
-}
 
-/// Encodes arrays with a header for each.
-fn prefixed(
-    extents: &[Extent],
-    bytes: Buffer,
-    item: usize,
-    header: impl Fn(usize, &[u64], &mut Vec<u8>) -> Result<(), RowError>,
-) -> Result<EncodedColumn, RowError> {
-    let rows = extents.len();
-    let ranges = extents
-        .iter()
-        .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
-        .collect();
-    let same = extents.windows(2).all(|pair| pair[0].dims == pair[1].dims);
-    let distinct = if same { rows.min(1) } else { rows };
-    let mut headers = Vec::with_capacity(distinct * 4);
-    let mut offsets = vec![0];
-    for (row, extent) in extents.iter().enumerate().take(distinct) {
-        header(row, &extent.dims, &mut headers)?;
-        offsets.push(headers.len());
+    fn bytes_of(&self, extent: &Extent) -> Range<usize> {
+        let item = number::width(self.dtype);
+        extent.leaf.start * item..extent.leaf.end * item
     }
-    let prefixes = match same {
-        true => Prefixes::Same(headers),
-        false => Prefixes::Each {
-            bytes: headers,
-            offsets,
-        },
-    };
-    Ok(EncodedColumn::Prefixed {
-        prefixes,
-        bytes,
-        ranges,
-    })
-}
 
-/// Encodes arrays of a declared shape: only the values.
-fn fixed(
-    extents: &[Extent],
-    shape: &[u64],
-    bytes: Buffer,
-    item: usize,
-    levels: &[Level],
-) -> Result<EncodedColumn, RowError> {
-    let elements = shape.iter().product::<u64>();
-    for (row, extent) in extents.iter().enumerate() {
-        // File formats without nested shapes produce a flat list of the right length.
-        let flat = levels.len() == 1 && extent.dims == [elements];
-        if extent.dims != shape && !flat {
-            let reason = ValueReason::Shape {
-                found: extent.dims.clone(),
-                expected: shape.to_vec(),
-            };
-            return Err(RowError { row, reason });
+    fn with_prefixes(self, prefixes: Prefixes) -> EncodedColumn {
+        let ranges = self.extents.iter().map(|extent| self.bytes_of(extent));
+        EncodedColumn::Prefixed {
+            prefixes,
+            ranges: ranges.collect(),
+            bytes: self.bytes,
         }
     }
-    let width = usize::try_from(elements).unwrap_or(0) * item;
-    let start = extents.first().map_or(0, |extent| extent.leaf.start);
-    let end = extents.last().map_or(0, |extent| extent.leaf.end);
-    let contiguous = extents
-        .windows(2)
-        .all(|pair| pair[0].leaf.end == pair[1].leaf.start);
-    if contiguous {
-        return Ok(EncodedColumn::Fixed {
-            width,
-            bytes: bytes.slice_with_length(start * item, (end - start) * item),
-        });
+
+    /// Encodes arrays with a header for each.
+    fn prefixed<E: Into<ValueReason>>(
+        self,
+        header: impl Fn(&[u64], &mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<EncodedColumn, RowError> {
+        let rows = self.extents.len();
+        let mut pairs = self.extents.windows(2);
+        let same = pairs.all(|pair| pair[0].dims == pair[1].dims);
+        let distinct = if same { rows.min(1) } else { rows };
+        let mut headers = Vec::with_capacity(distinct * 4);
+        let mut offsets = vec![0];
+        for (row, extent) in self.extents.iter().enumerate().take(distinct) {
+            header(&extent.dims, &mut headers).map_err(RowError::at(row))?;
+            offsets.push(headers.len());
+        }
+        Ok(self.with_prefixes(match same {
+            true => Prefixes::Same(headers),
+            false => Prefixes::Each {
+                bytes: headers,
+                offsets,
+            },
+        }))
     }
-    let ranges = extents
-        .iter()
-        .map(|extent| extent.leaf.start * item..extent.leaf.end * item)
-        .collect();
-    Ok(EncodedColumn::Prefixed {
-        prefixes: Prefixes::Same(Vec::new()),
-        bytes,
-        ranges,
-    })
+
+    /// Encodes arrays of a declared shape: only the values.
+    fn fixed(self, shape: &[u64]) -> Result<EncodedColumn, RowError> {
+        let elements = shape.iter().product::<u64>();
+        for (row, extent) in self.extents.iter().enumerate() {
+            // File formats without nested shapes produce a flat list of the right length.
+            let flat = self.levels == 1 && extent.dims == [elements];
+            if extent.dims != shape && !flat {
+                let reason = ValueReason::Shape {
+                    found: extent.dims.clone(),
+                    expected: shape.to_vec(),
+                };
+                return Err(RowError { row, reason });
+            }
+        }
+        let mut pairs = self.extents.windows(2);
+        if !pairs.all(|pair| pair[0].leaf.end == pair[1].leaf.start) {
+            return Ok(self.with_prefixes(Prefixes::Same(Vec::new())));
+        }
+        let bytes_of =
+            |extent: Option<&Extent>| extent.map_or(0..0, |extent| self.bytes_of(extent));
+        let start = bytes_of(self.extents.first()).start;
+        let end = bytes_of(self.extents.last()).end;
+        let item = number::width(self.dtype);
+        Ok(EncodedColumn::Fixed {
+            width: usize::try_from(elements).unwrap_or(0) * item,
+            bytes: self.bytes.slice_with_length(start, end - start),
+        })
+    }
 }
 
 /// The leaf range and the shape of one row.

@@ -27,14 +27,14 @@ pub use number::number_type;
 pub(crate) use table::add_sizes;
 pub use table::number_lists;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
-pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY};
+pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, encoded_as};
 
 use crate::error::{RowError, ValueReason, WriteError};
 use crate::form::ShardFormat;
 use encoded_column::checked;
 use field::FieldEncoder;
 use table::TableColumn;
-use types::{encoded_as, is_integer_text, is_temporal, metadata, stored_type};
+use types::{is_integer_text, is_temporal, metadata, stored_type};
 
 /// Encodes one column of the batches as one column of the shards. It is compiled once and used for each batch.
 #[derive(Clone, Debug)]
@@ -185,8 +185,7 @@ impl ColumnEncoder {
         target: Target,
         limits: &Limits,
     ) -> Result<Self, WriteError> {
-        let encoded = metadata(field, ENCODED_KEY) == Some("true")
-            && matches!(&target, Target::Mds(encoding) if metadata(field, ENCODING_KEY) == Some(encoding.to_string().as_str()));
+        let encoded = matches!(&target, Target::Mds(encoding) if encoded_as(field).as_ref() == Some(encoding));
         let integer_text = is_integer_text(field);
         let data_type = &if integer_text {
             DataType::Int64
@@ -380,19 +379,16 @@ impl ColumnEncoder {
     }
 
     fn number(&self, array: &ArrayRef, dtype: DType) -> Result<EncodedColumn, RowError> {
-        let width = usize::try_from(dtype.size_bytes()).unwrap_or(8);
         Ok(EncodedColumn::Fixed {
-            width,
+            width: number::width(dtype),
             bytes: number::to_bytes(array, dtype, &self.target.name())?,
         })
     }
 
     /// Passes through bytes that already are values of the encoding. Only the length of fixed-size values is checked.
     fn encoded(&self, array: &ArrayRef, encoding: &Encoding) -> Result<EncodedColumn, RowError> {
-        let number = || {
-            self.number(array, number::dtype_of(array.data_type())?)
-                .ok()
-        };
+        let dtype = number::dtype_of(array.data_type());
+        let number = || self.number(array, dtype?).ok();
         let encoded_column = EncodedColumn::slices(array).or_else(number);
         let encoded_column = encoded_column.ok_or_else(|| self.unfit(array))?;
         if let Some(expected) = encoding.fixed_size() {

@@ -118,7 +118,8 @@ pub(crate) fn to_bytes(array: &ArrayRef, dtype: DType, encoding: &str) -> Result
     Ok(Buffer::from_vec(out))
 }
 
-fn width(dtype: DType) -> usize {
+/// Returns the size of a number in bytes.
+pub(crate) fn width(dtype: DType) -> usize {
     usize::try_from(dtype.size_bytes()).unwrap_or(8)
 }
 

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, FixedSizeListArray, Int64Array, ListArray, MapArray,
-    StructArray, make_array,
+    Array, ArrayData, ArrayRef, AsArray, FixedSizeListArray, Int64Array, ListArray, make_array,
 };
 use arrow::buffer::{MutableBuffer, OffsetBuffer};
 use arrow::compute::cast;
@@ -14,7 +13,7 @@ use arrow::util::display::array_value_to_string;
 use shardmill_core::Limits;
 use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
 
-use super::encoded_column::Offsets;
+use super::encoded_column::{EncodedColumn, Offsets};
 use super::list::leaf_type;
 use super::number::number_type;
 use super::types::{
@@ -342,31 +341,22 @@ pub(crate) fn add_sizes(array: &ArrayRef, sizes: &mut [usize]) {
     match array.data_type() {
         DataType::Null => {}
         DataType::Boolean => add(sizes, &|_| 1),
-        DataType::Utf8 => {
-            let values = array.as_string::<i32>();
-            add(sizes, &|row| OFFSET_BYTES + len(values.value_length(row)));
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
+            if let Some(values) = EncodedColumn::slices(array) {
+                add(sizes, &|row| OFFSET_BYTES + values.len(row));
+            }
         }
-        DataType::Binary => {
-            let values = array.as_binary::<i32>();
-            add(sizes, &|row| OFFSET_BYTES + len(values.value_length(row)));
+        DataType::FixedSizeBinary(width) => {
+            let width = usize::try_from(*width).unwrap_or(0);
+            add(sizes, &|_| width);
         }
-        DataType::LargeUtf8 => {
-            let values = array.as_string::<i64>();
-            add(sizes, &|row| OFFSET_BYTES + len(values.value_length(row)));
-        }
-        DataType::LargeBinary => {
-            let values = array.as_binary::<i64>();
-            add(sizes, &|row| OFFSET_BYTES + len(values.value_length(row)));
-        }
-        DataType::FixedSizeBinary(width) => add(sizes, &|_| len(*width)),
         DataType::Struct(_) => {
-            let values: &StructArray = array.as_struct();
-            for column in values.columns() {
+            for column in array.as_struct().columns() {
                 add_sizes(column, sizes);
             }
         }
         DataType::Map(..) => {
-            let map: &MapArray = array.as_map();
+            let map = array.as_map();
             let entries: ArrayRef = Arc::new(map.entries().clone());
             let offsets = Offsets::I32(map.offsets().clone());
             add_list_sizes(&offsets, &entries, sizes);
@@ -407,8 +397,4 @@ fn add_list_sizes(offsets: &Offsets, values: &ArrayRef, sizes: &mut [usize]) {
         let values = inner.get(offsets.range(row)).unwrap_or_default().iter();
         *total = values.fold(*total + OFFSET_BYTES, |sum, size| sum.saturating_add(*size));
     }
-}
-
-fn len(length: impl TryInto<usize>) -> usize {
-    length.try_into().unwrap_or(0)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type};
 use shardmill_mds::{TextEncoding, write_float, write_json_float, write_json_string};
 
 use super::cell_text::{Unwritable, texts};
@@ -51,42 +51,39 @@ pub(crate) fn json_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColu
 
 /// Formats integers and decimals like Python.
 pub(crate) fn number_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
+    let unfit = || RowError::unfit(array.data_type(), encoding);
     match array.data_type() {
         DataType::Decimal128(..) | DataType::Decimal256(..) => {
             EncodedColumn::try_render(array.len(), |row, out| {
-                json::write_decimal_at(array, row, out)
-                    .ok_or_else(|| RowError::unfit(array.data_type(), encoding))
+                json::write_decimal_at(array, row, out).ok_or_else(unfit)
             })
         }
-        _ => integers(array).ok_or_else(|| RowError::unfit(array.data_type(), encoding)),
+        DataType::UInt64 => json_texts(array, encoding),
+        // Booleans become 0 and 1.
+        _ => json_texts(
+            &cast(array, &DataType::Int64).map_err(|_| unfit())?,
+            encoding,
+        ),
     }
-}
-
-fn integers(array: &ArrayRef) -> Option<EncodedColumn> {
-    if *array.data_type() == DataType::UInt64 {
-        let values = array.as_primitive::<UInt64Type>();
-        return Some(EncodedColumn::render(array.len(), |row, out| {
-            json::write_integer(values.value(row).into(), out)
-        }));
-    }
-    let wide = cast(array, &DataType::Int64).ok()?;
-    let values = wide.as_primitive::<arrow::datatypes::Int64Type>();
-    Some(EncodedColumn::render(array.len(), |row, out| {
-        json::write_integer(values.value(row).into(), out)
-    }))
 }
 
 /// Formats floats like Python's `str(float)`. Like Python, it widens single and half precision first.
 pub(crate) fn float_texts(array: &ArrayRef, encoding: &str) -> Result<EncodedColumn, RowError> {
-    floats(array, write_float).ok_or_else(|| RowError::unfit(array.data_type(), encoding))
+    floats(array, encoding, write_float)
 }
 
-fn floats(array: &ArrayRef, write: fn(f64, &mut Vec<u8>)) -> Option<EncodedColumn> {
+fn floats(
+    array: &ArrayRef,
+    encoding: &str,
+    write: fn(f64, &mut Vec<u8>),
+) -> Result<EncodedColumn, RowError> {
     let data_type = array.data_type();
     let is_number = data_type.is_floating() || data_type.is_integer();
-    let wide = is_number.then(|| cast(array, &DataType::Float64).ok())??;
+    let wide = is_number.then(|| cast(array, &DataType::Float64).ok());
+    let wide = wide.flatten();
+    let wide = wide.ok_or_else(|| RowError::unfit(data_type, encoding))?;
     let values = wide.as_primitive::<Float64Type>();
-    Some(EncodedColumn::render(array.len(), |row, out| {
+    Ok(EncodedColumn::render(array.len(), |row, out| {
         write(values.value(row), out)
     }))
 }
@@ -97,14 +94,14 @@ pub(crate) fn json_values(
     encoding: TextEncoding,
 ) -> Result<EncodedColumn, RowError> {
     let name = encoding.to_string();
-    let unfit = || RowError::unfit(array.data_type(), &name);
     match encoding {
-        TextEncoding::Int => integers(array).ok_or_else(unfit),
-        TextEncoding::Float => floats(array, write_json_float).ok_or_else(unfit),
+        TextEncoding::Int => number_texts(array, &name),
+        TextEncoding::Float => floats(array, &name, write_json_float),
         TextEncoding::Str => {
             let texts = rendered(array, &name)?;
             EncodedColumn::try_render(array.len(), |row, out| {
-                let text = std::str::from_utf8(texts.value(row).1).map_err(|_| unfit())?;
+                let text = std::str::from_utf8(texts.value(row).1)
+                    .map_err(|_| RowError::unfit(array.data_type(), &name))?;
                 write_json_string(text, out);
                 Ok(())
             })
@@ -118,10 +115,9 @@ pub(crate) fn plain_values(
     encoding: TextEncoding,
 ) -> Result<EncodedColumn, RowError> {
     let name = encoding.to_string();
-    let unfit = || RowError::unfit(array.data_type(), &name);
     match encoding {
-        TextEncoding::Int => integers(array).ok_or_else(unfit),
-        TextEncoding::Float => floats(array, write_float).ok_or_else(unfit),
+        TextEncoding::Int => number_texts(array, &name),
+        TextEncoding::Float => float_texts(array, &name),
         TextEncoding::Str => rendered(array, &name),
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn is_integer_text(field: &Field) -> bool {
 }
 
 /// Returns the MDS encoding of the values, if the column was read from MDS shards.
-pub(super) fn encoded_as(field: &Field) -> Option<Encoding> {
+#[must_use]
+pub fn encoded_as(field: &Field) -> Option<Encoding> {
     let name = metadata(field, ENCODING_KEY)?;
     (metadata(field, ENCODED_KEY) == Some("true")).then(|| name.parse().ok())?
 }

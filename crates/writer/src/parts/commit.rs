@@ -8,7 +8,7 @@ use std::time::Duration;
 use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
 use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
 
-use super::gc;
+use super::gc::abort;
 use super::lease::{claim, release, remove_leftovers};
 use super::manifest::{Manifest, columns_of, difference, part_form};
 use super::names::NameForm;
@@ -110,7 +110,8 @@ pub fn commit(
         .and_then(|text| commit.published(&text).transpose())
     {
         (done.total_samples, done.was_done) = (total?, true);
-        gc::sweep(place, staging, &options.limits, commit.go_on);
+        // `gc` finds the files that cannot be removed now.
+        let _ = abort(place, staging, &options.limits, commit.go_on);
         remove_leftovers(place, options.lease_patience, commit.go_on);
         return Ok(done);
     }
@@ -118,7 +119,8 @@ pub fn commit(
     let lease = claim(place, options.lease_patience, commit.go_on)?;
     let outcome = commit.publish(&lease);
     if outcome.is_ok() {
-        gc::sweep(place, staging, &options.limits, commit.go_on);
+        // `gc` finds the files that cannot be removed now.
+        let _ = abort(place, staging, &options.limits, commit.go_on);
     }
     release(lease, place, commit.go_on);
     (done.total_samples, done.was_done) = outcome?;
@@ -429,30 +431,29 @@ fn check_file(
     verify: Verify,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
+    let wrong = |problem: WriteProblem, at: &str, what: String| {
+        problem.at(place.display(at), format!("a file of part {part} {what}"))
+    };
     let missing = || {
-        let reason = format!("a file of part {part} is missing");
-        WriteProblem::PartFileMissing.at(place.display(&file.at), reason)
+        wrong(
+            WriteProblem::PartFileMissing,
+            &file.at,
+            "is missing".to_owned(),
+        )
     };
-    let check_length = |at: &str, bytes: u64| match bytes == file.check.bytes {
-        true => Ok(()),
-        false => Err(WriteProblem::PartFileLength.at(
-            place.display(at),
-            format!(
-                "a file of part {part} has {bytes} bytes, {} were written",
-                file.check.bytes
-            ),
-        )),
+    let check_length = |at: &str, bytes: u64| match file.check.bytes {
+        written if written == bytes => Ok(()),
+        written => {
+            let what = format!("has {bytes} bytes, {written} were written");
+            Err(wrong(WriteProblem::PartFileLength, at, what))
+        }
     };
-    let check_hash = |at: &str, found: String, expected: &str| {
-        match found == *expected {
+    let check_hash = |at: &str, found: String, expected: &str| match found == *expected {
         true => Ok(()),
-        false => Err(WriteProblem::PartFileHash.at(
-            place.display(at),
-            format!(
-                "a file of part {part} has another hash ({found}) than what was written ({expected})"
-            ),
-        )),
-    }
+        false => {
+            let what = format!("has another hash ({found}) than what was written ({expected})");
+            Err(wrong(WriteProblem::PartFileHash, at, what))
+        }
     };
     let Some(dir) = place.as_local() else {
         let file_version = place.file_version(&file.at, &mut |_| go_on())?;

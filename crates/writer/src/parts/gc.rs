@@ -111,16 +111,6 @@ pub fn abort(
     Ok(removed)
 }
 
-/// Runs [`abort`] after a commit. Errors are ignored, because [`gc`] finds the rest.
-pub(super) fn sweep(
-    place: &Place,
-    staging: &Staging,
-    limits: &Limits,
-    go_on: &mut dyn FnMut() -> bool,
-) {
-    let _ = abort(place, staging, limits, go_on);
-}
-
 /// Finds garbage, and removes it if the options say so.
 ///
 /// Garbage is: attempts that were not committed, shards that the index does not list (for example after an overwrite),
@@ -165,44 +155,47 @@ fn find(
     options: &GcOptions,
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
-    let sizes = Sizes::of(place, go_on)?;
+    let sizes = object_sizes(place, go_on)?;
     let mut found = GcReport {
         deleted: options.delete,
         ..GcReport::default()
     };
-    let mut add = |name: String, reason: GcReason, is_folder: bool, size: Option<Size>| {
-        let Some(size) = size else { return Ok(()) };
-        let is_wanted = match (&options.only, options.before, size.changed) {
-            (Some(only), _, _) if !only.contains(&name) => return Ok(()),
-            (Some(_), _, _) | (None, None, _) => true,
-            (None, Some(before), Some(changed)) => changed < before,
-            (None, Some(_), None) => {
-                let reason = "how old it is is not known: the store does not list times";
-                return Err(WriteProblem::NoAges.at(place.display(&name), reason));
+    let mut add =
+        |name: String, reason: GcReason, is_folder: bool, go_on: &mut dyn FnMut() -> bool| {
+            let size = match (&sizes, place.as_local()) {
+                (None, Some(dir)) => local_size(place, dir, &name, is_folder, go_on)?,
+                (sizes, _) => sizes.as_ref().and_then(|sizes| sizes.get(&name).copied()),
+            };
+            let Some(size) = size else { return Ok(()) };
+            let is_wanted = match (&options.only, options.before, size.changed) {
+                (Some(only), _, _) if !only.contains(&name) => return Ok(()),
+                (Some(_), _, _) | (None, None, _) => true,
+                (None, Some(before), Some(changed)) => changed < before,
+                (None, Some(_), None) => {
+                    let reason = "how old it is is not known: the store does not list times";
+                    return Err(WriteProblem::NoAges.at(place.display(&name), reason));
+                }
+            };
+            let entry = GcEntry {
+                name,
+                bytes: size.bytes,
+                reason,
+                is_folder,
+            };
+            match is_wanted {
+                true => found.entries.push(entry),
+                false => found.kept.push(entry),
             }
+            Ok(())
         };
-        let entry = GcEntry {
-            name,
-            bytes: size.bytes,
-            reason,
-            is_folder,
-        };
-        match is_wanted {
-            true => found.entries.push(entry),
-            false => found.kept.push(entry),
-        }
-        Ok(())
-    };
     for entry in place.entries(PARTS_FOLDER, &mut |_| go_on())? {
         let name = format!("{PARTS_FOLDER}/{}", entry.name);
-        let size = sizes.get(place, &name, entry.is_folder, go_on)?;
-        add(name, GcReason::Attempt, entry.is_folder, size)?;
+        add(name, GcReason::Attempt, entry.is_folder, go_on)?;
     }
     for entry in place.entries(WORK_FOLDER, &mut |_| go_on())? {
         if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
             let name = format!("{WORK_FOLDER}/{}", entry.name);
-            let size = sizes.get(place, &name, false, go_on)?;
-            add(name, GcReason::Temporary, false, size)?;
+            add(name, GcReason::Temporary, false, go_on)?;
         }
     }
     let listed = listed(place, &options.limits, go_on)?;
@@ -213,8 +206,7 @@ fn find(
     for entry in place.entries("", &mut |_| go_on())? {
         let is_shard = is_shard(&entry.name, options.names.as_ref(), plain);
         if !entry.is_folder && is_shard && !listed.contains(&entry.name) {
-            let size = sizes.get(place, &entry.name, false, go_on)?;
-            add(entry.name, GcReason::Unlisted, false, size)?;
+            add(entry.name, GcReason::Unlisted, false, go_on)?;
         }
     }
     Ok(found)
@@ -254,50 +246,30 @@ struct Size {
     changed: Option<SystemTime>,
 }
 
-/// The sizes and ages of files.
-enum Sizes {
-    /// Each file is inspected separately.
-    Local,
-    /// One listing of the store contains all objects.
-    Store(BTreeMap<String, Size>),
+/// Returns the sizes and ages of all objects, if the root is in a store.
+fn object_sizes(
+    place: &Place,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<BTreeMap<String, Size>>, WriteError> {
+    let Place::Store(store) = place else {
+        return Ok(None);
+    };
+    let objects = store
+        .remote()
+        .list("", Remote::LIST_MOST, &mut |_| go_on())?;
+    let sizes = objects.into_iter().map(|object| {
+        let changed = object
+            .modified_ms
+            .and_then(|since| u64::try_from(since).ok())
+            .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since)));
+        let bytes = object.bytes;
+        (object.name, Size { bytes, changed })
+    });
+    Ok(Some(sizes.collect()))
 }
 
-impl Sizes {
-    fn of(place: &Place, go_on: &mut dyn FnMut() -> bool) -> Result<Self, WriteError> {
-        let Place::Store(store) = place else {
-            return Ok(Self::Local);
-        };
-        let objects = store
-            .remote()
-            .list("", Remote::LIST_MOST, &mut |_| go_on())?;
-        let sizes = objects.into_iter().map(|object| {
-            let changed = object
-                .modified_ms
-                .and_then(|since| u64::try_from(since).ok())
-                .and_then(|since| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since)));
-            let bytes = object.bytes;
-            (object.name, Size { bytes, changed })
-        });
-        Ok(Self::Store(sizes.collect()))
-    }
-
-    /// Returns the size and the last change of a file or folder. A folder includes all files in it. Returns `None` if
-    /// it no longer exists.
-    fn get(
-        &self,
-        place: &Place,
-        name: &str,
-        is_folder: bool,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Size>, WriteError> {
-        match (self, place) {
-            (Self::Store(sizes), _) => Ok(sizes.get(name).copied()),
-            (Self::Local, Place::Local(dir)) => local_size(place, dir, name, is_folder, go_on),
-            (Self::Local, Place::Store(_)) => Ok(None),
-        }
-    }
-}
-
+/// Returns the size and the last change of a file or folder. A folder includes all files in it. Returns `None` if it no
+/// longer exists.
 fn local_size(
     place: &Place,
     dir: &Dir,

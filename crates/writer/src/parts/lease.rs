@@ -5,7 +5,7 @@ use std::time::Duration;
 use shardmill_core::{JOURNAL_NAME, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{LEASE_PATIENCE, Place, PlaceEntry, PlaceLease, StorageError, TempFile};
 
-use crate::index::beneath;
+use crate::index::in_folder;
 
 /// The folder of the commit lease.
 pub const COMMIT_FOLDER: &str = ".shardmill/commit";
@@ -14,7 +14,7 @@ const COMMIT_LEASE: &str = ".shardmill/commit/lease";
 
 /// Returns whether a conversion without parts is in progress, given the entries of the work folder.
 pub(super) fn is_converting(work: &[PlaceEntry]) -> bool {
-    let mut names = work.iter().map(|entry| beneath(WORK_FOLDER, &entry.name));
+    let mut names = work.iter().map(|entry| in_folder(WORK_FOLDER, &entry.name));
     names.any(|name| name == JOURNAL_NAME)
 }
 
@@ -43,7 +43,7 @@ pub fn remove_temporary(
     }
     for entry in place.entries(WORK_FOLDER, &mut |_| go_on())? {
         if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-            place.remove(&beneath(WORK_FOLDER, &entry.name), &mut |_| go_on())?;
+            place.remove(&in_folder(WORK_FOLDER, &entry.name), &mut |_| go_on())?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use shardmill_core::{Limits, PARTS_FOLDER, escape};
 use shardmill_storage::Place;
 use shardmill_webdataset::TarCompression;
 
-use super::names::{folder_of, name_in, token};
+use super::names::{PART_DIGITS, name_in, token};
 use super::staging::{MOST_PARTS, Staging, check_token, part_names};
 use crate::error::{WriteError, WriteProblem};
 use crate::form::{ShardForm, TarForm};
@@ -83,22 +83,18 @@ impl Manifest {
     /// Returns [`WriteProblem::ManifestSyntax`], [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, WriteError> {
         let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
-        if value.get("version").and_then(Value::as_u64) != Some(VERSION) {
+        if value["version"].as_u64() != Some(VERSION) {
             return Err(wrong("it has no version, or another one than 1"));
         }
-        let string = |key: &str| value.get(key).and_then(Value::as_str);
-        let part = value
-            .get("part")
-            .and_then(Value::as_u64)
-            .ok_or_else(|| wrong("`part` is missing"))?;
+        let string = |key: &str| value[key].as_str();
+        let part = value["part"].as_u64();
+        let part = part.ok_or_else(|| wrong("`part` is missing"))?;
         let (Some(job), Some(attempt)) = (string("job"), string("attempt")) else {
             return Err(wrong("`job` or `attempt` is missing"));
         };
         check(job, part, attempt)?;
-        let shards = value
-            .get("shards")
-            .and_then(Value::as_array)
-            .ok_or_else(|| wrong("`shards` is missing"))?;
+        let shards = value["shards"].as_array();
+        let shards = shards.ok_or_else(|| wrong("`shards` is missing"))?;
         let shards = shards.iter().map(|shard| parse_shard(shard, limits));
         let manifest = Self {
             job: job.to_owned(),
@@ -112,7 +108,7 @@ impl Manifest {
                 "there are shards without a form, or a form without shards",
             ));
         }
-        if value.get("samples").and_then(Value::as_u64) != Some(manifest.samples()) {
+        if value["samples"].as_u64() != Some(manifest.samples()) {
             return Err(wrong("`samples` is not the sum over its shards"));
         }
         Ok(manifest)
@@ -165,8 +161,6 @@ pub struct ManifestBuilder {
     /// In a local directory, the folder of the files before the commit.
     folder: Option<String>,
     token: Option<String>,
-    /// The files whose upload to a store has begun. They may exist even if their shard was never added.
-    begun: Vec<String>,
 }
 
 impl ManifestBuilder {
@@ -192,10 +186,11 @@ impl ManifestBuilder {
             identity: identity(form),
             prefix: staging.names().prefix().to_owned(),
             number: part.saturating_add(staging.first_part()),
-            folder: is_local
-                .then(|| format!("{PARTS_FOLDER}/{}", folder_of(staging.job(), part, attempt))),
+            folder: is_local.then(|| {
+                let job = staging.job();
+                format!("{PARTS_FOLDER}/{job}-{part:0PART_DIGITS$}-{attempt}")
+            }),
             token: (!is_local).then(|| token(staging.job(), attempt)),
-            begun: Vec::new(),
             manifest,
         })
     }
@@ -226,7 +221,7 @@ impl ManifestBuilder {
     /// Returns the prefix of numeric keys of tar samples.
     #[must_use]
     pub fn key_prefix(&self) -> String {
-        super::names::key_prefix(self.number)
+        format!("{:0PART_DIGITS$}-", self.number)
     }
 
     /// Returns the path of a shard file before the commit, relative to the dataset. `basename` is its name in a dataset
@@ -254,16 +249,6 @@ impl ManifestBuilder {
         }
         self.manifest.form = Some(self.identity.clone());
         self.manifest.shards.push(shard);
-    }
-
-    /// Records a file of a store before its upload.
-    pub(super) fn begin(&mut self, at: &str) {
-        self.begun.push(at.to_owned());
-    }
-
-    /// Returns the recorded files.
-    pub(super) fn begun(&self) -> &[String] {
-        &self.begun
     }
 
     /// Returns the manifest.

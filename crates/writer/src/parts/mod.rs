@@ -34,7 +34,7 @@ pub use gc::{GcEntry, GcOptions, GcReason, GcReport, abort, gc};
 pub use lease::{COMMIT_FOLDER, remove_leftovers, remove_temporary};
 pub use manifest::{Manifest, ManifestBuilder};
 pub use names::{NameForm, is_shard_name};
-pub use part::{PartOptions, PartWriter};
+pub use part::PartWriter;
 pub use staging::{SaveMode, Staging};
 
 /// The folders in [`WORK_FOLDER`] that do not belong to a conversion: those of attempts and of a commit.

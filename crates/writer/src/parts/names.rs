@@ -5,7 +5,7 @@ use shardmill_core::Format;
 use crate::form::{STREAMING_PREFIX, ShardForm, ShardFormat, ShardPattern};
 
 /// The minimum number of digits of a part number.
-const PART_DIGITS: usize = 5;
+pub(super) const PART_DIGITS: usize = 5;
 
 /// The form of the shard names of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,16 +123,6 @@ pub(crate) fn token_of<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
 /// Returns the token that identifies an attempt. Neither name contains an underscore.
 pub(crate) fn token(job: &str, attempt: &str) -> String {
     format!("{job}_{attempt}")
-}
-
-/// Returns the name of the folder of an attempt in [`PARTS_FOLDER`](shardmill_core::PARTS_FOLDER).
-pub(crate) fn folder_of(job: &str, part: u64, attempt: &str) -> String {
-    format!("{job}-{part:0PART_DIGITS$}-{attempt}")
-}
-
-/// Returns the prefix of the sample number in the key of a tar sample.
-pub(crate) fn key_prefix(part: u64) -> String {
-    format!("{part:0PART_DIGITS$}-")
 }
 
 #[cfg(test)]

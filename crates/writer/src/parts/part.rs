@@ -19,13 +19,6 @@ use crate::shard::{Scratch, ShardKind, Temps, finish};
 /// The number of buffers kept for reuse. This is enough for a shard of 64 MiB.
 const SPARE_BUFFERS: usize = 40;
 
-/// The options of a [`PartWriter`].
-#[derive(Clone, Debug, Default)]
-pub struct PartOptions {
-    /// The maximum number of samples in a shard, in addition to the size limit of the form.
-    pub samples_per_shard: Option<u64>,
-}
-
 /// Writes the shards of one attempt of a part.
 ///
 /// All work is done in the calling thread, one shard at a time: engines that run many tasks use the other cores for
@@ -42,6 +35,8 @@ pub struct PartWriter {
     packer: Packer,
     pool: Arc<BufferPool>,
     scratch: Scratch,
+    /// The files whose upload to a store has begun. They may exist even if their shard was never added.
+    begun: Vec<String>,
     samples: u64,
     is_broken: bool,
 }
@@ -49,7 +44,8 @@ pub struct PartWriter {
 impl PartWriter {
     /// Begins an attempt. `part` counts the parts of the job from 0; `attempt` identifies the attempt within the job.
     ///
-    /// If the keys of tar samples are numbers, they are prefixed with the number of the part.
+    /// If the keys of tar samples are numbers, they are prefixed with the number of the part. `samples_per_shard` limits
+    /// shards in addition to the size limit of the form.
     ///
     /// # Errors
     ///
@@ -62,7 +58,7 @@ impl PartWriter {
         attempt: &str,
         encoder: RowEncoder,
         form: ShardForm,
-        options: &PartOptions,
+        samples_per_shard: Option<u64>,
     ) -> Result<Self, WriteError> {
         let builder = ManifestBuilder::new(&place, staging, part, attempt, &form)?;
         let folder = match (&place, builder.folder()) {
@@ -77,15 +73,10 @@ impl PartWriter {
             }
             _ => None,
         };
+        let ends = ShardEnds::of_samples(samples_per_shard);
         let keys = Keys::new(encoder.keys(), &builder.key_prefix(), 0);
         Ok(Self {
-            packer: Packer::new(
-                0,
-                &form,
-                ShardEnds::of_samples(options.samples_per_shard),
-                0,
-                keys,
-            ),
+            packer: Packer::new(0, &form, ends, 0, keys),
             kind: ShardKind::resumable(form),
             place,
             builder: Some(builder),
@@ -93,6 +84,7 @@ impl PartWriter {
             encoder,
             pool: BufferPool::new(SPARE_BUFFERS),
             scratch: Scratch::default(),
+            begun: Vec::new(),
             samples: 0,
             is_broken: false,
         })
@@ -131,9 +123,8 @@ impl PartWriter {
         self.is_broken = true;
         let first = self.samples;
         let origin = Origin {
-            split: 0,
-            unit: 0,
             first,
+            ..Origin::default()
         };
         let place = |row: usize| format!("row {}", first + u64::try_from(row).unwrap_or(0));
         let mut chunks = Vec::new();
@@ -202,7 +193,7 @@ impl PartWriter {
                     FileVersion { bytes, etag: None }
                 }
                 Place::Store(_) => {
-                    builder.begin(&at);
+                    self.begun.push(at.clone());
                     let mode = PublishMode::Replace;
                     self.place.publish(temp, &at, mode, &mut |_| go_on())?
                 }
@@ -228,7 +219,7 @@ impl Drop for PartWriter {
                 }
             }
             Place::Store(_) => {
-                for name in builder.begun() {
+                for name in &self.begun {
                     let _ = self.place.remove(name, &mut |_| true);
                 }
             }

@@ -159,10 +159,10 @@ impl Staging {
             WriteProblem::ManifestSyntax.at(None, reason)
         };
         let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
-        if value.get("version").and_then(Value::as_u64) != Some(1) {
+        if value["version"].as_u64() != Some(1) {
             return Err(wrong("it has no version, or another one than 1"));
         }
-        let string = |key: &str| value.get(key).and_then(Value::as_str);
+        let string = |key: &str| value[key].as_str();
         let names = string("names").and_then(NameForm::parse);
         let mut staging = Self::fresh(
             string("job").ok_or_else(|| wrong("`job` is missing"))?,
@@ -171,9 +171,8 @@ impl Staging {
         staging.mode = string("mode")
             .and_then(SaveMode::from_name)
             .ok_or_else(|| wrong("`mode` is missing or unknown"))?;
-        staging.first_part = value
-            .get("first_part")
-            .and_then(Value::as_u64)
+        let first_part = value["first_part"].as_u64();
+        staging.first_part = first_part
             .filter(|part| *part <= MOST_PARTS)
             .ok_or_else(|| wrong("`first_part` is missing or too large"))?;
         staging.base = string("base").map(str::to_owned);

@@ -1,5 +1,6 @@
 //! The temporary files of one shard, with their hashes.
 
+use std::convert::Infallible;
 use std::io::Write as _;
 
 use shardmill_mds::{FileHashes, FileInfo, HashAlgo, Hasher};
@@ -78,7 +79,7 @@ impl<'a> Files<'a> {
         };
         let hashes = hash_each(algos, slices, |bytes| {
             temp.write_all(bytes)
-                .map_err(|error| temp.write_error(error).into())
+                .map_err(|error| temp.write_error(error))
         })?;
         let bytes = temp.written();
         let hex = |algo| {
@@ -106,19 +107,26 @@ impl<'a> Files<'a> {
 }
 
 /// Hashes slices as one file.
-pub(super) fn hash(
+pub fn hash_all(
     algos: &[HashAlgo],
     slices: impl IntoIterator<Item = impl AsRef<[u8]>>,
-) -> Result<FileHashes, WriteError> {
-    hash_each(algos, slices, |_| Ok(()))
+) -> FileHashes {
+    let hashes = hash_each(algos, slices, |_| Ok::<(), Infallible>(()));
+    hashes.unwrap_or_else(|never| match never {})
 }
 
-/// PERF: hashes and writes in steps that fit into a core's cache.
-fn hash_each(
+/// Hashes slices as one file, and passes their bytes to `also`, which usually writes them.
+///
+/// PERF: works in steps that fit into a core's cache.
+///
+/// # Errors
+///
+/// Returns the error of `also`.
+pub fn hash_each<E>(
     algos: &[HashAlgo],
     slices: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    mut also: impl FnMut(&[u8]) -> Result<(), WriteError>,
-) -> Result<FileHashes, WriteError> {
+    mut also: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<FileHashes, E> {
     let mut hashers: Vec<Hasher> = algos.iter().copied().map(Hasher::new).collect();
     for slice in slices {
         for step in slice.as_ref().chunks(STEP_BYTES) {

@@ -179,9 +179,7 @@ impl Scratch {
                 let piece = compressor.compress(contiguous).map_err(fail)?;
                 Ok(Compressed::Piece(piece))
             }
-            None => Err(WriteError::Bug {
-                what: "a thread without a compressor",
-            }),
+            None => Err(WriteError::Bug("a thread without a compressor")),
         }
     }
 }

@@ -7,7 +7,7 @@ use shardmill_mds::{
     Compression, FileInfo, ShardConfig, ShardEntry, basename, encode_header, encode_meta,
 };
 
-use super::files::{Files, hash};
+use super::files::{Files, hash_all};
 use super::slices::{Codec, Compressed, Layout, Scratch, Side, Slice, segments};
 use crate::error::WriteError;
 use crate::form::ShardForm;
@@ -149,7 +149,7 @@ pub(super) fn finish(
             raw_meta = Some(FileInfo {
                 basename: name(None).into(),
                 bytes: u64::try_from(meta.len()).unwrap_or(u64::MAX),
-                hashes: hash(&config.hashes, [meta])?,
+                hashes: hash_all(&config.hashes, [meta]),
             });
             let compressed = compress(*compression, meta, span.shard, scratch)?;
             zip_meta = Some(files.write(name(Some(compression)), [compressed])?);

@@ -48,8 +48,8 @@ pub(super) fn finish(
     Ok(TableFile {
         file: files.write(name, [file])?,
         rows: span.samples,
-        raw_bytes: to_u64(raw_bytes),
-        row_groups: row_groups.into_iter().map(to_u64).collect(),
+        raw_bytes: raw_bytes as u64,
+        row_groups: row_groups.into_iter().map(|rows| rows as u64).collect(),
     })
 }
 
@@ -101,10 +101,6 @@ fn take_rows(
             "a row group has no rows".to_owned(),
         )),
     }
-}
-
-fn to_u64(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -63,9 +63,8 @@ fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, WriteError> {
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             let (sample, after) = rest.split_at(size.min(rest.len()));
             rest = after;
-            read_sample(0, sample, &mut found, &limits).map_err(|_| WriteError::Bug {
-                what: "a sample that was just encoded cannot be read",
-            })?;
+            read_sample(0, sample, &mut found, &limits)
+                .map_err(|_| WriteError::Bug("a sample that was just encoded cannot be read"))?;
             samples.push(SampleEntry {
                 key: "".into(),
                 begin: 0,

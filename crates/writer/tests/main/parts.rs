@@ -12,8 +12,8 @@ use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_webdataset::{FieldSet, Profile, ShardView, TarCompression};
 use shardmill_writer::parts::{
-    CommitOptions, Committed, GcOptions, GcReason, Manifest, NameForm, PartOptions, PartWriter,
-    SaveMode, Staging, Verify, abort, commit, gc,
+    CommitOptions, Committed, GcOptions, GcReason, Manifest, NameForm, PartWriter, SaveMode,
+    Staging, Verify, abort, commit, gc,
 };
 use shardmill_writer::{
     ColumnEncoder, DatasetIndex, FieldEncoding, IndexEntry, RowEncoder, ShardForm, ShardPattern,
@@ -174,9 +174,8 @@ pub(crate) fn mds_with(limit: u64, compression: Option<&str>) -> (RowEncoder, Sh
 
 pub(crate) fn writer(spot: &Spot, staging: &Staging, part: u64, attempt: &str) -> PartWriter {
     let (encoder, form) = mds(250);
-    let options = PartOptions::default();
     let place = spot.place.clone();
-    PartWriter::new(place, staging, part, attempt, encoder, form, &options).unwrap()
+    PartWriter::new(place, staging, part, attempt, encoder, form, None).unwrap()
 }
 
 pub(crate) fn write(
@@ -341,8 +340,7 @@ fn parts_that_are_missing_or_of_others_are_refused() {
         );
         let (encoder, form) = mds(500);
         let place = spot.place.clone();
-        let options = PartOptions::default();
-        let mut odd = PartWriter::new(place, &staging, 1, "odd", encoder, form, &options).unwrap();
+        let mut odd = PartWriter::new(place, &staging, 1, "odd", encoder, form, None).unwrap();
         odd.push(&batch(&share(1)), &mut || true).unwrap();
         let odd = odd.finish(&mut || true).unwrap();
         assert_eq!(
@@ -529,9 +527,8 @@ fn only_like_is_appended_to_like() {
     let encoder = RowEncoder::new(vec![column], &config.layout, 1 << 20);
     let staging = spot.begin("two", SaveMode::Append).unwrap();
     let form = ShardForm::from(Arc::new(config));
-    let options = PartOptions::default();
     let place = spot.place.clone();
-    let mut writer = PartWriter::new(place, &staging, 0, "a", encoder, form, &options).unwrap();
+    let mut writer = PartWriter::new(place, &staging, 0, "a", encoder, form, None).unwrap();
     writer.push(&other, &mut || true).unwrap();
     let manifest = writer.finish(&mut || true).unwrap();
     let error = spot.commit(&staging, vec![manifest]).unwrap_err();
@@ -593,8 +590,7 @@ fn an_attempt_is_made_once_and_stops_when_it_is_cancelled() {
     let first = writer(&spot, &staging, 0, "a");
     let (encoder, form) = mds(250);
     let place = spot.place.clone();
-    let options = PartOptions::default();
-    let second = PartWriter::new(place, &staging, 0, "a", encoder, form, &options);
+    let second = PartWriter::new(place, &staging, 0, "a", encoder, form, None);
     assert_eq!(second.unwrap_err().kind(), ErrorKind::Conflict);
     drop(first);
     let mut writer = writer(&spot, &staging, 0, "a");
@@ -688,9 +684,8 @@ fn tar_shards_have_keys_that_differ_from_part_to_part() {
         for part in 0..2 {
             let (encoder, form) = tar();
             let place = spot.place.clone();
-            let options = PartOptions::default();
             let mut writer =
-                PartWriter::new(place, &staging, part, "a", encoder, form, &options).unwrap();
+                PartWriter::new(place, &staging, part, "a", encoder, form, None).unwrap();
             writer.push(&batch(&share(part)), &mut || true).unwrap();
             manifests.push(writer.finish(&mut || true).unwrap());
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use shardmill_writer::parts::{GcOptions, GcReason, PartOptions, PartWriter, SaveMode, gc};
+use shardmill_writer::parts::{GcOptions, GcReason, PartWriter, SaveMode, gc};
 
 use super::parts::*;
 
@@ -81,8 +81,7 @@ fn gc_keeps_the_unpacked_shards_of_readers() {
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let (encoder, form) = mds_with(250, Some("zstd"));
     let place = spot.place.clone();
-    let options = PartOptions::default();
-    let mut writer = PartWriter::new(place, &staging, 0, "a", encoder, form, &options).unwrap();
+    let mut writer = PartWriter::new(place, &staging, 0, "a", encoder, form, None).unwrap();
     writer.push(&batch(&share(0)), &mut || true).unwrap();
     let manifest = writer.finish(&mut || true).unwrap();
     spot.commit(&staging, vec![manifest]).unwrap();
