@@ -46,6 +46,12 @@ struct JsonSummary {
     ok: bool,
     shards: u64,
     samples: u64,
+    #[serde(flatten)]
+    found: FindingCounts,
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+struct FindingCounts {
     errors: u64,
     warnings: u64,
     notes: u64,
@@ -53,17 +59,15 @@ struct JsonSummary {
 
 struct Report<'a> {
     out: &'a mut Output,
-    errors: u64,
-    warnings: u64,
-    notes: u64,
+    found: FindingCounts,
 }
 
 impl Report<'_> {
     fn add(&mut self, shard: Option<&str>, finding: &Finding) -> Result<(), Stop> {
         match finding.severity {
-            Severity::Error => self.errors += 1,
-            Severity::Warning => self.warnings += 1,
-            Severity::Note => self.notes += 1,
+            Severity::Error => self.found.errors += 1,
+            Severity::Warning => self.found.warnings += 1,
+            Severity::Note => self.found.notes += 1,
         }
         let reader = finding.consumer.map(Consumer::name);
         if self.out.is_json() {
@@ -81,10 +85,10 @@ impl Report<'_> {
             Some(reader) => format!("{reader}: {}", finding.text),
             None => finding.text.clone(),
         };
-        let fault = Fault {
-            object: shard.map(|shard| escape(shard).into_owned()),
-            ..Fault::new(ErrorKind::Corrupt, finding.id, &text)
-        };
+        let mut fault = Fault::new(ErrorKind::Corrupt, finding.id, &text);
+        if let Some(shard) = shard {
+            fault = fault.about(shard);
+        }
         let console = self.out.console();
         match finding.severity {
             Severity::Error => console.error(&fault, None),
@@ -110,12 +114,8 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     progress.set_totals(0, 0, shards.len() as u64);
     let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
     let mut lint = Lint::new(readers.iter().copied(), &limits);
-    let mut report = Report {
-        out,
-        errors: 0,
-        warnings: 0,
-        notes: 0,
-    };
+    let found = FindingCounts::default();
+    let mut report = Report { out, found };
     let mut keys = RepeatedKeys::default();
     let mut stop = None;
     let work = |at: usize| {
@@ -123,9 +123,8 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
             return Ok(None);
         };
         let (survey, compression, _) = shard.look(&limits)?;
-        let looked = (survey, compression);
         progress.add_shard(0);
-        Ok(Some(looked))
+        Ok(Some((survey, compression)))
     };
     each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
         let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
@@ -161,45 +160,31 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     for finding in lint.finish() {
         report.add(None, &finding)?;
     }
-    let Report {
-        errors,
-        warnings,
-        notes,
-        ..
-    } = report;
-    let shards = shards.len() as u64;
-    if out.is_json() {
-        out.json(&JsonSummary {
-            ok: errors == 0,
-            shards,
-            samples: lint.samples(),
-            errors,
-            warnings,
-            notes,
-        })?;
-    } else if !out.is_quiet() {
-        let amount = format!(
-            "{} in {}",
-            many(lint.samples(), "sample"),
-            many(shards, "shard")
-        );
-        let found = format!(
-            "{}, {}, {}",
-            many(errors, "error"),
-            many(warnings, "warning"),
-            many(notes, "note")
-        );
-        out.line(format_args!("{amount}: {found}"))?;
-        if errors + warnings > 0 {
+    let found = report.found;
+    let summary = JsonSummary {
+        ok: found.errors == 0,
+        shards: shards.len() as u64,
+        samples: lint.samples(),
+        found,
+    };
+    if out.wants_summary(&summary)? {
+        out.line(format_args!(
+            "{} in {}: {}, {}, {}",
+            many(summary.samples, "sample"),
+            many(summary.shards, "shard"),
+            many(found.errors, "error"),
+            many(found.warnings, "warning"),
+            many(found.notes, "note")
+        ))?;
+        if found.errors + found.warnings > 0 {
             out.console().line(
                 "hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones",
             );
         }
     }
-    Ok(if errors == 0 {
-        Exit::Done
-    } else {
-        Exit::Problems
+    Ok(match summary.ok {
+        true => Exit::Done,
+        false => Exit::Problems,
     })
 }
 

@@ -5,14 +5,14 @@ use shardmill_core::number::{float, whole};
 use shardmill_core::{Limits, escape};
 use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{
-    CacheForecast, Forecast, ForecastOptions, PeerFile, ShardCost, forecast, owner,
+    CacheForecast, EpochFacts, Forecast, ForecastOptions, PeerFile, ShardCost, forecast, owner,
 };
 
 use super::dataset_location::DatasetLocation;
 use super::mixture::{self, EpochShares};
 use super::quality::{self, QualityReport};
-use super::tars::Tars;
-use super::{dataset, options, picture, quality_picture, world};
+use super::shards::{ShardFacts, Shards};
+use super::{options, picture, quality_picture, world};
 use crate::args::PlanArgs;
 use crate::error::Stop;
 use crate::output::{Exit, Output, Table, bytes, count, many, needed, percent, seconds};
@@ -176,49 +176,33 @@ fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
     for stream in world::streams(&args.world) {
         let location = DatasetLocation::parse(&stream.location, storage)?;
         let choice = world::samples(&args.world, &stream)?;
-        let (config, samples, costs) = match Tars::find(&location, limits, &choice)? {
-            Some(tars) => {
-                let costs = tars.facts().iter().map(|shard| {
-                    let is_compressed = shard.compression.is_some();
-                    cost(shard.raw_bytes, shard.stored_bytes, is_compressed)
-                });
-                let costs: Vec<ShardCost> = costs.collect();
-                (tars.stream_config(), tars.samples(), costs)
-            }
-            None => {
-                let limits = limits.clone();
-                let opened = dataset::open(&stream.location, &location, limits, &choice)?;
-                let costs = opened.index().shards.iter().map(|shard| {
-                    let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
-                    cost(raw, stored, shard.zip_data.is_some())
-                });
-                let costs: Vec<ShardCost> = costs.collect();
-                (dataset::stream_config(&opened), opened.len(), costs)
-            }
-        };
+        let shards = Shards::open(&stream.location, &location, limits, &choice)?;
+        let config = shards.stream_config();
         data.configs.push(config.with_weight(stream.weight));
-        for cost in &costs {
+        let first = data.costs.len();
+        data.costs.extend(shards.facts().map(|shard| cost(&shard)));
+        for cost in data.costs.iter().skip(first) {
             data.raw_bytes = data.raw_bytes.saturating_add(cost.cache_bytes);
             data.stored_bytes = data.stored_bytes.saturating_add(cost.fetch_bytes);
         }
-        data.samples = data.samples.saturating_add(samples);
+        data.samples = data.samples.saturating_add(shards.samples());
         data.streams.push(StreamFacts {
             dataset: stream.location,
-            samples,
-            shards: costs.len() as u64,
+            samples: shards.samples(),
+            shards: (data.costs.len() - first) as u64,
         });
-        data.costs.extend(costs);
     }
     Ok(data)
 }
 
 /// Returns the cost of a shard. A compressed shard is fetched compressed and kept raw. During decompression, both forms
 /// use space.
-const fn cost(raw: u64, stored: u64, is_compressed: bool) -> ShardCost {
+const fn cost(shard: &ShardFacts<'_>) -> ShardCost {
+    let (raw, stored) = (shard.raw_bytes, shard.stored_bytes);
     ShardCost {
         fetch_bytes: stored,
         cache_bytes: raw,
-        reserve_bytes: match is_compressed {
+        reserve_bytes: match shard.is_compressed {
             true => raw.saturating_add(stored),
             false => raw,
         },
@@ -446,26 +430,25 @@ fn advice(found: &Forecast, data: &Data, options: &ForecastOptions) -> Vec<Strin
 }
 
 fn padding(found: &Forecast, lines: &mut Vec<String>) {
-    let most = found.epochs.iter().max_by_key(|epoch| epoch.padded);
-    if let Some((epoch, padded)) = most.and_then(|epoch| Some((epoch, epoch.padded?)))
-        && padded > 0
-    {
-        lines.push(format!(
-            "An epoch repeats {} so that all ranks have the same number{}.",
-            many(padded, "sample"),
-            part_of(padded, epoch.samples)
-        ));
-    }
-    let most = found.epochs.iter().max_by_key(|epoch| epoch.dropped);
-    if let Some((epoch, dropped)) = most.and_then(|epoch| Some((epoch, epoch.dropped?)))
-        && dropped > 0
-    {
-        lines.push(format!(
-            "An epoch drops {} that would not fill a batch{}.",
-            many(dropped, "sample"),
-            part_of(dropped, epoch.samples)
-        ));
-    }
+    let mut most = |of: fn(&EpochFacts) -> Option<u64>, verb: &str, why: &str| {
+        let most = found.epochs.iter().max_by_key(|epoch| of(epoch));
+        if let Some((epoch, samples)) = most.and_then(|epoch| Some((epoch, of(epoch)?)))
+            && samples > 0
+        {
+            lines.push(format!(
+                "An epoch {verb} {} {why}{}.",
+                many(samples, "sample"),
+                part_of(samples, epoch.samples)
+            ));
+        }
+    };
+    let why = "so that all ranks have the same number";
+    most(|epoch| epoch.padded, "repeats", why);
+    most(
+        |epoch| epoch.dropped,
+        "drops",
+        "that would not fill a batch",
+    );
 }
 
 /// Formats ` (1.2% of the epoch)`, or nothing below 0.1%.

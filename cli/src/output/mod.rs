@@ -15,7 +15,7 @@ pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
 pub use progress::Display;
 pub use table::Table;
-pub use value::{cell_text, text_value_text, write_object, write_text_value, write_value};
+pub use value::{begin_entry, cell_text, write_list, write_value};
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -34,6 +34,14 @@ pub fn set_color(color: ColorName) {
         ColorName::Never => anstream::ColorChoice::Never,
     };
     choice.write_global();
+}
+
+/// The JSON form of a report about a dataset.
+#[derive(Serialize)]
+pub struct DatasetReport<'a, T> {
+    pub dataset: &'a str,
+    #[serde(flatten)]
+    pub report: &'a T,
 }
 
 /// The output of a command.
@@ -113,6 +121,15 @@ impl Output {
         let mut line = serde_json::to_vec(value).map_err(|error| failed(&error.into()))?;
         line.push(b'\n');
         self.bytes(&line)
+    }
+
+    /// Writes a result as one line of JSON if `--json` is given. Returns whether it is to be summarized as text instead,
+    /// which `--quiet` suppresses.
+    pub fn wants_summary(&mut self, result: &impl Serialize) -> Result<bool, Stop> {
+        if self.json {
+            self.json(result)?;
+        }
+        Ok(!self.json && !self.quiet)
     }
 
     /// Flushes buffered output.

@@ -10,7 +10,9 @@ use shardmill_core::Limits;
 use shardmill_dataset::{
     Dataset, DatasetError, KEY_COLUMN, Sample, StoredValue, TarFile, TarSet, ViewTarget,
 };
-use shardmill_mds::{DType, Encoding, Image, NdArray, SampleValue, TextValue, Value, decode};
+use shardmill_mds::{
+    DType, Encoding, FileInfo, Image, NdArray, SampleValue, TextValue, Value, decode,
+};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{Value as TarValue, inflate};
 
@@ -104,18 +106,6 @@ impl From<StorageError> for SampleError {
     }
 }
 
-/// The name of a file, and its length.
-pub type ShardFile = (String, u64);
-
-/// The files of a shard.
-#[derive(Debug)]
-pub struct ShardFiles {
-    /// The raw file.
-    pub raw: ShardFile,
-    /// The compressed file, if that is what is stored.
-    pub stored: Option<ShardFile>,
-}
-
 /// Where a sample is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SamplePosition {
@@ -153,33 +143,28 @@ impl Samples {
     /// Makes the samples of a dataset with an index of MDS, JSON or XSV shards.
     #[must_use]
     pub fn of_dataset(dataset: Dataset) -> Self {
-        Self {
-            with_deleted: false,
-            located: Mutex::default(),
-            limits: dataset.limits().clone(),
-            stored: Stored::Indexed(Box::new(dataset)),
-        }
+        let limits = dataset.limits().clone();
+        Self::new(Stored::Indexed(Box::new(dataset)), limits)
     }
 
     /// Makes the samples of tar shards. `stored` are the numbers of samples in the shards, deleted ones counted.
     #[must_use]
     pub fn of_tars(set: TarSet, stored: Vec<u64>, limits: Limits) -> Self {
-        Self {
-            with_deleted: false,
-            located: Mutex::default(),
-            stored: Stored::Tars(Tars::new(set, stored)),
-            limits,
-        }
+        Self::new(Stored::Tars(Tars::new(set, stored)), limits)
     }
 
     /// Makes the samples of a table or of a tree of files.
     #[must_use]
     pub fn of_rows(rows: Box<dyn RowSource>) -> Self {
+        Self::new(Stored::Rows(rows), Limits::default())
+    }
+
+    fn new(stored: Stored, limits: Limits) -> Self {
         Self {
-            limits: Limits::default(),
+            stored,
+            limits,
             with_deleted: false,
             located: Mutex::default(),
-            stored: Stored::Rows(rows),
         }
     }
 
@@ -202,27 +187,16 @@ impl Samples {
         }
     }
 
-    /// Iterates over the files of the shards.
-    pub fn shard_files(&self) -> Box<dyn Iterator<Item = ShardFiles> + '_> {
+    /// Iterates over the files of the shards: the raw one, and the compressed one if that is what is stored.
+    pub fn shard_files(&self) -> Box<dyn Iterator<Item = (&FileInfo, Option<&FileInfo>)> + '_> {
         match &self.stored {
-            Stored::Indexed(dataset) => Box::new(dataset.index().shards.iter().map(|shard| {
-                let file = |file: &shardmill_mds::FileInfo| (file.basename.to_string(), file.bytes);
-                ShardFiles {
-                    raw: file(&shard.raw_data),
-                    stored: shard.zip_data.as_ref().map(file),
-                }
-            })),
+            Stored::Indexed(dataset) => {
+                let shards = dataset.index().shards.iter();
+                Box::new(shards.map(|shard| (&shard.raw_data, shard.zip_data.as_ref())))
+            }
             Stored::Tars(tars) => {
-                let entries = tars.set().shards().iter().filter_map(TarFile::entry);
-                Box::new(entries.map(|shard| {
-                    let file = |file: &shardmill_webdataset::FileInfo| {
-                        (file.basename.to_string(), file.bytes)
-                    };
-                    ShardFiles {
-                        raw: file(&shard.raw_data),
-                        stored: shard.zip_data.as_ref().map(file),
-                    }
-                }))
+                let shards = tars.set().shards().iter().filter_map(TarFile::entry);
+                Box::new(shards.map(|shard| (&shard.raw_data, shard.zip_data.as_ref())))
             }
             Stored::Rows(_) => Box::new(std::iter::empty()),
         }
@@ -239,18 +213,12 @@ impl Samples {
 
     /// Returns the number of samples.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.len(),
             Stored::Tars(tars) => tars.len(),
             Stored::Rows(rows) => rows.rows(),
         }
-    }
-
-    /// Returns whether there are no samples.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the number of shards.
@@ -612,11 +580,7 @@ fn show_text(name: &str, value: &SampleValue<'_>, show: &mut dyn FnMut(&FieldVal
     };
     let shown = match value {
         SampleValue::Mds(value) => value.clone(),
-        SampleValue::Text(TextValue::Json(text)) => Value::Json(text),
-        SampleValue::Text(TextValue::Int(number)) => Value::Int(*number),
-        SampleValue::Text(TextValue::Float(number)) => Value::Float(*number),
-        SampleValue::Text(TextValue::BigInt(text)) => Value::BigInt(text),
-        SampleValue::Text(TextValue::Str(text)) => Value::Str(text),
+        SampleValue::Text(value) => value.as_value(),
     };
     show(&FieldValue {
         name,
