@@ -47,10 +47,9 @@ pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exi
         bytes(added.stored_bytes),
     ))?;
     if let Some(replaced) = added.replaced.filter(|folder| *folder != added.folder) {
-        out.flush()?;
-        out.console().note(format_args!(
+        out.note(format_args!(
             "{replaced} has the previous columns, for readers that are running; remove it when they have ended"
-        ));
+        ))?;
     }
     Ok(Exit::Done)
 }

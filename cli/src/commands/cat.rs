@@ -61,11 +61,10 @@ pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Sto
         None => cat.print(range.clone(), out)?,
     }
     if is_default(args) && range.end < total {
-        out.flush()?;
-        out.console().note(format_args!(
+        out.note(format_args!(
             "{SHOWN} of {} samples; `0..` for all of them, `A..B` for some",
             count(total)
-        ));
+        ))?;
     }
     Ok(Exit::Done)
 }

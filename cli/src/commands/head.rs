@@ -123,16 +123,14 @@ impl Sheet {
         for line in lines {
             out.line(line)?;
         }
-        out.flush()?;
         if !hidden.is_empty() {
-            out.console().note(format_args!(
+            out.note(format_args!(
                 "columns without room: {}; choose some with --column",
                 hidden.join(", ")
-            ));
+            ))?;
         }
         if self.more {
-            out.console()
-                .note(format_args!("there are more; -n N shows the first N"));
+            out.note("there are more; -n N shows the first N")?;
         }
         Ok(Exit::Done)
     }

@@ -110,11 +110,10 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
     let samples = index.samples().saturating_sub(merged.deleted);
     show(root, outcome, samples, index.shards.len() as u64, out)?;
     if merged.deleted > 0 {
-        out.flush()?;
-        out.console().note(format_args!(
+        out.note(format_args!(
             "{} are deleted, and listed in {TOMBSTONES_NAME}",
             many(merged.deleted, "sample")
-        ));
+        ))?;
     }
     Ok(Exit::Done)
 }
@@ -300,11 +299,10 @@ fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             out.line(format_args!("  {}", escape(file)))?;
         }
         if report.deleted_samples > 0 {
-            out.flush()?;
-            out.console().note(format_args!(
+            out.note(format_args!(
                 "{} are deleted, and other readers deliver them; `shardmill convert` leaves them out",
                 many(report.deleted_samples, "sample")
-            ));
+            ))?;
         }
     }
     Ok(Exit::Done)

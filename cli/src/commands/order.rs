@@ -57,8 +57,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         None => 0..epoch.batches(),
     };
     let repeats = print(&epoch, &config, rank, batches.clone(), out)?;
-    out.flush()?;
-    summary(&epoch, &config, &batches, repeats, out);
+    summary(&epoch, &config, &batches, repeats, out)?;
     Ok(Exit::Done)
 }
 
@@ -186,7 +185,13 @@ fn line(rank: u64, batch: u64, worker: u64, part: &[Entry], out: &mut Output) ->
 }
 
 /// Prints a summary of the printed order to standard error.
-fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: bool, out: &Output) {
+fn summary(
+    epoch: &Epoch,
+    config: &EpochConfig,
+    batches: &Range<u64>,
+    repeats: bool,
+    out: &mut Output,
+) -> Result<(), Stop> {
     let resolved = epoch.resolved();
     let from = match resolved.sample_in_epoch {
         0 => String::new(),
@@ -202,7 +207,7 @@ fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: b
     } else {
         ""
     };
-    out.console().note(format_args!(
+    out.note(format_args!(
         "epoch {}{from}: {}, {shown}{} of {}, {}, {}{repeats}",
         resolved.epoch,
         many(epoch.samples(), "sample"),
@@ -210,5 +215,5 @@ fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: b
         count(epoch.global_batch()),
         many(config.world.ranks(), "rank"),
         many(resolved.canonical_nodes, "canonical node"),
-    ));
+    ))
 }

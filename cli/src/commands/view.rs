@@ -73,9 +73,7 @@ pub fn run(
         true => out.json(&Address { url: &url })?,
         false => out.line(&url)?,
     }
-    out.flush()?;
-    out.console()
-        .note("the address is for this machine only; Ctrl-C stops the server");
+    out.note("the address is for this machine only; Ctrl-C stops the server")?;
     if args.open {
         open(&url)?;
     }

@@ -214,7 +214,7 @@ impl<'a> Streams<'a> {
     }
 
     /// Prints where the samples come from, and what is unknown.
-    fn note(&self, out: &Output) {
+    fn note(&self, out: &mut Output) -> Result<(), Stop> {
         for stream in &self.streams {
             let name = escape(&stream.name);
             let sources = &stream.sources;
@@ -223,13 +223,13 @@ impl<'a> Streams<'a> {
                 from.push_str(&format!(", table version {version}"));
             }
             if !from.is_empty() {
-                out.console().note(format_args!("{name}: from {from}"));
+                out.note(format_args!("{name}: from {from}"))?;
             }
             if let Some(unknown) = &sources.unknown {
-                out.console()
-                    .note(format_args!("{name}: unknown {unknown}"));
+                out.note(format_args!("{name}: unknown {unknown}"))?;
             }
         }
+        Ok(())
     }
 }
 
@@ -293,20 +293,18 @@ fn show_step(
         table.row(cells);
     }
     out.text(&table)?;
-    out.flush()?;
     let samples = found.len() as u64;
-    out.console().note(format_args!(
+    out.note(format_args!(
         "epoch {}, step {} of {}: {}",
         resolved.epoch,
         count(step),
         count(epoch.batches()),
         many(samples, "sample"),
-    ));
+    ))?;
     if found.iter().any(|member| member.repeated) {
-        out.console().note("* was given before and fills up");
+        out.note("* was given before and fills up")?;
     }
-    streams.note(out);
-    Ok(())
+    streams.note(out)
 }
 
 /// Returns how many samples of the epoch all ranks received before a step.
@@ -379,7 +377,6 @@ fn show_sample(
         }
         out.text(&table)?;
     }
-    out.flush()?;
     let from = match sample_in_epoch {
         0 => String::new(),
         from => format!(" from sample {} on", count(from)),
@@ -388,11 +385,9 @@ fn show_sample(
         1 => format!("epoch {epoch}{from}"),
         epochs => format!("epochs {epoch}{from} to {}", epoch + epochs - 1),
     };
-    let times = found.len() as u64;
-    out.console()
-        .note(format_args!("{epochs}: delivered {}", many(times, "time"),));
-    streams.note(out);
-    Ok(())
+    let times = many(found.len() as u64, "time");
+    out.note(format_args!("{epochs}: delivered {times}"))?;
+    streams.note(out)
 }
 
 /// Returns a table with these columns, followed by those of a sample.

@@ -132,6 +132,13 @@ impl Output {
         Ok(!self.json && !self.quiet)
     }
 
+    /// Prints a note that requires no action, after the buffered output.
+    pub fn note(&mut self, note: impl fmt::Display) -> Result<(), Stop> {
+        self.flush()?;
+        self.console.note(note);
+        Ok(())
+    }
+
     /// Flushes buffered output.
     pub fn flush(&mut self) -> Result<(), Stop> {
         let flushed = self.stdout.flush();

@@ -169,8 +169,7 @@ impl Samples {
     }
 
     /// Returns what they are samples of: `dataset`, `tars` or `source`.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub(crate) const fn kind(&self) -> &'static str {
         match &self.stored {
             Stored::Indexed(_) => "dataset",
             Stored::Tars(_) => "tars",
@@ -179,8 +178,7 @@ impl Samples {
     }
 
     /// Returns the `format` of a table that Python reads in place.
-    #[must_use]
-    pub fn format(&self) -> Option<&'static str> {
+    pub(crate) fn format(&self) -> Option<&'static str> {
         match &self.stored {
             Stored::Rows(rows) => rows.format(),
             _ => None,
@@ -188,7 +186,9 @@ impl Samples {
     }
 
     /// Iterates over the files of the shards: the raw one, and the compressed one if that is what is stored.
-    pub fn shard_files(&self) -> Box<dyn Iterator<Item = (&FileInfo, Option<&FileInfo>)> + '_> {
+    pub(crate) fn shard_files(
+        &self,
+    ) -> Box<dyn Iterator<Item = (&FileInfo, Option<&FileInfo>)> + '_> {
         match &self.stored {
             Stored::Indexed(dataset) => {
                 let shards = dataset.index().shards.iter();
@@ -212,8 +212,7 @@ impl Samples {
     }
 
     /// Returns the number of samples.
-    #[must_use]
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.len(),
             Stored::Tars(tars) => tars.len(),
@@ -222,8 +221,7 @@ impl Samples {
     }
 
     /// Returns the number of shards.
-    #[must_use]
-    pub fn shards(&self) -> usize {
+    pub(crate) fn shards(&self) -> usize {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.index().shards.len(),
             Stored::Tars(tars) => tars.set().shards().len(),
@@ -232,17 +230,12 @@ impl Samples {
     }
 
     /// Returns whether deleted samples are among them.
-    #[must_use]
-    pub const fn with_deleted(&self) -> bool {
+    pub(crate) const fn with_deleted(&self) -> bool {
         self.with_deleted
     }
 
     /// Returns what views of the dataset refer to.
-    ///
-    /// # Errors
-    ///
-    /// Errors of reading the index, the headers of tar files without one, or the list of files of a source.
-    pub fn view_target(&self) -> Result<ViewTarget, SampleError> {
+    pub(crate) fn view_target(&self) -> Result<ViewTarget, SampleError> {
         match &self.stored {
             Stored::Indexed(dataset) => Ok(dataset.view_target()?),
             Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
@@ -251,12 +244,7 @@ impl Samples {
     }
 
     /// Calls `show` with each field of a sample.
-    ///
-    /// # Errors
-    ///
-    /// [`DatasetProblem::NoSample`](shardmill_dataset::DatasetProblem::NoSample) beyond the last sample; errors of reading the
-    /// shard.
-    pub fn visit(
+    pub(crate) fn visit(
         &self,
         number: u64,
         show: &mut dyn FnMut(&FieldValue<'_>),
@@ -268,11 +256,7 @@ impl Samples {
 
     /// Calls `show` with the number and each field of the first samples of a range: as many as one read returns, but at
     /// least one. Returns where they are stored. Of a large sound or video, only the first bytes are read.
-    ///
-    /// # Errors
-    ///
-    /// As [`visit`](Self::visit).
-    pub fn visit_run(
+    pub(crate) fn visit_run(
         &self,
         numbers: Range<u64>,
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
@@ -443,11 +427,7 @@ impl Samples {
 
     /// Returns a range of the bytes of a value, and how many it has; `None` if the sample has no such value. Of a tar shard and of
     /// an uncompressed MDS shard, only the range is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`visit`](Self::visit).
-    pub fn part(
+    pub(crate) fn part(
         &self,
         number: u64,
         column: &str,
@@ -522,11 +502,7 @@ impl Samples {
 
     /// Returns the keys of the first samples of a range: as many as one read returns, but at least one. Samples without a key
     /// have an empty one.
-    ///
-    /// # Errors
-    ///
-    /// As [`visit`](Self::visit).
-    pub fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, SampleError> {
+    pub(crate) fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, SampleError> {
         let mut keys = Vec::new();
         if let Stored::Tars(tars) = &self.stored {
             tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |_, sample| {
