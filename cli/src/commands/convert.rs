@@ -18,7 +18,7 @@ use super::options;
 use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{Fault, Stop};
-use crate::output::{Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds};
+use crate::output::{Exit, Output, Table, bytes, count, many, rate, ratio, seconds, show_progress};
 use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -34,10 +34,10 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     // Signals are handled from here on, so that a signal while the source is listed is not lost.
     let progress = signals::cancelled_by_signals(out.console());
     let plan = shardmill_convert::plan(options)?;
-    let display = Display::start(&progress, out.progress_mode(), "converting", out.console());
-    let report = shardmill_convert::run(plan, &progress);
-    drop(display);
-    show_report(&report?, out)
+    let (mode, console) = (out.progress_mode(), out.console());
+    let run = || shardmill_convert::run(plan, &progress);
+    let report = show_progress(&progress, mode, "converting", console, run)?;
+    show_report(&report, out)
 }
 
 /// Prints the options of the command line and of its file.

@@ -1,6 +1,7 @@
 //! The command `shardmill tar lint`: finds problems in tar files.
 
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, escape};
@@ -10,7 +11,7 @@ use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits
 use super::options;
 use crate::args::LintArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Display, Exit, Output, count, many};
+use crate::output::{Exit, Output, count, many, show_progress};
 use crate::signals;
 
 /// The maximum number of repeated keys that are listed.
@@ -112,7 +113,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let progress = signals::cancelled_by_signals(out.console());
     let shards = set.shards();
     progress.set_totals(0, 0, shards.len() as u64);
-    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
+    let (mode, console) = (out.progress_mode(), Arc::clone(out.console()));
     let mut lint = Lint::new(readers.iter().copied(), &limits);
     let found = FindingCounts::default();
     let mut report = Report { out, found };
@@ -126,33 +127,34 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         progress.add_shard(0);
         Ok(Some((survey, compression)))
     };
-    each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
-        let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
-        else {
-            return Ok(());
-        };
-        let path = shard.path().display().to_string();
-        let facts = ShardFacts {
-            name: shard.name(),
-            compression,
-            hashes: None,
-        };
-        let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
-        for sample in samples {
-            keys.push(&sample.key, at, sample.begin)?;
-        }
-        for finding in lint.shard(&survey, &facts) {
-            stop = stop.take().or(report.add(Some(&path), &finding).err());
-        }
-        if args.show_keys {
-            for reader in &readers {
-                let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
-                stop = stop.take().or(shown.err());
+    show_progress(&progress, mode, "reading", &console, || {
+        each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
+            let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
+            else {
+                return Ok(());
+            };
+            let path = shard.path().display().to_string();
+            let facts = ShardFacts {
+                name: shard.name(),
+                compression,
+                hashes: None,
+            };
+            let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
+            for sample in samples {
+                keys.push(&sample.key, at, sample.begin)?;
             }
-        }
-        Ok(())
+            for finding in lint.shard(&survey, &facts) {
+                stop = stop.take().or(report.add(Some(&path), &finding).err());
+            }
+            if args.show_keys {
+                for reader in &readers {
+                    let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
+                    stop = stop.take().or(shown.err());
+                }
+            }
+            Ok(())
+        })
     })?;
-    drop(display);
     if let Some(stop) = stop {
         return Err(stop);
     }

@@ -13,7 +13,7 @@ pub use console::{Console, error_value};
 pub use exit::{Exit, Signal, exit_code};
 pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
-pub use progress::Display;
+pub use progress::show_progress;
 pub use table::Table;
 pub use value::{begin_entry, cell_text, write_list, write_value};
 
