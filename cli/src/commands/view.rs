@@ -34,11 +34,6 @@ use crate::output::{Exit, Output, bytes, error_value};
 const OPENING_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Serialize)]
-struct Address<'a> {
-    url: &'a str,
-}
-
-#[derive(Serialize)]
 struct Exported<'a> {
     file: &'a str,
     bytes: usize,
@@ -70,7 +65,7 @@ pub fn run(
     let server = Server::bind(viewed, args.port, args.read_only_token.as_deref())?;
     let url = server.url();
     match out.is_json() {
-        true => out.json(&Address { url: &url })?,
+        true => out.json(&serde_json::json!({ "url": url }))?,
         false => out.line(&url)?,
     }
     out.note("the address is for this machine only; Ctrl-C stops the server")?;

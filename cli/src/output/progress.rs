@@ -86,7 +86,7 @@ fn follow(
         ProgressName::Json => {
             while is_running(JSON) {
                 let line = JsonLine::new(&progress.snapshot(), start.elapsed(), false);
-                if !console.is_read(&line) {
+                if !console.json(&line) {
                     // The program that started this one has ended.
                     progress.cancel();
                 }

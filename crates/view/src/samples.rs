@@ -133,6 +133,14 @@ pub struct FieldValue<'a> {
 }
 
 impl FieldValue<'_> {
+    /// Returns the bytes of a value of bytes, or the stored bytes of another value.
+    pub(crate) fn content(&self) -> &[u8] {
+        match &self.value {
+            Ok(Value::Bytes(bytes)) => bytes,
+            _ => self.bytes,
+        }
+    }
+
     /// Returns whether the value is missing. A stored JSON value has bytes.
     pub fn is_null(&self) -> bool {
         self.bytes.is_empty() && matches!(self.value, Ok(Value::Json("null")))
@@ -460,10 +468,7 @@ impl Samples {
         }
         self.visit(number, &mut |field| {
             if field.name == column {
-                let bytes = match &field.value {
-                    Ok(Value::Bytes(bytes)) => bytes,
-                    _ => field.bytes,
-                };
+                let bytes = field.content();
                 let range = within(bytes.len() as u64);
                 let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
                 let part = bytes.get(at(range.start)..at(range.end));
