@@ -22,15 +22,15 @@ const WORTH_A_WORD: f64 = 0.01;
 
 #[derive(Serialize)]
 struct Plan<'a> {
-    streams: Vec<StreamFacts>,
-    shards: u64,
-    samples: u64,
-    raw_bytes: u64,
-    stored_bytes: u64,
+    #[serde(flatten)]
+    data: &'a Data,
     /// The number of samples of all ranks in a step. Replicas are counted once.
     global_batch: u64,
-    #[serde(flatten)]
-    shuffle: ShuffleFacts,
+    shuffle: bool,
+    shuffle_algo: &'static str,
+    shuffle_seed: u64,
+    num_canonical_nodes: u64,
+    shuffle_block_size: u64,
     #[serde(flatten)]
     node: NodeFacts,
     #[serde(flatten)]
@@ -41,16 +41,6 @@ struct Plan<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     quality: Option<QualityReport>,
     advice: Vec<String>,
-}
-
-/// The shuffle of an epoch.
-#[derive(Serialize)]
-struct ShuffleFacts {
-    shuffle: bool,
-    shuffle_algo: &'static str,
-    shuffle_seed: u64,
-    num_canonical_nodes: u64,
-    shuffle_block_size: u64,
 }
 
 /// The assumptions about a node.
@@ -71,11 +61,14 @@ struct StreamFacts {
 }
 
 /// The data of the indexes.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Data {
     streams: Vec<StreamFacts>,
+    #[serde(skip)]
     configs: Vec<StreamConfig>,
+    #[serde(skip)]
     costs: Vec<ShardCost>,
+    shards: u64,
     samples: u64,
     raw_bytes: u64,
     stored_bytes: u64,
@@ -119,7 +112,7 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         options::publish("svg", path, drawing.as_bytes())?;
     }
     if out.is_json() {
-        let mut plan = plan(data, &config, &options, (&found, &shares), advice)?;
+        let mut plan = plan(&data, &config, &options, (&found, &shares), advice)?;
         plan.quality = quality;
         out.json(&plan)?;
     } else {
@@ -179,17 +172,18 @@ fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
         let shards = Shards::open(&stream.location, &location, limits, &choice)?;
         let config = shards.stream_config();
         data.configs.push(config.with_weight(stream.weight));
-        let first = data.costs.len();
-        data.costs.extend(shards.facts().map(|shard| cost(&shard)));
-        for cost in data.costs.iter().skip(first) {
-            data.raw_bytes = data.raw_bytes.saturating_add(cost.cache_bytes);
-            data.stored_bytes = data.stored_bytes.saturating_add(cost.fetch_bytes);
+        let before = data.shards;
+        for shard in shards.facts() {
+            data.shards += 1;
+            data.raw_bytes = data.raw_bytes.saturating_add(shard.raw_bytes);
+            data.stored_bytes = data.stored_bytes.saturating_add(shard.stored_bytes);
+            data.costs.push(cost(&shard));
         }
         data.samples = data.samples.saturating_add(shards.samples());
         data.streams.push(StreamFacts {
             dataset: stream.location,
             samples: shards.samples(),
-            shards: (data.costs.len() - first) as u64,
+            shards: data.shards - before,
         });
     }
     Ok(data)
@@ -210,10 +204,7 @@ const fn cost(shard: &ShardFacts<'_>) -> ShardCost {
 }
 
 fn title(data: &Data) -> String {
-    let (samples, shards) = (
-        many(data.samples, "sample"),
-        many(data.costs.len() as u64, "shard"),
-    );
+    let (samples, shards) = (many(data.samples, "sample"), many(data.shards, "shard"));
     match data.streams.as_slice() {
         [one] => format!("{}: {samples} in {shards}", escape(&one.dataset)),
         all => format!(
@@ -224,7 +215,7 @@ fn title(data: &Data) -> String {
 }
 
 fn plan<'a>(
-    data: Data,
+    data: &'a Data,
     config: &EpochConfig,
     options: &ForecastOptions,
     (forecast, mixture): (&'a Forecast, &'a [EpochShares]),
@@ -232,19 +223,13 @@ fn plan<'a>(
 ) -> Result<Plan<'a>, Stop> {
     let resolved = config.resolve()?;
     Ok(Plan {
-        shards: data.costs.len() as u64,
-        samples: data.samples,
-        raw_bytes: data.raw_bytes,
-        stored_bytes: data.stored_bytes,
-        streams: data.streams,
+        data,
         global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
-        shuffle: ShuffleFacts {
-            shuffle: config.shuffle.enabled,
-            shuffle_algo: config.shuffle.algo.name(),
-            shuffle_seed: config.shuffle.seed,
-            num_canonical_nodes: resolved.canonical_nodes,
-            shuffle_block_size: resolved.block,
-        },
+        shuffle: config.shuffle.enabled,
+        shuffle_algo: config.shuffle.algo.name(),
+        shuffle_seed: config.shuffle.seed,
+        num_canonical_nodes: resolved.canonical_nodes,
+        shuffle_block_size: resolved.block,
         node: NodeFacts {
             cache_limit: options.cache_limit,
             bandwidth: options.bandwidth,

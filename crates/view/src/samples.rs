@@ -386,7 +386,9 @@ impl Samples {
             }
         } else {
             for (name, value) in sample.values()? {
-                show_text(name, &value, &mut |field| show(number, field));
+                if let SampleValue::Text(value) = &value {
+                    show_text(name, value, &mut |field| show(number, field));
+                }
             }
         }
         position_of(dataset, number)
@@ -551,24 +553,19 @@ fn position_of(dataset: &Dataset, number: u64) -> Result<SamplePosition, Dataset
 }
 
 /// Calls `show` with a value of a text format.
-fn show_text(name: &str, value: &SampleValue<'_>, show: &mut dyn FnMut(&FieldValue<'_>)) {
+fn show_text(name: &str, value: &TextValue<'_>, show: &mut dyn FnMut(&FieldValue<'_>)) {
     let text = match value {
-        SampleValue::Text(TextValue::Str(text)) => Cow::Borrowed(text.as_ref()),
-        SampleValue::Text(TextValue::Json(text) | TextValue::BigInt(text)) => Cow::Borrowed(*text),
-        SampleValue::Text(TextValue::Int(number)) => number.to_string().into(),
-        SampleValue::Text(TextValue::Float(number)) => number.to_string().into(),
-        SampleValue::Mds(_) => Cow::Borrowed(""),
-    };
-    let shown = match value {
-        SampleValue::Mds(value) => value.clone(),
-        SampleValue::Text(value) => value.as_value(),
+        TextValue::Str(text) => Cow::Borrowed(text.as_ref()),
+        TextValue::Json(text) | TextValue::BigInt(text) => Cow::Borrowed(*text),
+        TextValue::Int(number) => number.to_string().into(),
+        TextValue::Float(number) => number.to_string().into(),
     };
     show(&FieldValue {
         name,
         encoding: "".into(),
         bytes: text.as_bytes(),
         stored_bytes: text.len() as u64,
-        value: Ok(shown),
+        value: Ok(value.as_value()),
     });
 }
 
