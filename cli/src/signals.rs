@@ -7,7 +7,7 @@ use shardmill_core::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
-use crate::output::{Console, Display, Output, Signal};
+use crate::output::{Console, Output, Signal, show_progress};
 
 static FIRST: AtomicU8 = AtomicU8::new(0);
 
@@ -29,8 +29,8 @@ pub fn survive_file_limit() {
 /// Runs work that shows its progress and that signals cancel. `verb` names the work, as in `reading`.
 pub fn with_progress<T>(verb: &'static str, out: &Output, work: impl FnOnce(&Progress) -> T) -> T {
     let progress = cancelled_by_signals(out.console());
-    let _display = Display::start(&progress, out.progress_mode(), verb, out.console());
-    work(&progress)
+    let (mode, console) = (out.progress_mode(), out.console());
+    show_progress(&progress, mode, verb, console, || work(&progress))
 }
 
 /// Returns the progress of a piece of work, which signals cancel from now on instead of the previous one. If signals

@@ -24,22 +24,16 @@ pub struct TypedDuration {
 
 /// Parses a duration of at most a day. A number without a unit means seconds.
 pub fn up_to_a_day(text: &str) -> Result<Duration, Fault> {
-    at_most(
-        text,
-        DAY,
-        "a day",
-        seconds(text).map_or_else(|| with_unit(text), Ok)?,
-    )
+    at_most(text, DAY, "a day", seconds_or_unit(text)?)
 }
 
 /// Parses a duration of at most an hour. A number without a unit means seconds.
 pub fn up_to_an_hour(text: &str) -> Result<Duration, Fault> {
-    at_most(
-        text,
-        HOUR,
-        "an hour",
-        seconds(text).map_or_else(|| with_unit(text), Ok)?,
-    )
+    at_most(text, HOUR, "an hour", seconds_or_unit(text)?)
+}
+
+fn seconds_or_unit(text: &str) -> Result<Duration, Fault> {
+    seconds(text).map_or_else(|| with_unit(text), Ok)
 }
 
 /// Parses a duration of at most an hour that has a unit.

@@ -1,22 +1,14 @@
 //! The command `shardmill add-column`: adds the columns of a table to a dataset.
 
-use serde::Serialize;
-use shardmill_convert::{AddColumnsOptions, AddedColumns, add_columns};
+use shardmill_convert::{AddColumnsOptions, add_columns};
 use shardmill_core::{Limits, escape};
 use shardmill_source::SourceOptions;
 
 use super::options;
 use crate::args::AddColumnArgs;
 use crate::error::Stop;
-use crate::output::{Exit, Output, bytes, many};
+use crate::output::{DatasetReport, Exit, Output, bytes, many};
 use crate::signals;
-
-#[derive(Serialize)]
-struct JsonAdded<'a> {
-    dataset: &'a str,
-    #[serde(flatten)]
-    added: &'a AddedColumns,
-}
 
 pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut source = SourceOptions {
@@ -35,14 +27,11 @@ pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exi
         add_columns(&args.dataset, args.sources.concat(), &options, progress)
     })?;
     let dataset = args.dataset.to_string();
-    if out.is_json() {
-        out.json(&JsonAdded {
-            dataset: &dataset,
-            added: &added,
-        })?;
-        return Ok(Exit::Done);
-    }
-    if out.is_quiet() {
+    let json = DatasetReport {
+        dataset: &dataset,
+        report: &added,
+    };
+    if !out.wants_summary(&json)? {
         return Ok(Exit::Done);
     }
     let columns = added.columns.iter();
@@ -58,10 +47,9 @@ pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exi
         bytes(added.stored_bytes),
     ))?;
     if let Some(replaced) = added.replaced.filter(|folder| *folder != added.folder) {
-        out.flush()?;
-        out.console().note(format_args!(
+        out.note(format_args!(
             "{replaced} has the previous columns, for readers that are running; remove it when they have ended"
-        ));
+        ))?;
     }
     Ok(Exit::Done)
 }

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::number::whole;
+use shardmill_core::{ErrorKind, Limits, Progress};
 use shardmill_dataset::StreamOptions;
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_order::EpochConfig;
 use shardmill_reader::{
-    Batch, BatchData, BatchOptions, BatchStats, CacheOptions, CacheStats, Peers, Reader,
-    ReaderError, ReaderOptions,
+    Batch, BatchData, BatchOptions, CacheOptions, Peers, Reader, ReaderError, ReaderOptions,
 };
 
 use super::{dataset, options, world};
@@ -108,9 +108,7 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         let epoch = one_epoch(&reader, &mut config, options, &pace, &progress)?;
         report.epochs.push(epoch);
     }
-    if out.is_json() {
-        out.json(&report)?;
-    } else if !out.is_quiet() {
+    if out.wants_summary(&report)? {
         show(&report, out)?;
     }
     Ok(Exit::Done)
@@ -212,15 +210,29 @@ fn one_epoch(
         }
     }
     let elapsed = start.elapsed().as_secs_f64();
-    let report = epoch_report(
-        config.epoch,
-        elapsed,
-        batches.stats(),
-        (before, reader.cache_stats()),
-        hasher.map(Hasher::finish_hex),
-    );
+    let (stats, after) = (batches.stats(), reader.cache_stats());
+    let epoch = config.epoch;
     *config = batches.next_config();
-    Ok(report)
+    Ok(EpochReport {
+        epoch,
+        batches: stats.batches,
+        samples: stats.samples,
+        bytes: stats.bytes,
+        seconds: elapsed,
+        samples_per_second: stats.samples as f64 / elapsed.max(1e-9),
+        waits: WaitReport {
+            first_batch_seconds: stats.first.as_secs_f64(),
+            wait_seconds: stats.waited.saturating_sub(stats.first).as_secs_f64(),
+            waits: stats.waits,
+        },
+        cache: CacheReport {
+            fetched_shards: after.fetched_shards - before.fetched_shards,
+            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
+            evicted_shards: after.evictions - before.evictions,
+            cached_bytes: after.resident_bytes,
+        },
+        digest: hasher.map(Hasher::finish_hex),
+    })
 }
 
 /// Hashes ids and values. The division into buffers does not affect the hash.
@@ -238,36 +250,6 @@ fn update(hasher: &mut Hasher, batch: &Batch) {
     }
 }
 
-fn epoch_report(
-    epoch: u64,
-    elapsed: f64,
-    stats: BatchStats,
-    (before, after): (CacheStats, CacheStats),
-    digest: Option<String>,
-) -> EpochReport {
-    let samples_per_second = stats.samples as f64 / elapsed.max(1e-9);
-    EpochReport {
-        epoch,
-        batches: stats.batches,
-        samples: stats.samples,
-        bytes: stats.bytes,
-        seconds: elapsed,
-        samples_per_second,
-        waits: WaitReport {
-            first_batch_seconds: stats.first.as_secs_f64(),
-            wait_seconds: stats.waited.saturating_sub(stats.first).as_secs_f64(),
-            waits: stats.waits,
-        },
-        cache: CacheReport {
-            fetched_shards: after.fetched_shards - before.fetched_shards,
-            fetched_bytes: after.fetched_bytes - before.fetched_bytes,
-            evicted_shards: after.evictions - before.evictions,
-            cached_bytes: after.resident_bytes,
-        },
-        digest,
-    }
-}
-
 fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
     out.line(format_args!(
         "{} in {}, opened in {}, read by rank {}",
@@ -279,8 +261,7 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
     let mut table =
         Table::headed(">epoch|>samples|>time|>samples/s|>speed|>first batch|>waiting|>fetched");
     for epoch in &report.epochs {
-        let millis = |seconds: f64| Duration::from_secs_f64(seconds.max(0.0)).as_millis();
-        let part = |millis: u128| u64::try_from(millis).unwrap_or(u64::MAX);
+        let millis = |seconds: f64| whole(seconds * 1000.0);
         table.row([
             epoch.epoch.to_string(),
             count(epoch.samples),
@@ -288,10 +269,7 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
             format!("{:.0}", epoch.samples_per_second),
             rate(epoch.bytes, epoch.seconds),
             seconds(epoch.waits.first_batch_seconds),
-            percent(
-                part(millis(epoch.waits.wait_seconds)),
-                part(millis(epoch.seconds)),
-            ),
+            percent(millis(epoch.waits.wait_seconds), millis(epoch.seconds)),
             if epoch.cache.fetched_shards == 0 {
                 "nothing".to_owned()
             } else {
@@ -304,14 +282,10 @@ fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
         ]);
     }
     out.text(&table)?;
-    for digest in report.epochs.iter().filter_map(|epoch| {
-        Some(format!(
-            "digest of epoch {}: {}",
-            epoch.epoch,
-            escape(epoch.digest.as_ref()?)
-        ))
-    }) {
-        out.line(digest)?;
+    for epoch in &report.epochs {
+        if let Some(digest) = &epoch.digest {
+            out.line(format_args!("digest of epoch {}: {digest}", epoch.epoch))?;
+        }
     }
     Ok(())
 }

@@ -21,9 +21,7 @@ pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     }
     let progress = signals::cancelled_by_signals(out.console());
     let report = commit(&options, &progress)?;
-    if out.is_json() {
-        out.json(&report)?;
-    } else if !out.is_quiet() {
+    if out.wants_summary(&report)? {
         let was_done = match report.was_done {
             true => "; it was published before",
             false => "",

@@ -18,7 +18,7 @@ use super::options;
 use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{Fault, Stop};
-use crate::output::{Display, Exit, Output, Table, bytes, count, many, rate, ratio, seconds};
+use crate::output::{Exit, Output, Table, bytes, count, many, rate, ratio, seconds, show_progress};
 use crate::signals;
 
 pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -34,10 +34,10 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     // Signals are handled from here on, so that a signal while the source is listed is not lost.
     let progress = signals::cancelled_by_signals(out.console());
     let plan = shardmill_convert::plan(options)?;
-    let display = Display::start(&progress, out.progress_mode(), "converting", out.console());
-    let report = shardmill_convert::run(plan, &progress);
-    drop(display);
-    show_report(&report?, out)
+    let (mode, console) = (out.progress_mode(), out.console());
+    let run = || shardmill_convert::run(plan, &progress);
+    let report = show_progress(&progress, mode, "converting", console, run)?;
+    show_report(&report, out)
 }
 
 /// Prints the options of the command line and of its file.
@@ -132,35 +132,28 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
 fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Fault> {
     check_format(args, to)?;
     let default = ShardOptions::default();
-    let compression = args.compression.as_deref();
-    let none = compression == Some("none");
-    let compression = compression.filter(|name| *name != "none");
-    let (compression, tar_compression) = match to {
-        ShardFormat::Streaming(_) | ShardFormat::Parquet if compression.is_none() && !none => {
-            (default.compression, None)
+    let typed = args.compression.as_deref();
+    let named = typed.filter(|name| *name != "none");
+    let (mut compression, mut tar_compression) = (None, None);
+    match to {
+        ShardFormat::Streaming(_) | ShardFormat::Parquet if typed.is_none() => {
+            compression = default.compression;
         }
-        ShardFormat::Streaming(_) | ShardFormat::Parquet => (
-            parse_compression(
-                compression,
-                "",
-                "zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none",
-            )?,
-            None,
-        ),
-        ShardFormat::Megatron if compression.is_none() => (None, None),
-        ShardFormat::Megatron => {
+        ShardFormat::Streaming(_) | ShardFormat::Parquet => {
+            let known =
+                "zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none";
+            compression = parse_compression(named, "", known)?;
+        }
+        ShardFormat::Megatron if named.is_some() => {
             let fact = "megatron has no compression";
             return Err(Fault::option("compression", fact, "leave it out"));
         }
-        ShardFormat::Webdataset => (
-            None,
-            parse_compression(
-                compression,
-                " of webdataset",
-                "zstd:1 to zstd:22, gz:0 to gz:9, or none",
-            )?,
-        ),
-    };
+        ShardFormat::Megatron => {}
+        ShardFormat::Webdataset => {
+            let known = "zstd:1 to zstd:22, gz:0 to gz:9, or none";
+            tar_compression = parse_compression(named, " of webdataset", known)?;
+        }
+    }
     Ok(ShardOptions {
         to,
         compression,
@@ -263,37 +256,51 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
         let Some(encoding) = &column.encoding else {
             continue;
         };
-        let error = |fact: &dyn std::fmt::Display, hint: &str| {
-            let message = format!("column {}: {fact}", escape(&column.name));
-            Fault::option("column", &message, hint)
-        };
-        match to {
+        let unknown = || format!("unknown encoding `{}`", escape(encoding));
+        let (fact, hint) = match to {
             ShardFormat::Webdataset => {
-                let parsed: Result<FieldEncoding, _> = encoding.parse();
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
                 let hint = format!("the encodings of webdataset are {names}");
-                parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
+                (
+                    encoding
+                        .parse::<FieldEncoding>()
+                        .err()
+                        .map(|fact| fact.to_string()),
+                    hint,
+                )
             }
             ShardFormat::Megatron => {
-                let fact = format!("unknown encoding `{}`", escape(encoding));
                 let hint = format!("tokens of megatron are {}", token_types());
-                token_type(encoding).ok_or_else(|| error(&fact, &hint))?;
+                (token_type(encoding).is_none().then(unknown), hint)
             }
             ShardFormat::Parquet => {
-                let fact = format!("unknown encoding `{}`", escape(encoding));
-                let hint = "columns of parquet are bytes, str, int or float";
-                table_type(encoding).ok_or_else(|| error(&fact, hint))?;
+                let hint = "columns of parquet are bytes, str, int or float".to_owned();
+                (table_type(encoding).is_none().then(unknown), hint)
             }
             ShardFormat::Streaming(Format::Mds) => {
-                let parsed: Result<Encoding, _> = encoding.parse();
                 let hint = format!("the encodings of MDS are {}", Encoding::names().join(", "));
-                parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
+                (
+                    encoding
+                        .parse::<Encoding>()
+                        .err()
+                        .map(|fact| fact.to_string()),
+                    hint,
+                )
             }
             ShardFormat::Streaming(to) => {
-                let parsed: Result<TextEncoding, _> = encoding.parse();
                 let hint = format!("columns of {to} are str, int or float");
-                parsed.map(drop).map_err(|fact| error(&fact, &hint))?;
+                (
+                    encoding
+                        .parse::<TextEncoding>()
+                        .err()
+                        .map(|fact| fact.to_string()),
+                    hint,
+                )
             }
+        };
+        if let Some(fact) = fact {
+            let message = format!("column {}: {fact}", escape(&column.name));
+            return Err(Fault::option("column", &message, &hint));
         }
     }
     Ok(())
@@ -425,17 +432,14 @@ fn behind(plan: &ConvertPlan) -> String {
 fn show_report(report: &ConvertReport, out: &mut Output) -> Result<Exit, Stop> {
     let (samples, shards) = (report.samples(), report.shards());
     let (raw_bytes, stored_bytes) = (report.raw_bytes(), report.stored_bytes());
-    if out.is_json() {
-        out.json(&JsonReport {
-            report,
-            samples,
-            shards,
-            raw_bytes,
-            stored_bytes,
-        })?;
-        return Ok(Exit::Done);
-    }
-    if out.is_quiet() {
+    let json = JsonReport {
+        report,
+        samples,
+        shards,
+        raw_bytes,
+        stored_bytes,
+    };
+    if !out.wants_summary(&json)? {
         return Ok(Exit::Done);
     }
     let dest = escape(&report.dest);

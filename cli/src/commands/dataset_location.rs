@@ -8,7 +8,7 @@ use shardmill_dataset::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
     read_ahead, unfinished_in,
 };
-use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError};
+use shardmill_storage::{Dir, Folder, Location, RemoteLocation, RemoteOptions, StorageError};
 use shardmill_writer::INDEX_NAME;
 
 use super::options;
@@ -19,32 +19,56 @@ use crate::error::{Fault, Stop};
 #[derive(Clone)]
 pub enum DatasetLocation {
     Local(PathBuf),
-    Store(StoreDatasetLocation),
-    Pattern(PatternDatasetLocation),
+    /// A prefix in a store, or one of its objects.
+    Store {
+        location: RemoteLocation,
+        /// The folder. It caches what was read for later readers.
+        folder: Folder,
+        /// The name of an index or a tar file, if the location names one.
+        file: Option<String>,
+    },
+    /// The tar files that match a pattern.
+    Pattern {
+        pattern: Arc<TarPattern>,
+        /// The folder of the files.
+        folder: Folder,
+        remote: RemoteOptions,
+    },
 }
 
-/// The tar files that match a pattern.
-#[derive(Clone)]
-pub struct PatternDatasetLocation {
-    pattern: Arc<TarPattern>,
-    /// The folder of the files.
-    folder: Folder,
-    remote: RemoteOptions,
-}
+impl DatasetLocation {
+    /// Parses a location that the user typed.
+    pub fn parse(text: &str, storage: &StorageArgs) -> Result<Self, Stop> {
+        if let Some(pattern) = TarPattern::parse(text)? {
+            let remote = options::remote(storage)?;
+            return Ok(Self::Pattern {
+                folder: Folder::open(pattern.folder(), &remote)?,
+                pattern: Arc::new(pattern),
+                remote,
+            });
+        }
+        let location = match parse_location(text)? {
+            Location::Local(path) => return Ok(Self::Local(path)),
+            Location::Remote(location) => location,
+        };
+        let remote = options::remote(storage)?;
+        let named = location
+            .split_name()
+            .filter(|(_, name)| *name == INDEX_NAME || is_tar_name(name));
+        let (folder, file) = match named {
+            Some((folder, name)) => (folder, Some(name.to_owned())),
+            None => (location.clone(), None),
+        };
+        Ok(Self::Store {
+            folder: Folder::open_store(&folder, &remote)?,
+            location,
+            file,
+        })
+    }
 
-/// A prefix in a store, or one of its objects.
-#[derive(Clone)]
-pub struct StoreDatasetLocation {
-    location: Location,
-    /// The folder. It caches what was read for later readers.
-    folder: Folder,
-    /// The name of an index or a tar file, if the location names one.
-    file: Option<String>,
-}
-
-impl StoreDatasetLocation {
-    /// Returns whether the location is a pattern or has the extension of a table file. Then nothing below it is listed.
-    pub fn is_source(&self) -> bool {
+    /// Returns whether the location in a store is a pattern or has the extension of a table file. Then nothing below it is
+    /// listed.
+    pub fn is_source_in_store(&self) -> bool {
         const ENDINGS: [&str; 12] = [
             "parquet",
             "arrow",
@@ -59,51 +83,20 @@ impl StoreDatasetLocation {
             "gz",
             "zst",
         ];
-        let Location::Remote(location) = &self.location else {
+        let Self::Store { location, file, .. } = self else {
             return false;
         };
         let ending = location.prefix().rsplit_once('.').map(|(_, ending)| ending);
         location.prefix().contains(['*', '['])
-            || self.file.is_none() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
-    }
-}
-
-impl DatasetLocation {
-    /// Parses a location that the user typed.
-    pub fn parse(text: &str, storage: &StorageArgs) -> Result<Self, Stop> {
-        if let Some(pattern) = TarPattern::parse(text)? {
-            let remote = options::remote(storage)?;
-            return Ok(Self::Pattern(PatternDatasetLocation {
-                folder: Folder::open(pattern.folder(), &remote)?,
-                pattern: Arc::new(pattern),
-                remote,
-            }));
-        }
-        let location = match parse_location(text)? {
-            Location::Local(path) => return Ok(Self::Local(path)),
-            Location::Remote(location) => location,
-        };
-        let remote = options::remote(storage)?;
-        let named = location
-            .split_name()
-            .filter(|(_, name)| *name == INDEX_NAME || is_tar_name(name));
-        let (folder, file) = match named {
-            Some((folder, name)) => (folder, Some(name.to_owned())),
-            None => (location.clone(), None),
-        };
-        Ok(Self::Store(StoreDatasetLocation {
-            folder: Folder::open_store(&folder, &remote)?,
-            location: Location::Remote(location),
-            file,
-        }))
+            || file.is_none() && ending.is_some_and(|ending| ENDINGS.contains(&ending))
     }
 
     /// Returns the location as it is printed.
     pub fn shown(&self) -> String {
         match self {
             Self::Local(path) => path.display().to_string(),
-            Self::Store(dataset_location) => dataset_location.location.to_string(),
-            Self::Pattern(dataset_location) => dataset_location.pattern.text().to_owned(),
+            Self::Store { location, .. } => location.to_string(),
+            Self::Pattern { pattern, .. } => pattern.text().to_owned(),
         }
     }
 
@@ -111,8 +104,8 @@ impl DatasetLocation {
     pub fn location(&self) -> Location {
         match self {
             Self::Local(path) => path.clone().into(),
-            Self::Store(dataset_location) => dataset_location.location.clone(),
-            Self::Pattern(dataset_location) => dataset_location.pattern.folder().clone(),
+            Self::Store { location, .. } => Location::Remote(location.clone()),
+            Self::Pattern { pattern, .. } => pattern.folder().clone(),
         }
     }
 
@@ -120,30 +113,24 @@ impl DatasetLocation {
     pub fn beneath(&self, name: &str) -> Result<Self, Stop> {
         Ok(match self {
             Self::Local(path) => Self::Local(path.join(name)),
-            Self::Store(dataset_location) => Self::Store(StoreDatasetLocation {
-                location: dataset_location.location.join(name),
-                folder: dataset_location.folder.open_folder(name)?,
+            Self::Store {
+                location, folder, ..
+            } => Self::Store {
+                location: location.join(name),
+                folder: folder.open_folder(name)?,
                 file: None,
-            }),
+            },
             // A pattern has no folders.
-            Self::Pattern(_) => self.clone(),
+            Self::Pattern { .. } => self.clone(),
         })
-    }
-
-    /// Returns the name of the object if the location names one.
-    pub fn file(&self) -> Option<&str> {
-        match self {
-            Self::Local(_) | Self::Pattern(_) => None,
-            Self::Store(dataset_location) => dataset_location.file.as_deref(),
-        }
     }
 
     /// Returns whether the location names files. Then findings are reported under their names.
     pub fn is_file(&self) -> bool {
         match self {
             Self::Local(path) => path.is_file(),
-            Self::Store(dataset_location) => dataset_location.file.is_some(),
-            Self::Pattern(_) => true,
+            Self::Store { file, .. } => file.is_some(),
+            Self::Pattern { .. } => true,
         }
     }
 
@@ -151,8 +138,8 @@ impl DatasetLocation {
     pub fn is_folder(&self) -> bool {
         match self {
             Self::Local(path) => path.is_dir(),
-            Self::Store(store) => store.file.is_none() && !store.is_source(),
-            Self::Pattern(_) => false,
+            Self::Store { file, .. } => file.is_none() && !self.is_source_in_store(),
+            Self::Pattern { .. } => false,
         }
     }
 
@@ -160,8 +147,7 @@ impl DatasetLocation {
     pub fn folder(&self) -> Result<Folder, StorageError> {
         Ok(match self {
             Self::Local(path) => Folder::Local(Dir::open(path)?),
-            Self::Store(dataset_location) => dataset_location.folder.clone(),
-            Self::Pattern(dataset_location) => dataset_location.folder.clone(),
+            Self::Store { folder, .. } | Self::Pattern { folder, .. } => folder.clone(),
         })
     }
 
@@ -213,39 +199,34 @@ impl DatasetLocation {
     pub fn holds_tars(&self, limits: &Limits) -> Result<bool, Stop> {
         match self {
             Self::Local(path) => Ok(path.exists() && holds_tars(path)?),
-            Self::Store(dataset_location) => match dataset_location.file.as_deref() {
+            Self::Store { folder, file, .. } => match file.as_deref() {
                 Some(name) if name != INDEX_NAME => Ok(true),
-                _ => Ok(folder_holds_tars(&dataset_location.folder, limits)?),
+                _ => Ok(folder_holds_tars(folder, limits)?),
             },
-            Self::Pattern(_) => Ok(true),
+            Self::Pattern { .. } => Ok(true),
         }
     }
 
     /// Opens the tar shards at the location.
     pub fn tars(&self, limits: &Limits) -> Result<TarSet, Stop> {
-        let dataset_location = match self {
-            Self::Local(path) => return Ok(TarSet::open(std::slice::from_ref(path), limits)?),
-            Self::Store(dataset_location) => dataset_location,
-            Self::Pattern(dataset_location) => {
-                return Ok(TarSet::of_pattern(
-                    &dataset_location.pattern,
-                    &dataset_location.remote,
-                )?);
-            }
-        };
-        Ok(match dataset_location.file.as_deref() {
-            Some(name) if name != INDEX_NAME => TarSet::of_file(&dataset_location.folder, name),
-            _ => TarSet::open_in(&dataset_location.folder, None, limits)?,
+        Ok(match self {
+            Self::Local(path) => TarSet::open(std::slice::from_ref(path), limits)?,
+            Self::Store { folder, file, .. } => match file.as_deref() {
+                Some(name) if name != INDEX_NAME => TarSet::of_file(folder, name),
+                _ => TarSet::open_in(folder, None, limits)?,
+            },
+            Self::Pattern {
+                pattern, remote, ..
+            } => TarSet::of_pattern(pattern, remote)?,
         })
     }
 
     /// Reads the index of a folder in a store and the small files next to it at the same time.
     pub fn read_ahead(&self, limits: &Limits) {
-        if let Self::Store(store) = self
-            && store.file.is_none()
-            && !store.is_source()
+        if let Self::Store { folder, .. } = self
+            && self.is_folder()
         {
-            read_ahead(&store.folder, limits);
+            read_ahead(folder, limits);
         }
     }
 
@@ -253,11 +234,8 @@ impl DatasetLocation {
     pub fn pinned_tars(&self, expected: &str, limits: &Limits) -> Result<TarSet, Stop> {
         let names_index = match self {
             Self::Local(path) => !path.is_file() || path.ends_with(INDEX_NAME),
-            Self::Store(dataset_location) => {
-                let file = dataset_location.file.as_deref();
-                file.is_none_or(|name| name == INDEX_NAME)
-            }
-            Self::Pattern(_) => false,
+            Self::Store { file, .. } => file.as_deref().is_none_or(|name| name == INDEX_NAME),
+            Self::Pattern { .. } => false,
         };
         if !names_index {
             let hint = "give the folder of the dataset";
@@ -271,12 +249,10 @@ impl DatasetLocation {
     pub fn dataset(&self, options: &OpenOptions) -> Result<Dataset, Stop> {
         Ok(match self {
             Self::Local(path) => Dataset::open(path, options)?,
-            Self::Store(dataset_location) => {
-                Dataset::open_in(dataset_location.folder.clone(), INDEX_NAME, options)?
-            }
+            Self::Store { folder, .. } => Dataset::open_in(folder.clone(), INDEX_NAME, options)?,
             // A dataset needs an index, and a pattern has none.
-            Self::Pattern(dataset_location) => {
-                return Err(self.no_dataset(dataset_location.pattern.text()).into());
+            Self::Pattern { pattern, .. } => {
+                return Err(self.no_dataset(pattern.text()).into());
             }
         })
     }

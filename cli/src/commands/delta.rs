@@ -1,7 +1,7 @@
 //! The details of a Delta table that `inspect` shows in addition to the columns.
 
 use serde::Serialize;
-use shardmill_source::{DeltaSummary, SourceDescription};
+use shardmill_source::{DeltaProtocol, DeltaSummary, SourceDescription};
 
 use crate::output::{Table, bytes, count, many};
 
@@ -17,23 +17,13 @@ pub struct DeltaTable<'a> {
     id: &'a str,
     name: Option<&'a str>,
     #[serde(flatten)]
-    protocol: Protocol<'a>,
+    protocol: &'a DeltaProtocol,
     partition_columns: &'a [String],
     /// The number of rows in the files, including deleted ones.
     stored_rows: u64,
     deleted_rows: u64,
     files_with_deletions: u64,
     file_sizes: Vec<FileSizes>,
-}
-
-/// The features of a table that its readers and writers need.
-#[derive(Serialize)]
-struct Protocol<'a> {
-    min_reader_version: i32,
-    min_writer_version: i32,
-    reader_features: &'a [String],
-    writer_features: &'a [String],
-    column_mapping: Option<&'static str>,
 }
 
 /// The files in one range of sizes.
@@ -71,13 +61,7 @@ impl<'a> DeltaTable<'a> {
             latest_version: delta.latest_version,
             id: &delta.id,
             name: delta.name.as_deref(),
-            protocol: Protocol {
-                min_reader_version: delta.protocol.min_reader_version,
-                min_writer_version: delta.protocol.min_writer_version,
-                reader_features: &delta.protocol.reader_features,
-                writer_features: &delta.protocol.writer_features,
-                column_mapping: delta.protocol.column_mapping,
-            },
+            protocol: &delta.protocol,
             partition_columns: &delta.partition_columns,
             stored_rows: description
                 .rows
@@ -102,7 +86,7 @@ impl<'a> DeltaTable<'a> {
         rows.push(("protocol", format!("reader {reader}, writer {writer}")));
         let all = |names: &[String]| names.join(", ");
         if !self.protocol.reader_features.is_empty() {
-            rows.push(("reader needs", all(self.protocol.reader_features)));
+            rows.push(("reader needs", all(&self.protocol.reader_features)));
         }
         if let Some(mode) = self.protocol.column_mapping {
             rows.push(("columns by", mode.to_owned()));

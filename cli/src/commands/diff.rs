@@ -6,11 +6,10 @@ use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_profile::{ChangeKind, Diff, DiffOptions, RowChange};
 
-use super::dataset;
 use super::dataset_location::DatasetLocation;
-use super::rows::{self, RowsFound};
+use super::rows;
 use super::samples::SampleChoice;
-use super::tars::Tars;
+use super::shards::Shards;
 use crate::args::{self, DiffArgs};
 use crate::error::Stop;
 use crate::output::{Exit, Output, Table, count, many};
@@ -73,15 +72,14 @@ pub fn run(args: &DiffArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let diff = signals::with_progress("comparing", out, |progress| {
         shardmill_profile::diff([&*before, &*after], &options, progress)
     })?;
-    if out.is_json() {
-        out.json(&JsonDiff {
-            before: &args.before,
-            after: &args.after,
-            equal: diff.is_equal(),
-            shards,
-            diff: &diff,
-        })?;
-    } else if !out.is_quiet() {
+    let json = JsonDiff {
+        before: &args.before,
+        after: &args.after,
+        equal: diff.is_equal(),
+        shards,
+        diff: &diff,
+    };
+    if out.wants_summary(&json)? {
         show(args, &diff, shards, out)?;
     }
     Ok(match diff.is_equal() {
@@ -91,62 +89,41 @@ pub fn run(args: &DiffArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
 }
 
 /// The shards of a dataset: for each name, the stored bytes and the hashes.
-struct Shards {
+struct HashedShards {
     files: BTreeMap<String, (u64, Vec<String>)>,
     has_deleted: bool,
 }
 
 /// Returns the shards of a dataset; `None` for a source.
-fn shards(location: &str, args: &DiffArgs, limits: &Limits) -> Result<Option<Shards>, Stop> {
+fn shards(location: &str, args: &DiffArgs, limits: &Limits) -> Result<Option<HashedShards>, Stop> {
     let dataset_location = DatasetLocation::parse(location, &args.storage)?;
-    match rows::find(location, &dataset_location, limits)? {
-        RowsFound::Source => Ok(None),
-        RowsFound::Mds => {
-            let samples = SampleChoice::default();
-            let dataset = dataset::open(location, &dataset_location, limits.clone(), &samples)?;
-            let files = dataset.index().shards.iter().map(|shard| {
-                let (data, meta) = dataset::stored_files(shard);
-                // A shard of two files is the same if both are.
-                let files = std::iter::once(data).chain(meta);
-                let hashes = files.clone().flat_map(|file| {
-                    let hashes = file.hashes.iter();
-                    hashes.map(|hash| format!("{}:{}:{hash}", file.basename, hash.algo()))
-                });
-                let complete = files.clone().all(|file| !file.hashes.is_empty());
-                let hashes = if complete {
-                    hashes.collect()
-                } else {
-                    Vec::new()
-                };
-                (
-                    data.basename.to_string(),
-                    (dataset::stored_bytes(shard), hashes),
-                )
-            });
-            Ok(Some(Shards {
-                files: files.collect(),
-                has_deleted: dataset.deleted() > 0,
-            }))
-        }
-        RowsFound::Tars => {
-            let Some(tars) = Tars::find(&dataset_location, limits, &SampleChoice::default())?
-            else {
-                return Ok(None);
-            };
-            let files = tars.facts().iter().map(|shard| {
-                let hashes = shard.hashes.iter();
-                let hashes = hashes.map(|hash| format!("{}:{hash}", hash.algo()));
-                (shard.name.clone(), (shard.stored_bytes, hashes.collect()))
-            });
-            Ok(Some(Shards {
-                files: files.collect(),
-                has_deleted: tars.deleted() > 0,
-            }))
-        }
+    if rows::find(location, &dataset_location, limits)?.is_none() {
+        return Ok(None);
     }
+    let samples = SampleChoice::default();
+    let shards = Shards::open(location, &dataset_location, limits, &samples)?;
+    let files = shards.facts().map(|shard| {
+        // A shard of two files is the same if both are.
+        let meta = shard.meta_basename.zip(shard.meta_hashes);
+        let files = std::iter::once((shard.basename, shard.hashes)).chain(meta);
+        let hashes = match files.clone().all(|(_, hashes)| !hashes.is_empty()) {
+            true => files
+                .flat_map(|(name, hashes)| {
+                    let hashes = hashes.iter();
+                    hashes.map(move |hash| format!("{name}:{}:{hash}", hash.algo()))
+                })
+                .collect(),
+            false => Vec::new(),
+        };
+        (shard.basename.to_owned(), (shard.stored_bytes, hashes))
+    });
+    Ok(Some(HashedShards {
+        files: files.collect(),
+        has_deleted: shards.deleted() > 0,
+    }))
 }
 
-fn compare(before: &Shards, after: &Shards) -> ShardDiff {
+fn compare(before: &HashedShards, after: &HashedShards) -> ShardDiff {
     let mut found = ShardDiff::default();
     for (name, (bytes, hashes)) in &before.files {
         let Some((other_bytes, other_hashes)) = after.files.get(name) else {

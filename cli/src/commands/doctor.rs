@@ -102,19 +102,15 @@ const fn verdict(report: ProbeVerdict) -> &'static str {
 }
 
 fn json(report: &ProbeReport) -> JsonReport<'_> {
-    let step = |step: &shardmill_storage::ProbeStep| (step.action.to_string(), step.took);
-    let steps = report.steps.iter().map(|each| {
-        let (action, took) = step(each);
-        JsonStep {
-            action,
-            works: each.outcome == ProbeOutcome::Works,
-            outcome: each.outcome.to_string(),
-            id: match &each.outcome {
-                ProbeOutcome::Failed { id, .. } => Some(*id),
-                _ => None,
-            },
-            seconds: took.as_secs_f64(),
-        }
+    let steps = report.steps.iter().map(|step| JsonStep {
+        action: step.action.to_string(),
+        works: step.outcome == ProbeOutcome::Works,
+        outcome: step.outcome.to_string(),
+        id: match &step.outcome {
+            ProbeOutcome::Failed { id, .. } => Some(*id),
+            _ => None,
+        },
+        seconds: step.took.as_secs_f64(),
     });
     JsonReport {
         location: &report.location,

@@ -19,10 +19,10 @@ pub struct Extractor {
     keys: HashMap<String, u64>,
 }
 
-/// The name of a sample in file names.
-pub enum SampleName<'a> {
-    Number(u64),
-    Key { sample: u64, key: &'a str },
+/// What the files of a sample are named after: its key, or else its number.
+pub struct SampleName<'a> {
+    pub number: u64,
+    pub key: Option<&'a str>,
 }
 
 impl Extractor {
@@ -37,21 +37,20 @@ impl Extractor {
 
     /// Begins the files of a sample, and checks that its key is new.
     pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), Fault> {
-        let SampleName::Key { sample, key } = sample else {
+        let Some(key) = sample.key else {
             return Ok(());
         };
-        match self.keys.insert((*key).to_owned(), *sample) {
-            None => Ok(()),
-            Some(first) => {
-                let message = format!(
-                    "the key `{}` is that of samples {first} and {sample}, and files cannot be named after both",
-                    escape(key)
-                );
-                Err(Fault::new(ErrorKind::Corrupt, "key-twice", &message)
-                    .about(&self.dataset)
-                    .with_hint("leave out --by-key to name files by the numbers of the samples"))
-            }
-        }
+        let Some(first) = self.keys.insert(key.to_owned(), sample.number) else {
+            return Ok(());
+        };
+        let message = format!(
+            "the key `{}` is that of samples {first} and {}, and files cannot be named after both",
+            escape(key),
+            sample.number
+        );
+        Err(Fault::new(ErrorKind::Corrupt, "key-twice", &message)
+            .about(&self.dataset)
+            .with_hint("leave out --by-key to name files by the numbers of the samples"))
     }
 
     pub const fn files(&self) -> u64 {
@@ -67,12 +66,8 @@ impl Extractor {
     ) -> Result<(), Stop> {
         if let Value::Images(images) = value {
             for (place, image) in images.iter().enumerate() {
-                let name = file_name(
-                    sample,
-                    &format!("{column}.{place:05}"),
-                    image_extension(image.kind),
-                )?;
-                self.publish(&name, image.bytes)?;
+                let column = format!("{column}.{place:05}");
+                self.write_bytes(sample, &column, image_extension(image.kind), image.bytes)?;
             }
             return Ok(());
         }
@@ -99,10 +94,10 @@ impl Extractor {
         field: &str,
         bytes: &[u8],
     ) -> Result<(), Stop> {
-        let name = match sample {
-            SampleName::Number(number) => format!("{number}/{number}.{field}"),
-            SampleName::Key { .. } => return self.write_bytes(sample, field, field, bytes),
-        };
+        if sample.key.is_some() {
+            return self.write_bytes(sample, field, field, bytes);
+        }
+        let name = format!("{0}/{0}.{field}", sample.number);
         check_name(sample, &name)?;
         self.publish(&name, bytes)
     }
@@ -121,9 +116,9 @@ impl Extractor {
 /// Returns a file name: `7/image.jpg` by number. By key, files are named as in a file tree: `a/001.jpg` if the column
 /// has the name of the extension, or if the extension is unknown. Otherwise the name is `a/001.image.jpg`.
 fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, Fault> {
-    let name = match sample {
-        SampleName::Number(number) => format!("{number}/{column}.{extension}"),
-        SampleName::Key { key, .. } => {
+    let name = match sample.key {
+        None => format!("{}/{column}.{extension}", sample.number),
+        Some(key) => {
             check_name(sample, key)?;
             match column == extension || extension == "bin" {
                 true => format!("{key}.{column}"),
@@ -137,14 +132,13 @@ fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<S
 
 /// Checks that a file of a sample can have this name.
 fn check_name(sample: &SampleName<'_>, name: &str) -> Result<(), Fault> {
-    let (SampleName::Number(number) | SampleName::Key { sample: number, .. }) = sample;
     check_relative_path(name).map_err(|source| {
         let message = format!(
             "the file cannot be named after `{}`: {source}",
             escape(name)
         );
         Fault::new(ErrorKind::Corrupt, source.id(), &message)
-            .about(&format!("sample {number}"))
+            .about(&format!("sample {}", sample.number))
             .with_hint("leave out --by-key to name the files by sample number")
     })
 }
@@ -205,9 +199,9 @@ mod tests {
 
     #[test]
     fn names_by_key_give_the_tree_back() {
-        let key = SampleName::Key {
-            sample: 3,
-            key: "a/001",
+        let key = SampleName {
+            number: 3,
+            key: Some("a/001"),
         };
         for (column, extension, name) in [
             ("jpg", "jpg", "a/001.jpg"),
@@ -219,19 +213,26 @@ mod tests {
             assert_eq!(file_name(&key, column, extension).unwrap(), name);
         }
         assert_eq!(
-            file_name(&SampleName::Number(7), "image", "jpg").unwrap(),
+            file_name(&numbered(7), "image", "jpg").unwrap(),
             "7/image.jpg"
         );
+    }
+
+    fn numbered(number: u64) -> SampleName<'static> {
+        SampleName { number, key: None }
     }
 
     #[test]
     fn names_stay_inside() {
         for key in ["../a", "/etc/passwd", "a/../../b", "a\0b", "C:/x", ""] {
-            let name = file_name(&SampleName::Key { sample: 0, key }, "../x", "txt");
-            assert!(name.is_err(), "{key}");
+            let sample = SampleName {
+                key: Some(key),
+                ..numbered(0)
+            };
+            assert!(file_name(&sample, "../x", "txt").is_err(), "{key}");
         }
-        assert!(file_name(&SampleName::Number(0), "../../x", "txt").is_err());
-        assert!(file_name(&SampleName::Number(0), "/x", "txt").is_err());
+        assert!(file_name(&numbered(0), "../../x", "txt").is_err());
+        assert!(file_name(&numbered(0), "/x", "txt").is_err());
     }
 
     #[test]

@@ -21,9 +21,7 @@ pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
     options::announce_waits(&mut options.remote, out);
     let progress = signals::cancelled_by_signals(out.console());
     let report = gc(&options, &progress)?;
-    if out.is_json() {
-        out.json(&report)?;
-    } else if !out.is_quiet() {
+    if out.wants_summary(&report)? {
         show(args, &report, out)?;
     }
     Ok(Exit::Done)

@@ -4,18 +4,19 @@ use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Dataset, DatasetError, TarSet};
 use shardmill_mds::{SampleValue, Value};
 use shardmill_profile::Cell;
+use shardmill_source::SourceKind;
 use shardmill_webdataset::ShardView;
 
 use super::dataset;
 use super::dataset_location::DatasetLocation;
-use super::rows::{self, RowsFound};
+use super::rows;
+use super::sample_row::with_field;
 use super::samples::SampleChoice;
-use super::tars::{tar_set, with_field};
+use super::tars::tar_set;
 use crate::args::HeadArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{
-    Exit, FitTable, Output, cell_text, terminal_width, text_value_text, write_object,
-    write_text_value, write_value,
+    Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_list, write_value,
 };
 
 /// The name of the key of a tar sample.
@@ -26,15 +27,15 @@ pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let mut sheet = Sheet::new(out.is_json());
     let samples = SampleChoice::of_view(args.view.as_ref(), false, &args.storage)?;
     match rows::find(&args.location, &dataset_location, &limits)? {
-        RowsFound::Tars => {
+        Some(SourceKind::Webdataset) => {
             let tars = tar_set(&dataset_location, &samples, &limits)?;
             tar_samples(args, &tars, &limits, &mut sheet)?;
         }
-        RowsFound::Mds => {
+        Some(_) => {
             let dataset = dataset::open(&args.location, &dataset_location, limits, &samples)?;
             mds_samples(args, &dataset, &mut sheet)?;
         }
-        RowsFound::Source => {
+        None => {
             let view = args.view.as_ref();
             let source = rows::open(&args.location, &args.storage, limits, view, 0)?;
             source_rows(args, &*source, &mut sheet)?;
@@ -73,10 +74,6 @@ impl Sheet {
             true => write_value(value, None, &mut shown),
             false => shown.extend_from_slice(cell_text(value).as_bytes()),
         }
-        self.put(column, shown);
-    }
-
-    fn put(&mut self, column: &str, shown: Vec<u8>) {
         let known = self.columns.iter().position(|name| name == column);
         let at = known.unwrap_or_else(|| {
             self.columns.push(column.to_owned());
@@ -126,30 +123,28 @@ impl Sheet {
         for line in lines {
             out.line(line)?;
         }
-        out.flush()?;
         if !hidden.is_empty() {
-            out.console().note(format_args!(
+            out.note(format_args!(
                 "columns without room: {}; choose some with --column",
                 hidden.join(", ")
-            ));
+            ))?;
         }
         if self.more {
-            out.console()
-                .note(format_args!("there are more; -n N shows the first N"));
+            out.note("there are more; -n N shows the first N")?;
         }
         Ok(Exit::Done)
     }
 
     fn json(&self, row: &[(usize, Vec<u8>)], chosen: &[usize]) -> Vec<u8> {
-        let entries = chosen.iter().filter_map(|at| {
-            let (_, value) = row.iter().find(|(column, _)| column == at)?;
-            Some((self.columns.get(*at)?.as_str(), value))
-        });
-        let mut line = Vec::new();
-        write_object(entries, &mut line, |value, line| {
-            line.extend_from_slice(value)
-        });
-        line.push(b'\n');
+        let mut line = b"{".to_vec();
+        for at in chosen {
+            let value = row.iter().find(|(column, _)| column == at);
+            if let (Some((_, value)), Some(name)) = (value, self.columns.get(*at)) {
+                begin_entry(name, &mut line);
+                line.extend_from_slice(value);
+            }
+        }
+        line.extend_from_slice(b"}\n");
         line
     }
 }
@@ -163,14 +158,7 @@ fn mds_samples(args: &HeadArgs, dataset: &Dataset, sheet: &mut Sheet) -> Result<
         for (name, value) in sample.values()? {
             match value {
                 SampleValue::Mds(value) => sheet.add(name, &value),
-                SampleValue::Text(value) => {
-                    let mut text = Vec::new();
-                    match sheet.is_json {
-                        true => write_text_value(&value, None, &mut text),
-                        false => text.extend_from_slice(text_value_text(&value).as_bytes()),
-                    }
-                    sheet.put(name, text);
-                }
+                SampleValue::Text(value) => sheet.add(name, &value.as_value()),
             }
         }
     }
@@ -258,19 +246,14 @@ pub(super) fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T
 /// Appends a value as JSON.
 fn write_cell(cell: &Cell, out: &mut Vec<u8>) {
     match cell {
-        Cell::List(items) => {
-            out.push(b'[');
-            for (at, item) in items.iter().enumerate() {
-                if at > 0 {
-                    out.push(b',');
-                }
-                write_cell(item, out);
-            }
-            out.push(b']');
-        }
+        Cell::List(items) => write_list(items, out, write_cell),
         Cell::Struct(fields) => {
-            let entries = fields.iter().map(|(name, value)| (name.as_str(), value));
-            write_object(entries, out, write_cell);
+            out.push(b'{');
+            for (name, value) in fields {
+                begin_entry(name, out);
+                write_cell(value, out);
+            }
+            out.push(b'}');
         }
         _ => with_cell(cell, |value| write_value(value, None, out)),
     }

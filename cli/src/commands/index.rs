@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_convert::{ExportOptions, Exported, LengthsOptions, ReindexOptions, WrittenLengths};
+use shardmill_convert::{ExportOptions, LengthsOptions, ReindexOptions, WrittenLengths};
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem};
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern};
@@ -16,7 +16,7 @@ use crate::args::{
     ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs, parse_location,
 };
 use crate::error::{Fault, Stop};
-use crate::output::{Exit, Output, count, many};
+use crate::output::{DatasetReport, Exit, Output, count, many};
 use crate::signals;
 
 #[derive(Serialize)]
@@ -110,11 +110,10 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
     let samples = index.samples().saturating_sub(merged.deleted);
     show(root, outcome, samples, index.shards.len() as u64, out)?;
     if merged.deleted > 0 {
-        out.flush()?;
-        out.console().note(format_args!(
+        out.note(format_args!(
             "{} are deleted, and listed in {TOMBSTONES_NAME}",
             many(merged.deleted, "sample")
-        ));
+        ))?;
     }
     Ok(Exit::Done)
 }
@@ -210,14 +209,13 @@ fn show(
     out: &mut Output,
 ) -> Result<Exit, Stop> {
     let path = root.join(INDEX_NAME).display().to_string();
-    if out.is_json() {
-        out.json(&JsonReport {
-            index: &path,
-            outcome,
-            samples,
-            shards,
-        })?;
-    } else if !out.is_quiet() {
+    let json = JsonReport {
+        index: &path,
+        outcome,
+        samples,
+        shards,
+    };
+    if out.wants_summary(&json)? {
         let what = match outcome {
             Outcome::Written => "written",
             Outcome::Unchanged => "is already correct",
@@ -230,7 +228,7 @@ fn show(
 
 #[derive(Serialize)]
 struct JsonLengths<'a> {
-    dataset: String,
+    dataset: &'a str,
     columns: &'a [WrittenLengths],
 }
 
@@ -245,12 +243,11 @@ fn lengths(args: &LengthsArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         shardmill_convert::write_lengths(&args.dataset, &options, progress)
     })?;
     let dataset = args.dataset.to_string();
-    if out.is_json() {
-        out.json(&JsonLengths {
-            dataset,
-            columns: &columns,
-        })?;
-    } else if !out.is_quiet() {
+    let json = JsonLengths {
+        dataset: &dataset,
+        columns: &columns,
+    };
+    if out.wants_summary(&json)? {
         for column in &columns {
             let state = match column.written {
                 true => "written",
@@ -267,13 +264,6 @@ fn lengths(args: &LengthsArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
     }
     Ok(Exit::Done)
-}
-
-#[derive(Serialize)]
-struct JsonExport<'a> {
-    dataset: &'a str,
-    #[serde(flatten)]
-    report: &'a Exported,
 }
 
 fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
@@ -293,12 +283,11 @@ fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         Some(pattern) => shardmill_convert::export_pattern(pattern, &options, progress),
         None => shardmill_convert::export(&location, &options, progress),
     })?;
-    if out.is_json() {
-        out.json(&JsonExport {
-            dataset: &args.dataset,
-            report: &report,
-        })?;
-    } else if !out.is_quiet() {
+    let json = DatasetReport {
+        dataset: &args.dataset,
+        report: &report,
+    };
+    if out.wants_summary(&json)? {
         out.line(format_args!(
             "{}: {} of {} in {}",
             escape(&args.dataset),
@@ -310,11 +299,10 @@ fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             out.line(format_args!("  {}", escape(file)))?;
         }
         if report.deleted_samples > 0 {
-            out.flush()?;
-            out.console().note(format_args!(
+            out.note(format_args!(
                 "{} are deleted, and other readers deliver them; `shardmill convert` leaves them out",
                 many(report.deleted_samples, "sample")
-            ));
+            ))?;
         }
     }
     Ok(Exit::Done)

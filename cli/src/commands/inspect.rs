@@ -7,8 +7,8 @@ use serde_json::Value;
 use shardmill_convert::check_file_options;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_dataset::{KEY_COLUMN, View};
-use shardmill_mds::{HashAlgo, Index, ShardConfig, hash_hex};
-use shardmill_source::{SchemaRule, SourceKind, SourceOptions, VersionChoice};
+use shardmill_mds::{HashAlgo, Index, Layout, ShardConfig, hash_hex};
+use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::Folder;
 use shardmill_writer::{INDEX_NAME, default_target};
 
@@ -16,6 +16,7 @@ use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::delta::DeltaTable;
 use super::samples::SampleChoice;
+use super::shards::{ShardFacts, Shards};
 use super::tars::{TarFacts, Tars};
 use super::{ls, options, source_views};
 use crate::args::InspectArgs;
@@ -31,33 +32,26 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
     let samples = SampleChoice::read(&args.samples, &args.storage)?;
     if args.shards {
-        return ls::list(&args.location, &dataset_location, limits, &samples, out);
+        return ls::list(&args.location, &dataset_location, &limits, &samples, out);
     }
-    let mut travel = SourceOptions {
-        remote: options::remote(&args.storage)?,
-        ..SourceOptions::default()
-    };
-    travel.delta.version = args.delta_version;
-    travel.delta.timestamp_ms = args.delta_timestamp;
-    // Objects are read as in a conversion.
-    travel.text.raw_objects = true;
-    // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.
-    travel.schema.rule = SchemaRule::Union;
-    let travels = travel.delta.version.is_some() || travel.delta.timestamp_ms.is_some();
-    let found = match travels {
+    let mut read = options::source(&args.storage, limits.clone())?;
+    read.delta.version = args.delta_version;
+    read.delta.timestamp_ms = args.delta_timestamp;
+    // Only a table has versions.
+    let found = match args.delta_version.is_some() || args.delta_timestamp.is_some() {
         true => Found::Nothing,
         false => dataset::find_any(&dataset_location, &limits)?,
     };
-    args.files.apply(&mut travel);
+    args.files.apply(&mut read);
     match found {
-        Found::Tars => check_file_options(SourceKind::Webdataset, &travel)?,
-        Found::One | Found::Splits(_) => check_file_options(SourceKind::Mds, &travel)?,
+        Found::Tars => check_file_options(SourceKind::Webdataset, &read)?,
+        Found::One | Found::Splits(_) => check_file_options(SourceKind::Mds, &read)?,
         Found::Nothing => {}
     }
     let mut exit = Exit::Done;
     match found {
         Found::Tars | Found::One => {
-            let summary = summary(&args.location, &dataset_location, limits, &samples, out)?;
+            let summary = summary(&args.location, &dataset_location, &limits, &samples, out)?;
             if out.is_json() {
                 out.json(&summary)?
             } else {
@@ -66,14 +60,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
         Found::Splits(splits) => {
             let mut parts = Vec::with_capacity(splits.len());
-            for (name, dataset_location) in splits {
-                match summary(
-                    &dataset_location.shown(),
-                    &dataset_location,
-                    limits.clone(),
-                    &samples,
-                    out,
-                ) {
+            for (name, split) in splits {
+                match summary(&split.shown(), &split, &limits, &samples, out) {
                     Ok(summary) => parts.push(Part { name, summary }),
                     // A dataset that cannot be opened does not hide the others.
                     Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
@@ -94,13 +82,10 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                 show_splits(&all, out)?
             }
         }
-        Found::Nothing => source(
-            &dataset_location,
-            SourceOptions { limits, ..travel },
-            samples.view.as_deref(),
-            args,
-            out,
-        )?,
+        Found::Nothing => {
+            let view = samples.view.as_deref();
+            source(&dataset_location, &read, view, args, out)?;
+        }
     }
     Ok(exit)
 }
@@ -167,17 +152,29 @@ struct ColumnSummary {
     bytes: Option<u64>,
 }
 
+impl ColumnSummary {
+    fn new(name: &str, encoding: &impl ToString, bytes: Option<u64>) -> Self {
+        Self {
+            name: name.to_owned(),
+            encoding: encoding.to_string(),
+            bytes,
+        }
+    }
+}
+
 /// Opens a dataset. If the list of deleted samples cannot be read, shows a warning and counts all stored samples.
-fn or_stored<T>(
-    open: impl Fn(&SampleChoice) -> Result<T, Stop>,
+fn open_or_stored(
+    shown: &str,
+    location: &DatasetLocation,
+    limits: &Limits,
     samples: &SampleChoice,
     out: &Output,
-) -> Result<T, Stop> {
-    match open(samples) {
+) -> Result<Shards, Stop> {
+    match Shards::open(shown, location, limits, samples) {
         Err(Stop::Fault(fault))
             if fault.id.starts_with("tombstones-") || fault.id.starts_with("provenance-") =>
         {
-            let opened = open(&samples.stored())?;
+            let opened = Shards::open(shown, location, limits, &samples.stored())?;
             // Damaged provenance is reported where it is shown.
             if fault.id != "provenance-damaged" {
                 let family = fault.id.split('-').next().unwrap_or_default();
@@ -194,46 +191,51 @@ fn or_stored<T>(
 
 fn summary(
     shown: &str,
-    dataset_location: &DatasetLocation,
-    limits: Limits,
+    location: &DatasetLocation,
+    limits: &Limits,
     samples: &SampleChoice,
     out: &Output,
 ) -> Result<Summary, Stop> {
-    let find = |samples: &SampleChoice| Tars::find(dataset_location, &limits, samples);
-    if let Some(tars) = or_stored(find, samples, out)? {
-        return tar_summary(shown, dataset_location, &tars, &limits, out);
-    }
-    let open = |samples: &SampleChoice| {
-        dataset::open_dataset_location(dataset_location, limits.clone(), samples)
+    let shards = open_or_stored(shown, location, limits, samples, out)?;
+    let (layouts, index_bytes, sizes): (_, _, Vec<u64>) = match &shards {
+        Shards::Indexed(dataset) => {
+            let shards = dataset.index().shards.iter();
+            (
+                layouts(dataset.index()),
+                Some(dataset.index_bytes()),
+                shards.map(|shard| shard.raw_data.bytes).collect(),
+            )
+        }
+        Shards::Tars(tars) => (
+            tar_layouts(tars),
+            tars.set.indexes().first().map(|index| index.bytes),
+            tars.facts.iter().map(|shard| shard.raw_bytes).collect(),
+        ),
     };
-    let dataset = or_stored(open, samples, out)?;
-    let index = dataset.index();
-    let sum = |bytes: fn(&shardmill_mds::ShardEntry) -> u64| {
-        index
-            .shards
-            .iter()
-            .fold(0_u64, |sum, shard| sum.saturating_add(bytes(shard)))
+    let mut layouts = layouts.into_iter();
+    let sum = |bytes: fn(&ShardFacts<'_>) -> u64| {
+        shards
+            .facts()
+            .fold(0_u64, |sum, shard| sum.saturating_add(bytes(&shard)))
     };
-    let mut layouts = layouts(index).into_iter();
+    let hash = index_bytes.map(|_| index_hash(location, limits));
     Ok(Summary {
         dataset: shown.to_owned(),
-        samples: dataset.len(),
-        deleted_samples: dataset.deleted(),
-        shards: index.shards.len() as u64,
-        raw_bytes: sum(dataset::raw_bytes),
-        stored_bytes: sum(dataset::stored_bytes),
-        shard_raw_bytes: spread(
-            index
-                .shards
-                .iter()
-                .map(|shard| shard.raw_data.bytes)
-                .collect(),
-        ),
+        samples: shards.samples(),
+        deleted_samples: shards.deleted(),
+        shards: sizes.len() as u64,
+        raw_bytes: sum(|shard| shard.raw_bytes),
+        stored_bytes: sum(|shard| shard.stored_bytes),
+        shard_raw_bytes: spread(sizes),
         first: layouts.next(),
         other_layouts: layouts.collect(),
-        index_bytes: Some(dataset.index_bytes()),
-        index_hash: Some(index_hash(dataset_location, dataset.limits())?),
-        provenance: provenance(dataset.dir(), out)?,
+        index_bytes,
+        index_hash: hash.transpose()?,
+        provenance: match location {
+            // The provenance of the folder also describes other tar files.
+            DatasetLocation::Pattern { .. } => None,
+            _ => provenance(&location.folder_or_parent()?, out)?,
+        },
     })
 }
 
@@ -256,14 +258,23 @@ fn layouts(index: &Index) -> Vec<LayoutSummary> {
 }
 
 fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
-    let column = |(name, encoding, bytes): (&str, String, Option<u64>)| ColumnSummary {
-        name: name.to_owned(),
-        encoding,
-        bytes,
+    let columns = match &config.layout {
+        Layout::Mds { columns } => {
+            let columns = columns.iter();
+            columns
+                .map(|one| ColumnSummary::new(&one.name, &one.encoding, one.encoding.fixed_size()))
+                .collect()
+        }
+        Layout::Json { columns, .. } | Layout::Xsv { columns, .. } => {
+            let columns = columns.iter();
+            columns
+                .map(|one| ColumnSummary::new(&one.name, &one.encoding, None))
+                .collect()
+        }
     };
     LayoutSummary {
         format: Format::name(config.format()),
-        columns: dataset::columns(config).into_iter().map(column).collect(),
+        columns,
         compression: config
             .compression
             .map(|compression| compression.to_string()),
@@ -280,18 +291,10 @@ fn index_hash(location: &DatasetLocation, limits: &Limits) -> Result<String, Sto
     Ok(format!("sha256:{}", hash_hex(HashAlgo::Sha256, &text)))
 }
 
-/// Summarizes tar shards, with or without an index.
-fn tar_summary(
-    shown: &str,
-    dataset_location: &DatasetLocation,
-    tars: &Tars,
-    limits: &Limits,
-    out: &Output,
-) -> Result<Summary, Stop> {
-    let facts = tars.facts();
-    let sum = |bytes: fn(&TarFacts) -> u64| facts.iter().map(bytes).fold(0, u64::saturating_add);
+/// Returns the different layouts of tar shards with their numbers of shards, by first appearance.
+fn tar_layouts(tars: &Tars) -> Vec<LayoutSummary> {
     let mut layouts: Vec<LayoutSummary> = Vec::new();
-    for shard in facts {
+    for shard in &tars.facts {
         let layout = tar_layout(shard);
         let same = |other: &&mut LayoutSummary| {
             other.compression == layout.compression
@@ -303,35 +306,11 @@ fn tar_summary(
             None => layouts.push(layout),
         }
     }
-    let mut layouts = layouts.into_iter();
-    let index_bytes = tars.index_bytes();
-    let hash = index_bytes.map(|_| index_hash(dataset_location, limits));
-    Ok(Summary {
-        dataset: shown.to_owned(),
-        samples: tars.samples(),
-        deleted_samples: tars.deleted(),
-        shards: facts.len() as u64,
-        raw_bytes: sum(|shard| shard.raw_bytes),
-        stored_bytes: sum(|shard| shard.stored_bytes),
-        shard_raw_bytes: spread(facts.iter().map(|shard| shard.raw_bytes).collect()),
-        first: layouts.next(),
-        other_layouts: layouts.collect(),
-        index_bytes,
-        index_hash: hash.transpose()?,
-        provenance: match dataset_location {
-            // The provenance of the folder also describes other tar files.
-            DatasetLocation::Pattern(_) => None,
-            _ => provenance(&dataset_location.folder_or_parent()?, out)?,
-        },
-    })
+    layouts
 }
 
 fn tar_layout(shard: &TarFacts) -> LayoutSummary {
-    let column = |name: &str, encoding: &str| ColumnSummary {
-        name: name.to_owned(),
-        encoding: encoding.to_owned(),
-        bytes: None,
-    };
+    let column = |name: &str, encoding: &str| ColumnSummary::new(name, &encoding, None);
     let always = shard.fields.always.iter();
     let sometimes = shard.fields.sometimes.iter();
     let mut columns = vec![column(KEY_COLUMN, "str")];
@@ -489,34 +468,31 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
             .filter(|text| !text.is_empty())
     };
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_u64);
+    let named = |pointer: &str, name| text(pointer).map(|text| (name, text.to_owned()));
     let mut rows = Vec::new();
-    rows.extend(text("/writer").map(|text| ("written by", text.to_owned())));
+    rows.extend(named("/writer", "written by"));
     if let Some(kind) = text("/source/kind") {
-        let named = value
-            .pointer("/source/files")
-            .and_then(Value::as_array)
-            .map_or(0, |files| files.len() as u64);
-        let files = named.saturating_add(number("/source/files_not_named").unwrap_or(0));
-        let size = number("/source/bytes")
-            .map(|size| format!(", {}", bytes(size)))
-            .unwrap_or_default();
-        let rows_read = number("/source/rows")
-            .map(|rows| format!(", {}", many(rows, "row")))
-            .unwrap_or_default();
-        rows.push((
-            "from",
-            format!("{kind}, {}{size}{rows_read}", many(files, "file")),
-        ));
+        let files = value.pointer("/source/files").and_then(Value::as_array);
+        let files = files.map_or(0, |files| files.len() as u64);
+        let files = files.saturating_add(number("/source/files_not_named").unwrap_or(0));
+        let facts = [
+            Some(kind.to_owned()),
+            Some(many(files, "file")),
+            number("/source/bytes").map(bytes),
+            number("/source/rows").map(|rows| many(rows, "row")),
+        ];
+        let facts: Vec<String> = facts.into_iter().flatten().collect();
+        rows.push(("from", facts.join(", ")));
     }
     if let Some(version) = number("/source/delta/version") {
         let written = text("/source/delta/timestamp").map(|time| format!(", written {time}"));
         let written = written.unwrap_or_default();
         rows.push(("table", format!("version {version}{written}")));
     }
-    rows.extend(text("/source/files/0/path").map(|text| ("first file", text.to_owned())));
-    rows.extend(text("/source/query").map(|text| ("query", text.to_owned())));
-    rows.extend(text("/source_fingerprint").map(|text| ("fingerprint", text.to_owned())));
-    rows.extend(text("/content").map(|text| ("content", text.to_owned())));
+    rows.extend(named("/source/files/0/path", "first file"));
+    rows.extend(named("/source/query", "query"));
+    rows.extend(named("/source_fingerprint", "fingerprint"));
+    rows.extend(named("/content", "content"));
     if let Some(generation) = number("/increment/generation") {
         let gone = number("/increment/all_tombstones").unwrap_or(0);
         let gone = format!(
@@ -526,7 +502,7 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
         );
         rows.push(("generation", gone));
     }
-    rows.extend(text("/split").map(|text| ("split", text.to_owned())));
+    rows.extend(named("/split", "split"));
     if let Some(dropped) = number("/dropped_rows").filter(|dropped| *dropped > 0) {
         rows.push(("dropped", format!("{} with nulls", many(dropped, "row"))));
     }
@@ -594,7 +570,7 @@ struct SourceColumn {
 /// Describes a source, and what `convert` would write.
 fn source(
     dataset_location: &DatasetLocation,
-    options: SourceOptions,
+    options: &SourceOptions,
     view: Option<&View>,
     args: &InspectArgs,
     out: &mut Output,
@@ -603,7 +579,7 @@ fn source(
     if dataset_location.holds_shards() {
         return Err(dataset_location.no_dataset(shown).into());
     }
-    let mut source = shardmill_source::open(&[dataset_location.location()], &options)?;
+    let mut source = shardmill_source::open(&[dataset_location.location()], options)?;
     if let Some(view) = view {
         let version = VersionChoice {
             version: args.delta_version,
@@ -615,7 +591,7 @@ fn source(
         source = shardmill_convert::live_rows(source, live, shown)?;
     }
     let description = source.description();
-    check_file_options(description.kind, &options)?;
+    check_file_options(description.kind, options)?;
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());
     for (place, field) in schema.fields().iter().enumerate() {

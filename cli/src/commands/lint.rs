@@ -1,6 +1,7 @@
 //! The command `shardmill tar lint`: finds problems in tar files.
 
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Limits, escape};
@@ -10,7 +11,7 @@ use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits
 use super::options;
 use crate::args::LintArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Display, Exit, Output, count, many};
+use crate::output::{Exit, Output, count, many, show_progress};
 use crate::signals;
 
 /// The maximum number of repeated keys that are listed.
@@ -46,6 +47,12 @@ struct JsonSummary {
     ok: bool,
     shards: u64,
     samples: u64,
+    #[serde(flatten)]
+    found: FindingCounts,
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+struct FindingCounts {
     errors: u64,
     warnings: u64,
     notes: u64,
@@ -53,17 +60,15 @@ struct JsonSummary {
 
 struct Report<'a> {
     out: &'a mut Output,
-    errors: u64,
-    warnings: u64,
-    notes: u64,
+    found: FindingCounts,
 }
 
 impl Report<'_> {
     fn add(&mut self, shard: Option<&str>, finding: &Finding) -> Result<(), Stop> {
         match finding.severity {
-            Severity::Error => self.errors += 1,
-            Severity::Warning => self.warnings += 1,
-            Severity::Note => self.notes += 1,
+            Severity::Error => self.found.errors += 1,
+            Severity::Warning => self.found.warnings += 1,
+            Severity::Note => self.found.notes += 1,
         }
         let reader = finding.consumer.map(Consumer::name);
         if self.out.is_json() {
@@ -81,10 +86,10 @@ impl Report<'_> {
             Some(reader) => format!("{reader}: {}", finding.text),
             None => finding.text.clone(),
         };
-        let fault = Fault {
-            object: shard.map(|shard| escape(shard).into_owned()),
-            ..Fault::new(ErrorKind::Corrupt, finding.id, &text)
-        };
+        let mut fault = Fault::new(ErrorKind::Corrupt, finding.id, &text);
+        if let Some(shard) = shard {
+            fault = fault.about(shard);
+        }
         let console = self.out.console();
         match finding.severity {
             Severity::Error => console.error(&fault, None),
@@ -108,14 +113,10 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let progress = signals::cancelled_by_signals(out.console());
     let shards = set.shards();
     progress.set_totals(0, 0, shards.len() as u64);
-    let display = Display::start(&progress, out.progress_mode(), "reading", out.console());
+    let (mode, console) = (out.progress_mode(), Arc::clone(out.console()));
     let mut lint = Lint::new(readers.iter().copied(), &limits);
-    let mut report = Report {
-        out,
-        errors: 0,
-        warnings: 0,
-        notes: 0,
-    };
+    let found = FindingCounts::default();
+    let mut report = Report { out, found };
     let mut keys = RepeatedKeys::default();
     let mut stop = None;
     let work = |at: usize| {
@@ -123,37 +124,37 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
             return Ok(None);
         };
         let (survey, compression, _) = shard.look(&limits)?;
-        let looked = (survey, compression);
         progress.add_shard(0);
-        Ok(Some(looked))
+        Ok(Some((survey, compression)))
     };
-    each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
-        let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
-        else {
-            return Ok(());
-        };
-        let path = shard.path().display().to_string();
-        let facts = ShardFacts {
-            name: shard.name(),
-            compression,
-            hashes: None,
-        };
-        let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
-        for sample in samples {
-            keys.push(&sample.key, at, sample.begin)?;
-        }
-        for finding in lint.shard(&survey, &facts) {
-            stop = stop.take().or(report.add(Some(&path), &finding).err());
-        }
-        if args.show_keys {
-            for reader in &readers {
-                let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
-                stop = stop.take().or(shown.err());
+    show_progress(&progress, mode, "reading", &console, || {
+        each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
+            let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
+            else {
+                return Ok(());
+            };
+            let path = shard.path().display().to_string();
+            let facts = ShardFacts {
+                name: shard.name(),
+                compression,
+                hashes: None,
+            };
+            let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
+            for sample in samples {
+                keys.push(&sample.key, at, sample.begin)?;
             }
-        }
-        Ok(())
+            for finding in lint.shard(&survey, &facts) {
+                stop = stop.take().or(report.add(Some(&path), &finding).err());
+            }
+            if args.show_keys {
+                for reader in &readers {
+                    let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
+                    stop = stop.take().or(shown.err());
+                }
+            }
+            Ok(())
+        })
     })?;
-    drop(display);
     if let Some(stop) = stop {
         return Err(stop);
     }
@@ -161,45 +162,31 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     for finding in lint.finish() {
         report.add(None, &finding)?;
     }
-    let Report {
-        errors,
-        warnings,
-        notes,
-        ..
-    } = report;
-    let shards = shards.len() as u64;
-    if out.is_json() {
-        out.json(&JsonSummary {
-            ok: errors == 0,
-            shards,
-            samples: lint.samples(),
-            errors,
-            warnings,
-            notes,
-        })?;
-    } else if !out.is_quiet() {
-        let amount = format!(
-            "{} in {}",
-            many(lint.samples(), "sample"),
-            many(shards, "shard")
-        );
-        let found = format!(
-            "{}, {}, {}",
-            many(errors, "error"),
-            many(warnings, "warning"),
-            many(notes, "note")
-        );
-        out.line(format_args!("{amount}: {found}"))?;
-        if errors + warnings > 0 {
+    let found = report.found;
+    let summary = JsonSummary {
+        ok: found.errors == 0,
+        shards: shards.len() as u64,
+        samples: lint.samples(),
+        found,
+    };
+    if out.wants_summary(&summary)? {
+        out.line(format_args!(
+            "{} in {}: {}, {}, {}",
+            many(summary.samples, "sample"),
+            many(summary.shards, "shard"),
+            many(found.errors, "error"),
+            many(found.warnings, "warning"),
+            many(found.notes, "note")
+        ))?;
+        if found.errors + found.warnings > 0 {
             out.console().line(
                 "hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones",
             );
         }
     }
-    Ok(if errors == 0 {
-        Exit::Done
-    } else {
-        Exit::Problems
+    Ok(match summary.ok {
+        true => Exit::Done,
+        false => Exit::Problems,
     })
 }
 

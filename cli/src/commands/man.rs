@@ -13,7 +13,10 @@ use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output};
 
 pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
-    let pages = pages()?;
+    let mut command = command::command();
+    command.build();
+    let mut pages = Vec::new();
+    collect(&command, "shardmill", &mut pages)?;
     let Some(dir) = &args.out else {
         for (_, page) in &pages {
             out.bytes(page)?;
@@ -27,22 +30,11 @@ pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
     Ok(Exit::Done)
 }
 
-/// Returns the file name and the roff text of every page.
-fn pages() -> Result<Vec<(String, Vec<u8>)>, Fault> {
-    let mut command = command::command();
-    command.build();
-    let mut pages = Vec::new();
-    collect(&command, "shardmill", &mut pages)?;
-    Ok(pages)
-}
-
+/// Collects the file name and the roff text of every page.
 fn collect(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> Result<(), Fault> {
     let roff = page(command).map_err(|error| {
-        Fault::new(
-            ErrorKind::Bug,
-            "bug",
-            &format!("a manual page cannot be made: {error}"),
-        )
+        let message = format!("a manual page cannot be made: {error}");
+        Fault::new(ErrorKind::Bug, "bug", &message)
     })?;
     pages.push((format!("{name}.1"), roff));
     for verb in command.get_subcommands().filter(|verb| is_shown(verb)) {
@@ -53,11 +45,6 @@ fn collect(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) ->
 
 /// Renders one page. By default, clap_mangen would put the examples into a section EXTRA and fill their lines.
 fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
-    let after = command
-        .get_after_long_help()
-        .or_else(|| command.get_after_help())
-        .map(ToString::to_string)
-        .unwrap_or_default();
     let version = concat!("shardmill ", env!("CARGO_PKG_VERSION"));
     let page = Man::new(command.clone())
         .manual("shardmill")
@@ -71,7 +58,7 @@ fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
     if command.get_subcommands().any(|verb| !verb.is_hide_set()) {
         page.render_subcommands_section(&mut out)?;
     }
-    for (title, text) in headed(&after) {
+    for (title, text) in headed(command) {
         let mut roff = Roff::default();
         roff.control("SH", [title.to_ascii_uppercase().as_str()]);
         roff.control("nf", []);

@@ -43,13 +43,8 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
                 .get_about()
                 .map(ToString::to_string)
                 .unwrap_or_default();
-            writeln!(
-                page,
-                "- [`{name} {}`](#{}): {}",
-                verb.get_name(),
-                anchor(name, verb),
-                about.trim()
-            )?;
+            let (name, about) = (format!("{name} {}", verb.get_name()), about.trim());
+            writeln!(page, "- [`{name}`](#{}): {about}", name.replace(' ', "-"))?;
         }
     }
 
@@ -73,21 +68,12 @@ fn section(command: &Command, name: &str, level: usize, page: &mut String) -> st
         }
     }
 
-    if let Some(after) = command
-        .get_after_long_help()
-        .or_else(|| command.get_after_help())
-    {
-        for (title, text) in headed(&after.to_string()) {
-            writeln!(page, "\n{title}:\n\n```text\n{text}\n```")?;
-        }
+    for (title, text) in headed(command) {
+        writeln!(page, "\n{title}:\n\n```text\n{text}\n```")?;
     }
     for verb in verbs {
-        section(
-            verb,
-            &format!("{name} {}", verb.get_name()),
-            level + 1,
-            page,
-        )?;
+        let name = format!("{name} {}", verb.get_name());
+        section(verb, &name, level + 1, page)?;
     }
     Ok(())
 }
@@ -98,10 +84,6 @@ fn is_on_every_page(arg: &Arg) -> bool {
         arg.get_action(),
         ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
     )
-}
-
-fn anchor(parent: &str, verb: &Command) -> String {
-    format!("{parent} {}", verb.get_name()).replace(' ', "-")
 }
 
 fn heading(arg: &Arg) -> &str {
@@ -163,8 +145,12 @@ fn argument(arg: &Arg, page: &mut String) -> std::fmt::Result {
     writeln!(page, "- `{spelled}`: {text}")
 }
 
-/// Returns the sections of a text that begin with an upper-case title and a colon: title and dedented text.
-pub fn headed(text: &str) -> Vec<(String, String)> {
+/// Returns the sections of the text after the options, which begin with an upper-case title and a colon: title and dedented
+/// text.
+pub fn headed(command: &Command) -> Vec<(String, String)> {
+    let after = command.get_after_long_help();
+    let text = after.or_else(|| command.get_after_help());
+    let text = text.map(ToString::to_string).unwrap_or_default();
     let mut parts: Vec<(String, String)> = Vec::new();
     for line in text.lines() {
         match line.strip_suffix(':') {

@@ -65,14 +65,19 @@ fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, Fault> {
 
 /// Writes the file that an option names, atomically. An earlier file of that name is replaced.
 pub fn publish(option: &str, path: &Path, bytes: &[u8]) -> Result<(), Fault> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        let fact = format!("`{}` names no file", escape(&path.display().to_string()));
-        return Err(Fault::option(option, &fact, "give the path of a file"));
-    };
-    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-    let dir = Dir::open(parent.unwrap_or(Path::new(".")))?;
+    let (dir, name) = folder_of(option, path, "give the path of a file")?;
     dir.publish_bytes(None, name, bytes, PublishMode::Replace)?;
     Ok(())
+}
+
+/// Opens the folder of the file that an option names. Returns it with the name of the file in it.
+pub fn folder_of<'a>(option: &str, path: &'a Path, hint: &str) -> Result<(Dir, &'a str), Fault> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        let fact = format!("`{}` names no file", escape(&path.display().to_string()));
+        return Err(Fault::option(option, &fact, hint));
+    };
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    Ok((Dir::open(parent.unwrap_or(Path::new(".")))?, name))
 }
 
 /// Formats the time of day, as in `12:30:59 UTC`.
@@ -111,6 +116,7 @@ pub fn source(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, Fa
     };
     // Objects are read as in a conversion.
     source.text.raw_objects = true;
+    // Shows the union of all columns. `convert` decides whether nulls may replace missing columns.
     source.schema.rule = SchemaRule::Union;
     Ok(source)
 }

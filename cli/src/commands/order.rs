@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_core::{Limits, escape};
+use shardmill_core::Limits;
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
 use shardmill_reader::{ReaderError, RunState};
 
 use super::dataset_location::DatasetLocation;
-use super::tars::Tars;
-use super::{dataset, requests, world};
+use super::shards::Shards;
+use super::{requests, world};
 use crate::args::OrderArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, count, many};
@@ -49,13 +49,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let state = args.resume.as_deref().map(load).transpose()?;
     config.streams = streams(args, &limits)?;
     if let (Some(state), Some(path)) = (state, &args.resume) {
-        let continued = state.resume_mixture(&mut config);
-        continued.map_err(|error| of_state(error, path))?;
-        config.resume = Some(
-            state
-                .resume(&config)
-                .map_err(|error| of_state(error, path))?,
-        );
+        resume(&mut config, &state, path)?;
     }
     let epoch = Epoch::new(&config)?;
     let batches = match batches {
@@ -63,8 +57,7 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         None => 0..epoch.batches(),
     };
     let repeats = print(&epoch, &config, rank, batches.clone(), out)?;
-    out.flush()?;
-    summary(&epoch, &config, &batches, repeats, out);
+    summary(&epoch, &config, &batches, repeats, out)?;
     Ok(Exit::Done)
 }
 
@@ -77,15 +70,8 @@ fn streams(args: &OrderArgs, limits: &Limits) -> Result<Vec<StreamConfig>, Stop>
     for stream in world::streams(&args.world) {
         let (storage, samples) = (&args.world.storage, world::samples(&args.world, &stream)?);
         let location = DatasetLocation::parse(&stream.location, storage)?;
-        let config = match Tars::find(&location, limits, &samples)? {
-            Some(tars) => tars.stream_config(),
-            None => {
-                let limits = limits.clone();
-                let dataset = dataset::open(&stream.location, &location, limits, &samples)?;
-                dataset::stream_config(&dataset)
-            }
-        };
-        streams.push(config.with_weight(stream.weight));
+        let shards = Shards::open(&stream.location, &location, limits, &samples)?;
+        streams.push(shards.stream_config().with_weight(stream.weight));
     }
     Ok(streams)
 }
@@ -94,14 +80,22 @@ pub fn load(path: &Path) -> Result<RunState, Stop> {
     RunState::load(path).map_err(|error| of_state(error, path))
 }
 
+/// Makes a run resume from the state in a file.
+pub fn resume(config: &mut EpochConfig, state: &RunState, path: &Path) -> Result<(), Stop> {
+    let resumed = state
+        .resume_mixture(config)
+        .and_then(|()| state.resume(config));
+    config.resume = Some(resumed.map_err(|error| of_state(error, path))?);
+    Ok(())
+}
+
 /// Adds the name of the state file to an error.
-pub fn of_state(error: ReaderError, path: &Path) -> Stop {
+fn of_state(error: ReaderError, path: &Path) -> Stop {
     match error {
         ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
         _ => {
-            let mut fault = Fault::from(error);
-            fault.object = Some(escape(&path.display().to_string()).into_owned());
-            fault.into()
+            let path = path.display().to_string();
+            Fault::from(error).about(&path).into()
         }
     }
 }
@@ -191,7 +185,13 @@ fn line(rank: u64, batch: u64, worker: u64, part: &[Entry], out: &mut Output) ->
 }
 
 /// Prints a summary of the printed order to standard error.
-fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: bool, out: &Output) {
+fn summary(
+    epoch: &Epoch,
+    config: &EpochConfig,
+    batches: &Range<u64>,
+    repeats: bool,
+    out: &mut Output,
+) -> Result<(), Stop> {
     let resolved = epoch.resolved();
     let from = match resolved.sample_in_epoch {
         0 => String::new(),
@@ -207,7 +207,7 @@ fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: b
     } else {
         ""
     };
-    out.console().note(format_args!(
+    out.note(format_args!(
         "epoch {}{from}: {}, {shown}{} of {}, {}, {}{repeats}",
         resolved.epoch,
         many(epoch.samples(), "sample"),
@@ -215,5 +215,5 @@ fn summary(epoch: &Epoch, config: &EpochConfig, batches: &Range<u64>, repeats: b
         count(epoch.global_batch()),
         many(config.world.ranks(), "rank"),
         many(resolved.canonical_nodes, "canonical node"),
-    ));
+    ))
 }

@@ -83,6 +83,16 @@ impl Svg {
     pub fn path(&mut self, class: &str, commands: &str) {
         self.0 += &format!("<path class=\"{class}\" d=\"{commands}\"/>\n");
     }
+
+    /// Draws the title of a panel, and its grid up to the value `most`.
+    pub fn panel(&mut self, title: &str, top: f64, most: f64) {
+        self.text("text", (LEFT, top - 8.0), "start", title);
+        for tick in ticks(most, 4) {
+            let y = top + PANEL - PANEL * part(tick, most);
+            self.path("grid", &format!("M{LEFT} {y:.1}H{}", WIDTH - RIGHT));
+            self.text("soft", (LEFT - 8.0, y + 4.0), "end", &number(tick));
+        }
+    }
 }
 
 fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
@@ -169,12 +179,7 @@ pub fn begin(title: &str, words: &str, height: f64, (light, dark): (&str, &str))
 
 fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
-    svg.text("text", (LEFT, top - 8.0), "start", &panel.title);
-    for tick in ticks(panel.most, 4) {
-        let y = bottom - PANEL * part(tick, panel.most);
-        svg.path("grid", &format!("M{LEFT} {y:.1}H{right}"));
-        svg.text("soft", (LEFT - 8.0, y + 4.0), "end", &number(tick));
-    }
+    svg.panel(&panel.title, top, panel.most);
     let (unit, name) = time_unit(end);
     for tick in ticks(end / unit, 8) {
         let x = LEFT + (right - LEFT) * part(tick, end / unit);
@@ -229,7 +234,7 @@ fn legend(svg: &mut Svg, nodes: &[(u64, &[Point])], forecast: &Forecast, top: f6
 }
 
 /// Returns the ticks of an axis from 0 to `most`: about `wanted` of them, in steps of 1, 2 or 5.
-pub fn ticks(most: f64, wanted: u32) -> Vec<f64> {
+fn ticks(most: f64, wanted: u32) -> Vec<f64> {
     if !(most.is_finite() && most > 0.0) {
         return vec![0.0];
     }
@@ -247,7 +252,7 @@ pub fn ticks(most: f64, wanted: u32) -> Vec<f64> {
 }
 
 /// Formats a value of an axis without trailing zeros.
-pub fn number(value: f64) -> String {
+fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() { "0" } else { text }.to_owned()

@@ -5,14 +5,14 @@ use shardmill_core::number::{float, whole};
 use shardmill_core::{Limits, escape};
 use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{
-    CacheForecast, Forecast, ForecastOptions, PeerFile, ShardCost, forecast, owner,
+    CacheForecast, EpochFacts, Forecast, ForecastOptions, PeerFile, ShardCost, forecast, owner,
 };
 
 use super::dataset_location::DatasetLocation;
 use super::mixture::{self, EpochShares};
 use super::quality::{self, QualityReport};
-use super::tars::Tars;
-use super::{dataset, options, picture, quality_picture, world};
+use super::shards::{ShardFacts, Shards};
+use super::{options, picture, quality_picture, world};
 use crate::args::PlanArgs;
 use crate::error::Stop;
 use crate::output::{Exit, Output, Table, bytes, count, many, needed, percent, seconds};
@@ -22,15 +22,15 @@ const WORTH_A_WORD: f64 = 0.01;
 
 #[derive(Serialize)]
 struct Plan<'a> {
-    streams: Vec<StreamFacts>,
-    shards: u64,
-    samples: u64,
-    raw_bytes: u64,
-    stored_bytes: u64,
+    #[serde(flatten)]
+    data: &'a Data,
     /// The number of samples of all ranks in a step. Replicas are counted once.
     global_batch: u64,
-    #[serde(flatten)]
-    shuffle: ShuffleFacts,
+    shuffle: bool,
+    shuffle_algo: &'static str,
+    shuffle_seed: u64,
+    num_canonical_nodes: u64,
+    shuffle_block_size: u64,
     #[serde(flatten)]
     node: NodeFacts,
     #[serde(flatten)]
@@ -41,16 +41,6 @@ struct Plan<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     quality: Option<QualityReport>,
     advice: Vec<String>,
-}
-
-/// The shuffle of an epoch.
-#[derive(Serialize)]
-struct ShuffleFacts {
-    shuffle: bool,
-    shuffle_algo: &'static str,
-    shuffle_seed: u64,
-    num_canonical_nodes: u64,
-    shuffle_block_size: u64,
 }
 
 /// The assumptions about a node.
@@ -71,11 +61,14 @@ struct StreamFacts {
 }
 
 /// The data of the indexes.
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Data {
     streams: Vec<StreamFacts>,
+    #[serde(skip)]
     configs: Vec<StreamConfig>,
+    #[serde(skip)]
     costs: Vec<ShardCost>,
+    shards: u64,
     samples: u64,
     raw_bytes: u64,
     stored_bytes: u64,
@@ -119,7 +112,7 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         options::publish("svg", path, drawing.as_bytes())?;
     }
     if out.is_json() {
-        let mut plan = plan(data, &config, &options, (&found, &shares), advice)?;
+        let mut plan = plan(&data, &config, &options, (&found, &shares), advice)?;
         plan.quality = quality;
         out.json(&plan)?;
     } else {
@@ -176,49 +169,34 @@ fn read(args: &PlanArgs, limits: &Limits) -> Result<Data, Stop> {
     for stream in world::streams(&args.world) {
         let location = DatasetLocation::parse(&stream.location, storage)?;
         let choice = world::samples(&args.world, &stream)?;
-        let (config, samples, costs) = match Tars::find(&location, limits, &choice)? {
-            Some(tars) => {
-                let costs = tars.facts().iter().map(|shard| {
-                    let is_compressed = shard.compression.is_some();
-                    cost(shard.raw_bytes, shard.stored_bytes, is_compressed)
-                });
-                let costs: Vec<ShardCost> = costs.collect();
-                (tars.stream_config(), tars.samples(), costs)
-            }
-            None => {
-                let limits = limits.clone();
-                let opened = dataset::open(&stream.location, &location, limits, &choice)?;
-                let costs = opened.index().shards.iter().map(|shard| {
-                    let (raw, stored) = (dataset::raw_bytes(shard), dataset::stored_bytes(shard));
-                    cost(raw, stored, shard.zip_data.is_some())
-                });
-                let costs: Vec<ShardCost> = costs.collect();
-                (dataset::stream_config(&opened), opened.len(), costs)
-            }
-        };
+        let shards = Shards::open(&stream.location, &location, limits, &choice)?;
+        let config = shards.stream_config();
         data.configs.push(config.with_weight(stream.weight));
-        for cost in &costs {
-            data.raw_bytes = data.raw_bytes.saturating_add(cost.cache_bytes);
-            data.stored_bytes = data.stored_bytes.saturating_add(cost.fetch_bytes);
+        let before = data.shards;
+        for shard in shards.facts() {
+            data.shards += 1;
+            data.raw_bytes = data.raw_bytes.saturating_add(shard.raw_bytes);
+            data.stored_bytes = data.stored_bytes.saturating_add(shard.stored_bytes);
+            data.costs.push(cost(&shard));
         }
-        data.samples = data.samples.saturating_add(samples);
+        data.samples = data.samples.saturating_add(shards.samples());
         data.streams.push(StreamFacts {
             dataset: stream.location,
-            samples,
-            shards: costs.len() as u64,
+            samples: shards.samples(),
+            shards: data.shards - before,
         });
-        data.costs.extend(costs);
     }
     Ok(data)
 }
 
 /// Returns the cost of a shard. A compressed shard is fetched compressed and kept raw. During decompression, both forms
 /// use space.
-const fn cost(raw: u64, stored: u64, is_compressed: bool) -> ShardCost {
+const fn cost(shard: &ShardFacts<'_>) -> ShardCost {
+    let (raw, stored) = (shard.raw_bytes, shard.stored_bytes);
     ShardCost {
         fetch_bytes: stored,
         cache_bytes: raw,
-        reserve_bytes: match is_compressed {
+        reserve_bytes: match shard.is_compressed {
             true => raw.saturating_add(stored),
             false => raw,
         },
@@ -226,10 +204,7 @@ const fn cost(raw: u64, stored: u64, is_compressed: bool) -> ShardCost {
 }
 
 fn title(data: &Data) -> String {
-    let (samples, shards) = (
-        many(data.samples, "sample"),
-        many(data.costs.len() as u64, "shard"),
-    );
+    let (samples, shards) = (many(data.samples, "sample"), many(data.shards, "shard"));
     match data.streams.as_slice() {
         [one] => format!("{}: {samples} in {shards}", escape(&one.dataset)),
         all => format!(
@@ -240,7 +215,7 @@ fn title(data: &Data) -> String {
 }
 
 fn plan<'a>(
-    data: Data,
+    data: &'a Data,
     config: &EpochConfig,
     options: &ForecastOptions,
     (forecast, mixture): (&'a Forecast, &'a [EpochShares]),
@@ -248,19 +223,13 @@ fn plan<'a>(
 ) -> Result<Plan<'a>, Stop> {
     let resolved = config.resolve()?;
     Ok(Plan {
-        shards: data.costs.len() as u64,
-        samples: data.samples,
-        raw_bytes: data.raw_bytes,
-        stored_bytes: data.stored_bytes,
-        streams: data.streams,
+        data,
         global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
-        shuffle: ShuffleFacts {
-            shuffle: config.shuffle.enabled,
-            shuffle_algo: config.shuffle.algo.name(),
-            shuffle_seed: config.shuffle.seed,
-            num_canonical_nodes: resolved.canonical_nodes,
-            shuffle_block_size: resolved.block,
-        },
+        shuffle: config.shuffle.enabled,
+        shuffle_algo: config.shuffle.algo.name(),
+        shuffle_seed: config.shuffle.seed,
+        num_canonical_nodes: resolved.canonical_nodes,
+        shuffle_block_size: resolved.block,
         node: NodeFacts {
             cache_limit: options.cache_limit,
             bandwidth: options.bandwidth,
@@ -446,26 +415,25 @@ fn advice(found: &Forecast, data: &Data, options: &ForecastOptions) -> Vec<Strin
 }
 
 fn padding(found: &Forecast, lines: &mut Vec<String>) {
-    let most = found.epochs.iter().max_by_key(|epoch| epoch.padded);
-    if let Some((epoch, padded)) = most.and_then(|epoch| Some((epoch, epoch.padded?)))
-        && padded > 0
-    {
-        lines.push(format!(
-            "An epoch repeats {} so that all ranks have the same number{}.",
-            many(padded, "sample"),
-            part_of(padded, epoch.samples)
-        ));
-    }
-    let most = found.epochs.iter().max_by_key(|epoch| epoch.dropped);
-    if let Some((epoch, dropped)) = most.and_then(|epoch| Some((epoch, epoch.dropped?)))
-        && dropped > 0
-    {
-        lines.push(format!(
-            "An epoch drops {} that would not fill a batch{}.",
-            many(dropped, "sample"),
-            part_of(dropped, epoch.samples)
-        ));
-    }
+    let mut most = |of: fn(&EpochFacts) -> Option<u64>, verb: &str, why: &str| {
+        let most = found.epochs.iter().max_by_key(|epoch| of(epoch));
+        if let Some((epoch, samples)) = most.and_then(|epoch| Some((epoch, of(epoch)?)))
+            && samples > 0
+        {
+            lines.push(format!(
+                "An epoch {verb} {} {why}{}.",
+                many(samples, "sample"),
+                part_of(samples, epoch.samples)
+            ));
+        }
+    };
+    let why = "so that all ranks have the same number";
+    most(|epoch| epoch.padded, "repeats", why);
+    most(
+        |epoch| epoch.dropped,
+        "drops",
+        "that would not fill a batch",
+    );
 }
 
 /// Formats ` (1.2% of the epoch)`, or nothing below 0.1%.

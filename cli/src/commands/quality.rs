@@ -12,7 +12,8 @@ use shardmill_order::{
 use shardmill_reader::{ForecastOptions, ShardCost, forecast};
 
 use super::dataset_location::DatasetLocation;
-use super::{cat, dataset, world};
+use super::sample_row::SampleRow;
+use super::{dataset, world};
 use crate::args::WorldArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{Table, bytes, count, many, needed, seconds};
@@ -194,13 +195,18 @@ fn labels(args: &WorldArgs, probe: &Probe, column: &str, limits: &Limits) -> Res
         }
         let choice = world::samples(args, &stream)?;
         let dataset = dataset::open(&stream.location, &location, limits.clone(), &choice)?;
-        let values = cat::ColumnReader::new(&stream.location, &dataset, column)?;
+        dataset::check_column(&stream.location, &dataset, column)?;
         let end = first + dataset.len();
         let (own, rest) = wanted.split_at(wanted.partition_point(|sample| *sample < end));
         wanted = rest;
         for sample in own {
             let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
-            let class = *numbers.entry(values.json(sample - first)?).or_insert(next);
+            let stored = dataset.sample(sample - first)?;
+            let row = SampleRow::of(&dataset, &stored)?;
+            let field = row.field(column).ok_or_else(|| row.lacks(column))?;
+            let mut label = Vec::new();
+            row.write(field, None, &mut label)?;
+            let class = *numbers.entry(label).or_insert(next);
             classes.insert(*sample, class);
         }
         first = end;
@@ -269,7 +275,11 @@ impl QualityReport {
             .map(|bin| bin.share.max(bin.full_shuffle))
             .fold(f64::MIN_POSITIVE, f64::max);
         let mut lines = Table::aligned(">|>|");
-        let mut rows = Vec::new();
+        lines.row([
+            "distance".to_owned(),
+            "pairs".to_owned(),
+            "# this order, | a full shuffle".to_owned(),
+        ]);
         for bin in bins {
             let length = |share: f64| whole((share / most * BAR).round());
             let (bar, mark) = (length(bin.share), length(bin.full_shuffle));
@@ -278,15 +288,7 @@ impl QualityReport {
                 _ if at < bar => '#',
                 _ => ' ',
             });
-            rows.push((count(bin.from), share(bin.share), drawn.collect::<String>()));
-        }
-        lines.row([
-            "distance".to_owned(),
-            "pairs".to_owned(),
-            "# this order, | a full shuffle".to_owned(),
-        ]);
-        for (from, pairs, drawn) in rows {
-            lines.row([from, pairs, drawn]);
+            lines.row([count(bin.from), share(bin.share), drawn.collect()]);
         }
         lines.to_string()
     }

@@ -1,6 +1,6 @@
 //! Draws the quality of an order as SVG: the distances of neighbours, and what larger shuffle blocks would give.
 
-use super::picture::{GAP, LEFT, PANEL, RIGHT, Svg, TOP, WIDTH, begin, lines, number, part, ticks};
+use super::picture::{GAP, LEFT, PANEL, RIGHT, Svg, TOP, WIDTH, begin, lines, part};
 use super::quality::{QualityReport, tenths, window_name};
 use crate::output::{bytes, count};
 
@@ -93,12 +93,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, top: f64) {
     let most = values
         .map(|bar| bar.value.max(bar.full_shuffle))
         .fold(0.0, f64::max);
-    svg.text("text", (LEFT, top - 8.0), "start", &panel.title);
-    for tick in ticks(most, 4) {
-        let y = bottom - PANEL * part(tick, most);
-        svg.path("grid", &format!("M{LEFT} {y:.1}H{right}"));
-        svg.text("soft", (LEFT - 8.0, y + 4.0), "end", &number(tick));
-    }
+    svg.panel(&panel.title, top, most);
     let step = (right - LEFT) / lines(panel.bars.len().max(1));
     // Labels that would overlap are left out.
     let every = panel.bars.len().div_ceil(12).max(1);

@@ -39,12 +39,9 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
         match started {
             Ok(_) => {}
             Err(error) if job == 0 => {
-                let fault = Fault::io("cannot start a thread", &error);
-                return Err(Fault {
-                    kind: ErrorKind::Resource,
-                    ..fault
-                }
-                .into());
+                let mut fault = Fault::io("cannot start a thread", &error);
+                fault.kind = ErrorKind::Resource;
+                return Err(fault.into());
             }
             // Existing threads can do the work.
             Err(_) => break,
@@ -54,36 +51,22 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
 
     let mut failed = None;
     loop {
-        let answer = match answered.try_recv() {
-            Ok(answer) => answer,
-            Err(TryRecvError::Disconnected) => break,
-            Err(TryRecvError::Empty) => {
-                // No answer is ready, so buffered answers are sent to the client.
-                out.flush()?;
-                match answered.recv() {
-                    Ok(answer) => answer,
-                    Err(_) => break,
-                }
-            }
-        };
+        let mut answer = answered.try_recv();
+        if answer == Err(TryRecvError::Empty) {
+            // No answer is ready, so buffered answers are sent to the client.
+            out.flush()?;
+            answer = answered.recv().map_err(Into::into);
+        }
         match answer {
-            Answer::Line(line) => out.bytes(&line)?,
-            Answer::Failed(error) => failed = Some(error),
+            Ok(Ok(line)) => out.bytes(&line)?,
+            Ok(Err(fault)) => failed = Some(fault),
+            Err(_) => break,
         }
     }
     match failed {
-        Some(error) => Err(Fault::io("cannot read", &error)
-            .about("standard input")
-            .into()),
+        Some(fault) => Err(fault.into()),
         None => Ok(Exit::Done),
     }
-}
-
-/// A message to the writing thread.
-enum Answer {
-    Line(Vec<u8>),
-    /// Standard input cannot be read any more.
-    Failed(io::Error),
 }
 
 /// A line from standard input.
@@ -129,13 +112,13 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
     }
 }
 
-/// Answers lines until the input or the writer has ended. `input` is `None` after the end of the input.
-fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Answer>) {
-    loop {
-        let answer = match take_line(input) {
-            Ok(Some(line)) => Answer::Line(answer(&line)),
-            Ok(None) => break,
-            Err(error) => Answer::Failed(error),
+/// Answers lines until the input or the writer has ended. `input` is `None` after the end of the input. The error is that
+/// standard input cannot be read any more.
+fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>, Fault>>) {
+    while let Some(line) = take_line(input).transpose() {
+        let answer = match line {
+            Ok(line) => Ok(answer(&line)),
+            Err(error) => Err(Fault::io("cannot read", &error).about("standard input")),
         };
         if answers.send(answer).is_err() {
             break;
@@ -187,25 +170,25 @@ fn answer(line: &Line) -> Vec<u8> {
                 count(*bytes),
                 count(MOST_LINE_BYTES)
             );
-            return refuse(Value::Null, &fault("limit-line-bytes", fact));
+            return refuse(Value::Null, &Fault::usage("limit-line-bytes", &fact));
         }
     };
     // serde would accept an array as the fields in order.
     if text.trim_ascii_start().first() != Some(&b'{') {
-        let fact = "the line is not a JSON object".to_owned();
-        return refuse(Value::Null, &fault("json-line", fact));
+        let fault = Fault::usage("json-line", "the line is not a JSON object");
+        return refuse(Value::Null, &fault);
     }
     let id = match serde_json::from_slice::<Id>(text) {
         Ok(Id { id }) => id,
         Err(error) => {
             let fact = format!("the line is not a JSON object: {error}");
-            return refuse(Value::Null, &fault("json-line", fact));
+            return refuse(Value::Null, &Fault::usage("json-line", &fact));
         }
     };
     // A defect in one answer must not prevent a reply to this line or the answers to others.
     let found = catch_unwind(|| answer_one(text)).unwrap_or_else(|_| {
-        let fact = "a bug in shardmill stopped this configuration".to_owned();
-        Err(fault("bug", fact))
+        let fact = "a bug in shardmill stopped this configuration";
+        Err(Fault::usage("bug", fact))
     });
     match found {
         Ok(orders) => rendered(&Orders { id, orders }),
@@ -215,10 +198,8 @@ fn answer(line: &Line) -> Vec<u8> {
 
 fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Fault> {
     let request: Request = serde_json::from_slice(text).map_err(|error| {
-        fault(
-            "config-line",
-            format!("the line is not a configuration: {error}"),
-        )
+        let fact = format!("the line is not a configuration: {error}");
+        Fault::usage("config-line", &fact)
     })?;
     let config = request.config()?;
     check_size(&config)?;
@@ -236,7 +217,7 @@ fn check_size(config: &EpochConfig) -> Result<(), Fault> {
             count(ids),
             count(MOST_IDS)
         );
-        return Err(fault("limit-order-ids", fact));
+        return Err(Fault::usage("limit-order-ids", &fact));
     }
     let samples: u64 = shares.iter().map(|share| share.samples).sum();
     if samples / config.sampling.granularity.max(1) > MOST_PICKS {
@@ -245,13 +226,9 @@ fn check_size(config: &EpochConfig) -> Result<(), Fault> {
             count(samples),
             count(MOST_PICKS)
         );
-        return Err(fault("limit-order-samples", fact));
+        return Err(Fault::usage("limit-order-samples", &fact));
     }
     Ok(())
-}
-
-fn fault(id: &'static str, message: String) -> Fault {
-    Fault::usage(id, &message)
 }
 
 fn refuse(id: Value, fault: &Fault) -> Vec<u8> {

@@ -13,31 +13,21 @@ use super::{options, source_views};
 use crate::args::{StorageArgs, parse_locations};
 use crate::error::Stop;
 
-/// What a location holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowsFound {
-    /// Tar files.
-    Tars,
-    /// A dataset with an index.
-    Mds,
-    /// A table or a tree.
-    Source,
-}
-
-/// Finds out what a location holds. `location` is the text that the user typed.
+/// Finds out what a location holds: tar files, a dataset with an index (`Mds`), or a table or a tree, of which the kind is
+/// not known (`None`). `location` is the text that the user typed.
 pub fn find(
     location: &str,
     dataset_location: &DatasetLocation,
     limits: &Limits,
-) -> Result<RowsFound, Stop> {
+) -> Result<Option<SourceKind>, Stop> {
     match dataset::find_any(dataset_location, limits)? {
-        Found::Tars => Ok(RowsFound::Tars),
-        Found::One => Ok(RowsFound::Mds),
+        Found::Tars => Ok(Some(SourceKind::Webdataset)),
+        Found::One => Ok(Some(SourceKind::Mds)),
         Found::Splits(splits) => Err(dataset::several(location, splits)),
         Found::Nothing if dataset_location.holds_shards() => {
             Err(dataset_location.no_dataset(location).into())
         }
-        Found::Nothing => Ok(RowsFound::Source),
+        Found::Nothing => Ok(None),
     }
 }
 
@@ -50,20 +40,15 @@ pub fn open(
     jobs: usize,
 ) -> Result<Arc<dyn Source>, Stop> {
     let dataset_location = DatasetLocation::parse(location, storage)?;
-    let found = find(location, &dataset_location, &limits)?;
     let mut options = options::source(storage, limits.clone())?;
     options.resources.jobs = jobs;
-    options.kind = match found {
-        RowsFound::Tars => Some(SourceKind::Webdataset),
-        RowsFound::Mds => Some(SourceKind::Mds),
-        RowsFound::Source => None,
-    };
-    let view_of_source = view.filter(|_| found == RowsFound::Source);
-    options.samples.view = view.filter(|_| found != RowsFound::Source).cloned();
+    options.kind = find(location, &dataset_location, &limits)?;
+    let is_source = options.kind.is_none();
+    options.samples.view = view.filter(|_| !is_source).cloned();
     // A pattern of tar files has its own syntax, which sources know as well.
     let places = parse_locations(location)?;
     let source = shardmill_convert::open_rows(&places, &options)?;
-    let Some(view) = view_of_source else {
+    let Some(view) = view.filter(|_| is_source) else {
         return Ok(source);
     };
     let view = View::read(view, &options.remote)?;

@@ -7,12 +7,12 @@ use std::path::Path;
 use serde::Serialize;
 use shardmill_convert::{SelectBy, select_samples};
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::{Dataset, DatasetProblem, View, ViewTarget};
+use shardmill_dataset::{DatasetProblem, View, ViewTarget};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
-use shardmill_storage::{Dir, FileHandle, PublishMode, StorageError};
+use shardmill_storage::{FileHandle, PublishMode, StorageError};
 
 use super::dataset_location::DatasetLocation;
-use super::rows::{self, RowsFound};
+use super::rows;
 use super::samples::SampleChoice;
 use super::source_views::{self, SelectTarget};
 use super::tars::tar_set;
@@ -40,7 +40,10 @@ struct JsonView<'a> {
 pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let place = match args.out.as_os_str() == "-" {
         true => None,
-        false => Some(folder_of(&args.out)?),
+        false => {
+            let hint = "give the path of a file: good.view";
+            Some(options::folder_of("out", &args.out, hint)?)
+        }
     };
     if let Some((dir, name)) = &place
         && !args.overwrite
@@ -94,9 +97,7 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         0 => String::new(),
         all => format!(", in {} of {}", count(shards), many(all, "shard")),
     };
-    if out.is_json() {
-        out.json(&found)?;
-    } else if !out.is_quiet() {
+    if out.wants_summary(&found)? {
         out.line(format_args!(
             "{}: {} of {} samples{} ({})",
             escape(&found.view),
@@ -109,15 +110,6 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     Ok(Exit::Done)
 }
 
-fn folder_of(path: &Path) -> Result<(Dir, &str), Stop> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        let fact = format!("`{}` names no file", escape(&path.display().to_string()));
-        return Err(Fault::option("out", &fact, "give the path of a file: good.view").into());
-    };
-    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-    Ok((Dir::open(parent.unwrap_or(Path::new(".")))?, name))
-}
-
 fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
     let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     let samples = SampleChoice {
@@ -126,12 +118,10 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
     };
     let found = match args.from {
         None => rows::find(&args.dataset, &location, limits)?,
-        Some(SourceKind::Webdataset) => RowsFound::Tars,
-        Some(SourceKind::Mds) => RowsFound::Mds,
-        Some(_) => RowsFound::Source,
+        from => from,
     };
     match found {
-        RowsFound::Tars => {
+        Some(SourceKind::Webdataset) => {
             let set = tar_set(&location, &samples, limits)?;
             let (target, shards) = set.view_target(limits)?;
             Ok(SelectTarget {
@@ -140,15 +130,20 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
                 kind: SourceKind::Webdataset,
             })
         }
-        RowsFound::Mds => {
+        Some(SourceKind::Mds) => {
             let dataset = dataset::open(&args.dataset, &location, limits.clone(), &samples)?;
             Ok(SelectTarget {
                 target: dataset.view_target()?,
-                shards: stored_sizes(&dataset),
+                shards: dataset
+                    .index()
+                    .shards
+                    .iter()
+                    .map(|shard| shard.samples)
+                    .collect(),
                 kind: SourceKind::Mds,
             })
         }
-        RowsFound::Source => {
+        _ => {
             let version = VersionChoice {
                 version: args.delta_version,
                 timestamp_ms: None,
@@ -157,11 +152,6 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
             source_views::find(text, &location, storage, limits, args.from, version)
         }
     }
-}
-
-fn stored_sizes(dataset: &Dataset) -> Vec<u64> {
-    let shards = dataset.index().shards.iter();
-    shards.map(|shard| shard.samples).collect()
 }
 
 /// Selects the samples that meet the conditions.
@@ -184,15 +174,12 @@ fn select(
         Ok(())
     };
     // What needs no data comes first, so that its errors do.
-    for location in &args.conditions.views {
+    let views = args.conditions.views.iter().map(|view| (view, false));
+    let without = args.conditions.without.iter().map(|view| (view, true));
+    for (location, is_inverted) in views.chain(without) {
         let view = View::read(location, &remote)?;
         view.live_of(target, &*args.dataset)?;
-        add(view)?;
-    }
-    for location in &args.conditions.without {
-        let view = View::read(location, &remote)?;
-        view.live_of(target, &*args.dataset)?;
-        add(view.inverted())?;
+        add(if is_inverted { view.inverted() } else { view })?;
     }
     if let Some(file) = &args.conditions.samples {
         add(View::new(target, numbers(args, file, target)?))?;

@@ -1,25 +1,16 @@
 //! The command `shardmill stats`: measures the columns of a dataset or a source.
 
-use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_profile::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
 
 use super::rows;
 use crate::args::StatsArgs;
 use crate::error::{Fault, Stop};
-use crate::output::{Exit, Output, Table, count, many};
+use crate::output::{DatasetReport, Exit, Output, Table, count, many};
 use crate::signals;
-
-#[derive(Serialize)]
-struct JsonStats<'a> {
-    dataset: &'a str,
-    #[serde(flatten)]
-    stats: &'a Stats,
-}
 
 pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let jobs = args.jobs.count();
-    let columns = (!args.columns.is_empty()).then_some(&args.columns[..]);
     let view = args.view.as_ref();
     let source = rows::open(&args.location, &args.storage, limits.clone(), view, jobs)?;
     let schema = source.schema();
@@ -32,16 +23,16 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let options = StatsOptions {
         jobs,
         rows: args.samples,
-        columns: columns.map(<[String]>::to_vec),
+        columns: (!args.columns.is_empty()).then(|| args.columns.clone()),
         limits,
     };
     let stats = signals::with_progress("measuring", out, |progress| {
         shardmill_profile::stats(&*source, &options, progress)
     })?;
     if out.is_json() {
-        out.json(&JsonStats {
+        out.json(&DatasetReport {
             dataset: &args.location,
-            stats: &stats,
+            report: &stats,
         })?;
     } else {
         show(&args.location, &stats, out)?;

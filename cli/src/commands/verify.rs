@@ -8,7 +8,7 @@ use shardmill_convert::verify_table;
 use shardmill_core::{ErrorKind, Limits, escape};
 use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 
-use super::dataset;
+use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::samples::SampleChoice;
 use crate::args::VerifyArgs;
@@ -37,10 +37,14 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         return Ok(exit);
     }
     // Tar files need no index.
-    let (dataset_locations, several) = if dataset_location.holds_tars(&limits)? {
-        (vec![dataset_location], false)
-    } else {
-        dataset::find_all(&args.dataset, &dataset_location)?
+    let found = match dataset_location.holds_tars(&limits)? {
+        true => Found::Tars,
+        false => dataset::find(&dataset_location)?,
+    };
+    let (dataset_locations, several) = match found {
+        Found::Tars | Found::One => (vec![dataset_location], false),
+        Found::Splits(splits) => (splits.into_iter().map(|(_, split)| split).collect(), true),
+        Found::Nothing => return Err(dataset_location.no_dataset(&args.dataset).into()),
     };
     let samples = SampleChoice::of_view(args.view.as_ref(), true, &args.storage)?;
     if several && args.expect_index.is_some() {
@@ -77,7 +81,7 @@ fn table(
     options: &VerifyOptions,
     out: &mut Output,
 ) -> Result<Option<Exit>, Stop> {
-    if matches!(dataset_location, DatasetLocation::Pattern(_)) || dataset_location.is_file() {
+    if dataset_location.is_file() {
         return Ok(None);
     }
     let start = Instant::now();
@@ -98,21 +102,13 @@ fn table(
         let fact = "a table of Parquet files does not support it";
         return Err(Fault::option(option, fact, "leave it out").into());
     }
-    let (shown, elapsed) = (dataset_location.shown(), start.elapsed().as_secs_f64());
-    if out.is_json() {
-        out.json(&JsonReport {
-            dataset: &shown,
-            ok: report.is_clean(),
-            elapsed_seconds: elapsed,
-            report: &report,
-        })?;
-    } else {
-        show(&shown, &shown, &report, elapsed, out)?;
-    }
-    Ok(Some(match report.is_clean() {
-        true => Exit::Done,
-        false => Exit::Problems,
-    }))
+    let report = JsonReport {
+        dataset: &dataset_location.shown(),
+        ok: report.is_clean(),
+        elapsed_seconds: start.elapsed().as_secs_f64(),
+        report: &report,
+    };
+    Ok(Some(show(&report, dataset_location, out)?))
 }
 
 fn one(
@@ -149,49 +145,36 @@ fn one(
             shardmill_dataset::verify(&dataset, options, progress)
         })?
     };
-    let is_clean = report.is_clean() && !(args.strict && report.warning_count > 0);
-    let shown = dataset_location.shown();
-    let elapsed_seconds = start.elapsed().as_secs_f64();
-    if out.is_json() {
-        out.json(&JsonReport {
-            dataset: &shown,
-            ok: is_clean,
-            elapsed_seconds,
-            report: &report,
-        })?;
-    } else {
-        // Findings in a single file already contain its name.
-        let folder = match dataset_location {
-            DatasetLocation::Local(path) if path.is_file() => path
-                .parent()
-                .map_or_else(String::new, |parent| parent.display().to_string()),
-            _ if dataset_location.is_file() => {
-                dataset_location.folder()?.path().display().to_string()
-            }
-            _ => shown.clone(),
-        };
-        show(&shown, &folder, &report, elapsed_seconds, out)?;
-        if report.is_clean() && !is_clean && !out.is_quiet() {
-            out.line(format_args!(
-                "{}: {}, and --strict takes warnings for problems",
-                escape(&shown),
-                many(report.warning_count, "warning")
-            ))?;
-        }
-    }
-    Ok(if is_clean { Exit::Done } else { Exit::Problems })
+    let report = JsonReport {
+        dataset: &dataset_location.shown(),
+        ok: report.is_clean() && !(args.strict && report.warning_count > 0),
+        elapsed_seconds: start.elapsed().as_secs_f64(),
+        report: &report,
+    };
+    show(&report, dataset_location, out)
 }
 
-fn show(
-    dataset: &str,
-    folder: &str,
-    report: &VerifyReport,
-    elapsed: f64,
-    out: &mut Output,
-) -> Result<(), Stop> {
+fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> Result<Exit, Stop> {
+    let exit = match json.ok {
+        true => Exit::Done,
+        false => Exit::Problems,
+    };
+    if out.is_json() {
+        out.json(json)?;
+        return Ok(exit);
+    }
+    let (report, elapsed) = (json.report, json.elapsed_seconds);
+    // Findings in a single file already contain its name.
+    let folder = match location {
+        DatasetLocation::Local(path) if path.is_file() => path
+            .parent()
+            .map_or_else(String::new, |parent| parent.display().to_string()),
+        _ if location.is_file() => location.folder()?.path().display().to_string(),
+        _ => json.dataset.to_owned(),
+    };
     let console = Arc::clone(out.console());
     for problem in &report.problems {
-        console.error(&fault(folder, problem), None);
+        console.error(&fault(&folder, problem), None);
     }
     let listed = report.problems.len() as u64;
     if report.problem_count > listed {
@@ -200,22 +183,20 @@ fn show(
             count(report.problem_count - listed)
         ));
     }
-    if !out.is_quiet() {
-        for warning in &report.warnings {
-            console.warning(&fault(folder, warning));
-        }
-        let listed = report.warnings.len() as u64;
-        if report.warning_count > listed {
-            console.line(format_args!(
-                "and {} warnings more",
-                count(report.warning_count - listed)
-            ));
-        }
-    }
     if out.is_quiet() {
-        return Ok(());
+        return Ok(exit);
     }
-    let dataset = escape(dataset);
+    for warning in &report.warnings {
+        console.warning(&fault(&folder, warning));
+    }
+    let listed = report.warnings.len() as u64;
+    if report.warning_count > listed {
+        console.line(format_args!(
+            "and {} warnings more",
+            count(report.warning_count - listed)
+        ));
+    }
+    let dataset = escape(json.dataset);
     let how = match (&report.content, report.deep) {
         (_, false) => "values not decoded",
         (Some(ContentReport { found: Some(_), .. }), true) => {
@@ -233,22 +214,30 @@ fn show(
     );
     let (samples, shards) = (many(report.samples, "sample"), many(report.shards, "shard"));
     if report.is_clean() {
-        return out.line(format_args!(
+        out.line(format_args!(
             "{dataset}: all is well: {samples} in {shards} ({work})"
-        ));
+        ))?;
+        if !json.ok {
+            out.line(format_args!(
+                "{dataset}: {}, and --strict takes warnings for problems",
+                many(report.warning_count, "warning")
+            ))?;
+        }
+        return Ok(exit);
     }
     let problems = many(report.problem_count, "problem");
     if report.damaged_shards == 0 {
-        return out.line(format_args!(
+        out.line(format_args!(
             "{dataset}: {problems} outside the shards: {samples} in {shards} ({work})"
-        ));
+        ))?;
+    } else {
+        out.line(format_args!(
+            "{dataset}: {problems} in {} of {shards}, which hold {} of {samples} ({work})",
+            count(report.damaged_shards),
+            count(report.samples.saturating_sub(report.sound_samples)),
+        ))?;
     }
-    out.line(format_args!(
-        "{dataset}: {} in {} of {shards}, which hold {} of {samples} ({work})",
-        problems,
-        count(report.damaged_shards),
-        count(report.samples.saturating_sub(report.sound_samples)),
-    ))
+    Ok(exit)
 }
 
 /// Converts a finding to an error line. The dataset precedes the file name.

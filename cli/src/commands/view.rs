@@ -17,27 +17,21 @@ use shardmill_source::VersionChoice;
 use shardmill_storage::Location;
 use shardmill_tokenize::{TokenOptions, Tokenizer};
 use shardmill_view::{
-    Extras, FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError,
-    Viewed, report,
+    FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError, Viewed, report,
 };
 
 use super::dataset_location::DatasetLocation;
 use super::head::with_cell;
-use super::rows::{self, RowsFound};
+use super::rows;
 use super::samples::SampleChoice;
-use super::tars::Tars;
-use super::{dataset, options, source_views};
+use super::shards::Shards;
+use super::{options, source_views};
 use crate::args::{GlobalArgs, StorageArgs, ViewArgs};
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, bytes, error_value};
 
 /// The time after which the file that opens the browser is removed.
 const OPENING_TIME: Duration = Duration::from_secs(30);
-
-#[derive(Serialize)]
-struct Address<'a> {
-    url: &'a str,
-}
 
 #[derive(Serialize)]
 struct Exported<'a> {
@@ -60,12 +54,10 @@ pub fn run(
         program: program(args, global)?,
         explain,
         selections: Selections::default(),
-        extras: Extras {
-            compared: args.compare.as_deref().map(samples).transpose()?,
-            cache: args.cache.clone(),
-            metrics,
-            tokens: tokenizer.transpose()?.map(Box::new),
-        },
+        compared: args.compare.as_deref().map(samples).transpose()?,
+        cache: args.cache.clone(),
+        metrics,
+        tokens: tokenizer.transpose()?.map(Box::new),
     };
     if let Some(path) = &args.export {
         return export(path, &viewed, out);
@@ -73,12 +65,10 @@ pub fn run(
     let server = Server::bind(viewed, args.port, args.read_only_token.as_deref())?;
     let url = server.url();
     match out.is_json() {
-        true => out.json(&Address { url: &url })?,
+        true => out.json(&serde_json::json!({ "url": url }))?,
         false => out.line(&url)?,
     }
-    out.flush()?;
-    out.console()
-        .note("the address is for this machine only; Ctrl-C stops the server");
+    out.note("the address is for this machine only; Ctrl-C stops the server")?;
     if args.open {
         open(&url)?;
     }
@@ -91,23 +81,17 @@ fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, 
     let place = DatasetLocation::parse(location, &args.storage)?;
     place.read_ahead(limits);
     let choice = SampleChoice::read(&args.samples, &args.storage)?;
-    match rows::find(location, &place, limits)? {
-        RowsFound::Source => {
-            let rows = SourceRows::open(location, &place, args, limits)?;
-            Ok(Samples::of_rows(Box::new(rows)))
-        }
-        RowsFound::Mds => {
-            let dataset = dataset::open(location, &place, limits.clone(), &choice)?;
-            Ok(Samples::of_dataset(dataset))
-        }
-        RowsFound::Tars => match Tars::find(&place, limits, &choice)? {
-            Some(tars) => {
-                let (set, stored) = tars.into_parts();
-                Ok(Samples::of_tars(set, stored, limits.clone()))
-            }
-            None => Err(place.no_dataset(location).into()),
-        },
+    if rows::find(location, &place, limits)?.is_none() {
+        let rows = SourceRows::open(location, &place, args, limits)?;
+        return Ok(Samples::of_rows(Box::new(rows)));
     }
+    Ok(match Shards::open(location, &place, limits, &choice)? {
+        Shards::Indexed(dataset) => Samples::of_dataset(*dataset),
+        Shards::Tars(tars) => {
+            let stored = tars.facts.iter().map(|shard| shard.stored).collect();
+            Samples::of_tars(tars.set, stored, limits.clone())
+        }
+    })
 }
 
 /// The rows of a source, and how to open it again.
@@ -225,14 +209,9 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
         source,
     })?;
     let storage = &args.storage;
-    let settings = [
-        ("profile", &storage.profile),
-        ("region", &storage.region),
-        ("endpoint-url", &storage.endpoint_url),
-    ];
+    let settings = storage.settings();
     let mut shown_options: Vec<String> = settings
-        .into_iter()
-        .filter_map(|(name, value)| Some(format!("--{name}={}", value.as_deref()?)))
+        .map(|(option, _, value)| format!("{option}={value}"))
         .collect();
     let limits = global.limits.iter();
     shown_options.extend(limits.map(|(name, value)| format!("--safety-limit={name}={value}")));
@@ -262,12 +241,11 @@ fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> 
     let page = report(viewed)?;
     options::publish("export", path, page.as_bytes())?;
     let file = &*path.to_string_lossy();
-    if out.is_json() {
-        out.json(&Exported {
-            file,
-            bytes: page.len(),
-        })?;
-    } else if !out.is_quiet() {
+    let exported = Exported {
+        file,
+        bytes: page.len(),
+    };
+    if out.wants_summary(&exported)? {
         out.line(format_args!(
             "{}: {}",
             escape(file),

@@ -1,15 +1,13 @@
 //! The command `shardmill which`: names the samples of a step, or the steps that delivered a sample.
 
-use std::path::Path;
-
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Dataset, SampleSources};
-use shardmill_order::{Delivery, Epoch, EpochConfig, SampleId};
-use shardmill_reader::RunState;
+use shardmill_order::{Epoch, EpochConfig, SampleId, StreamConfig};
 
 use super::dataset_location::DatasetLocation;
-use super::{cat, dataset, order, world};
+use super::sample_row::SampleRow;
+use super::{dataset, order, world};
 use crate::args::WhichArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, Table, count, many};
@@ -24,10 +22,9 @@ struct Stream {
 }
 
 /// The datasets of the mix.
-struct Streams {
+struct Streams<'a> {
+    args: &'a WhichArgs,
     streams: Vec<Stream>,
-    key_column: String,
-    with_keys: bool,
 }
 
 /// What is known about the source of a dataset.
@@ -106,31 +103,23 @@ pub fn run(args: &WhichArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     config.epoch = args.epoch;
     let state = args.state.as_deref().map(order::load).transpose()?;
     let streams = Streams::open(args, &limits)?;
-    config.streams = streams.configs(args);
+    config.streams = streams.configs();
     if let (Some(state), Some(path)) = (&state, &args.state) {
-        resume(&mut config, state, path)?;
+        // The run has the order that the state records.
+        state.adopt_order(&mut config);
+        order::resume(&mut config, state, path)?;
     }
     match (args.step, args.sample) {
-        (Some(step), _) => show_step(args, &streams, &config, step, out)?,
-        (None, Some(sample)) => show_sample(args, &streams, &config, sample, out)?,
+        (Some(step), _) => show_step(&streams, &config, step, out)?,
+        (None, Some(sample)) => show_sample(&streams, &config, sample, out)?,
         // The parser requires one of them.
         (None, None) => {}
     }
     Ok(Exit::Done)
 }
 
-/// Makes the run resume from a state, with the order that the state records.
-fn resume(config: &mut EpochConfig, state: &RunState, path: &Path) -> Result<(), Stop> {
-    state.adopt_order(config);
-    let continued = state.resume_mixture(config);
-    continued.map_err(|error| order::of_state(error, path))?;
-    let resumed = state.resume(config);
-    config.resume = Some(resumed.map_err(|error| order::of_state(error, path))?);
-    Ok(())
-}
-
-impl Streams {
-    fn open(args: &WhichArgs, limits: &Limits) -> Result<Self, Stop> {
+impl<'a> Streams<'a> {
+    fn open(args: &'a WhichArgs, limits: &Limits) -> Result<Self, Stop> {
         let mut streams = Vec::new();
         let mut first = 0_u64;
         for typed in world::streams(&args.world) {
@@ -155,16 +144,12 @@ impl Streams {
             });
             first = first.saturating_add(samples);
         }
-        Ok(Self {
-            streams,
-            key_column: args.key_column.clone(),
-            with_keys: !args.no_keys,
-        })
+        Ok(Self { args, streams })
     }
 
     /// Returns the streams of the order, with their weights.
-    fn configs(&self, args: &WhichArgs) -> Vec<shardmill_order::StreamConfig> {
-        let typed = world::streams(&args.world);
+    fn configs(&self) -> Vec<StreamConfig> {
+        let typed = world::streams(&self.args.world);
         let pairs = self.streams.iter().zip(typed);
         pairs
             .map(|(stream, typed)| {
@@ -206,7 +191,7 @@ impl Streams {
         let entry = dataset.index().shards.get(shard);
         let has_key = entry.is_some_and(|entry| {
             let mut columns = entry.config.column_names();
-            self.with_keys && columns.any(|name| name == self.key_column)
+            !self.args.no_keys && columns.any(|name| name == self.args.key_column)
         });
         Ok(SampleFacts {
             sample,
@@ -217,7 +202,10 @@ impl Streams {
                 .unwrap_or_default(),
             index,
             key: match has_key {
-                true => cat::key_of(&stream.name, dataset, &self.key_column, in_stream)?,
+                true => {
+                    let sample = dataset.sample(in_stream)?;
+                    SampleRow::of(dataset, &sample)?.key(&self.args.key_column)?
+                }
                 false => None,
             },
             file: source.file,
@@ -226,7 +214,7 @@ impl Streams {
     }
 
     /// Prints where the samples come from, and what is unknown.
-    fn note(&self, out: &Output) {
+    fn note(&self, out: &mut Output) -> Result<(), Stop> {
         for stream in &self.streams {
             let name = escape(&stream.name);
             let sources = &stream.sources;
@@ -235,26 +223,25 @@ impl Streams {
                 from.push_str(&format!(", table version {version}"));
             }
             if !from.is_empty() {
-                out.console().note(format_args!("{name}: from {from}"));
+                out.note(format_args!("{name}: from {from}"))?;
             }
             if let Some(unknown) = &sources.unknown {
-                out.console()
-                    .note(format_args!("{name}: unknown {unknown}"));
+                out.note(format_args!("{name}: unknown {unknown}"))?;
             }
         }
+        Ok(())
     }
 }
 
 fn show_step(
-    args: &WhichArgs,
-    streams: &Streams,
+    streams: &Streams<'_>,
     config: &EpochConfig,
     step: u64,
     out: &mut Output,
 ) -> Result<(), Stop> {
     let epoch = Epoch::new(config)?;
     let replicas = config.replication.unwrap_or(1);
-    let ranks = match args.rank {
+    let ranks = match streams.args.rank {
         Some(rank) => vec![(rank, epoch.step_of_rank(step, rank)?)],
         None => (0_u64..)
             .zip(epoch.step(step)?)
@@ -306,20 +293,18 @@ fn show_step(
         table.row(cells);
     }
     out.text(&table)?;
-    out.flush()?;
     let samples = found.len() as u64;
-    out.console().note(format_args!(
+    out.note(format_args!(
         "epoch {}, step {} of {}: {}",
         resolved.epoch,
         count(step),
         count(epoch.batches()),
         many(samples, "sample"),
-    ));
+    ))?;
     if found.iter().any(|member| member.repeated) {
-        out.console().note("* was given before and fills up");
+        out.note("* was given before and fills up")?;
     }
-    streams.note(out);
-    Ok(())
+    streams.note(out)
 }
 
 /// Returns how many samples of the epoch all ranks received before a step.
@@ -329,12 +314,12 @@ fn before(epoch: &Epoch, step: u64) -> u64 {
 }
 
 fn show_sample(
-    args: &WhichArgs,
-    streams: &Streams,
+    streams: &Streams<'_>,
     config: &EpochConfig,
     sample: u64,
     out: &mut Output,
 ) -> Result<(), Stop> {
+    let args = streams.args;
     let replicas = config.replication.unwrap_or(1);
     let mut found = Vec::new();
     let mut config = config.clone();
@@ -346,7 +331,14 @@ fn show_sample(
         for delivery in epoch.deliveries(SampleId(sample))? {
             let ranks = delivery.rank * replicas..(delivery.rank + 1) * replicas;
             let wanted = ranks.filter(|rank| args.rank.is_none_or(|wanted| wanted == *rank));
-            found.extend(wanted.map(|rank| found_step(&epoch, delivery, rank)));
+            found.extend(wanted.map(|rank| FoundStep {
+                epoch: resolved.epoch,
+                step: delivery.step,
+                sample_in_epoch: before(&epoch, delivery.step),
+                rank,
+                position: delivery.position,
+                repeated: delivery.repeated,
+            }));
         }
         config.resume = Some(epoch.state_after(epoch.batches()));
         config.epoch = resolved.epoch + 1;
@@ -385,7 +377,6 @@ fn show_sample(
         }
         out.text(&table)?;
     }
-    out.flush()?;
     let from = match sample_in_epoch {
         0 => String::new(),
         from => format!(" from sample {} on", count(from)),
@@ -394,22 +385,9 @@ fn show_sample(
         1 => format!("epoch {epoch}{from}"),
         epochs => format!("epochs {epoch}{from} to {}", epoch + epochs - 1),
     };
-    let times = found.len() as u64;
-    out.console()
-        .note(format_args!("{epochs}: delivered {}", many(times, "time"),));
-    streams.note(out);
-    Ok(())
-}
-
-fn found_step(epoch: &Epoch, delivery: Delivery, rank: u64) -> FoundStep {
-    FoundStep {
-        epoch: epoch.resolved().epoch,
-        step: delivery.step,
-        sample_in_epoch: before(epoch, delivery.step),
-        rank,
-        position: delivery.position,
-        repeated: delivery.repeated,
-    }
+    let times = many(found.len() as u64, "time");
+    out.note(format_args!("{epochs}: delivered {times}"))?;
+    streams.note(out)
 }
 
 /// Returns a table with these columns, followed by those of a sample.

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use shardmill_core::escape;
 use shardmill_order::{
     EpochConfig, Mixture, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World,
 };
@@ -73,14 +72,10 @@ pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<Epoc
 /// Reads a mixture from a file.
 fn mixture(path: &Path) -> Result<Arc<Mixture>, Stop> {
     let bytes = FileHandle::open(path)?.read_all(MOST_STATE_BYTES)?;
-    match Mixture::from_json(&bytes) {
-        Ok(mixture) => Ok(Arc::new(mixture)),
-        Err(error) => {
-            let mut fault = Fault::from(error);
-            fault.object = Some(escape(&path.display().to_string()).into_owned());
-            Err(fault.into())
-        }
-    }
+    let mixture = Mixture::from_json(&bytes);
+    Ok(Arc::new(mixture.map_err(|error| {
+        Fault::from(error).about(&path.display().to_string())
+    })?))
 }
 
 #[cfg(test)]

@@ -100,9 +100,10 @@ impl Console {
 
     /// Prints a warning that does not stop the work.
     pub fn warning(&self, fault: &Fault) {
-        match self.json {
-            true => self.json(&JsonLine::Warning(fault)),
-            false => self.fault("warning", WARNING, fault),
+        if self.json {
+            self.json(&JsonLine::Warning(fault));
+        } else {
+            self.fault("warning", WARNING, fault);
         }
     }
 
@@ -114,15 +115,8 @@ impl Console {
         }
     }
 
-    /// Writes a value as one line of JSON.
-    pub fn json(&self, value: &impl Serialize) {
-        if let Ok(line) = serde_json::to_string(value) {
-            self.line(line);
-        }
-    }
-
     /// Writes a value as one line of JSON. Returns whether standard error is still read.
-    pub(super) fn is_read(&self, value: &impl Serialize) -> bool {
+    pub(super) fn json(&self, value: &impl Serialize) -> bool {
         serde_json::to_string(value).is_ok_and(|line| {
             let written = self.write(line);
             !written.is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

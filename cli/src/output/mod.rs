@@ -13,9 +13,9 @@ pub use console::{Console, error_value};
 pub use exit::{Exit, Signal, exit_code};
 pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
-pub use progress::Display;
+pub use progress::show_progress;
 pub use table::Table;
-pub use value::{cell_text, text_value_text, write_object, write_text_value, write_value};
+pub use value::{begin_entry, cell_text, write_list, write_value};
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
@@ -34,6 +34,14 @@ pub fn set_color(color: ColorName) {
         ColorName::Never => anstream::ColorChoice::Never,
     };
     choice.write_global();
+}
+
+/// The JSON form of a report about a dataset.
+#[derive(Serialize)]
+pub struct DatasetReport<'a, T> {
+    pub dataset: &'a str,
+    #[serde(flatten)]
+    pub report: &'a T,
 }
 
 /// The output of a command.
@@ -113,6 +121,22 @@ impl Output {
         let mut line = serde_json::to_vec(value).map_err(|error| failed(&error.into()))?;
         line.push(b'\n');
         self.bytes(&line)
+    }
+
+    /// Writes a result as one line of JSON if `--json` is given. Returns whether it is to be summarized as text instead,
+    /// which `--quiet` suppresses.
+    pub fn wants_summary(&mut self, result: &impl Serialize) -> Result<bool, Stop> {
+        if self.json {
+            self.json(result)?;
+        }
+        Ok(!self.json && !self.quiet)
+    }
+
+    /// Prints a note that requires no action, after the buffered output.
+    pub fn note(&mut self, note: impl fmt::Display) -> Result<(), Stop> {
+        self.flush()?;
+        self.console.note(note);
+        Ok(())
     }
 
     /// Flushes buffered output.

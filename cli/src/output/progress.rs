@@ -1,8 +1,7 @@
 //! Draws the progress of a conversion.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,41 +18,26 @@ const PLAIN: Duration = Duration::from_secs(5);
 /// The interval between objects in JSON mode.
 const JSON: Duration = Duration::from_secs(1);
 
-/// A thread that shows progress until it is dropped.
-pub struct Display {
-    /// Dropped at the end of the work.
-    running: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Display {
-    /// Shows `progress` in the given mode. `verb` names the work, e.g. `converting`.
-    pub fn start(
-        progress: &Arc<Progress>,
-        mode: ProgressName,
-        verb: &'static str,
-        console: &Arc<Console>,
-    ) -> Self {
-        let (running, ended) = channel();
-        let thread = (mode != ProgressName::None).then(|| {
-            let (progress, console) = (Arc::clone(progress), Arc::clone(console));
-            std::thread::spawn(move || follow(&progress, mode, verb, &console, &ended))
-        });
-        Self {
-            running: Some(running),
-            thread,
-        }
-    }
-}
-
-impl Drop for Display {
-    fn drop(&mut self) {
-        drop(self.running.take());
-        if let Some(thread) = self.thread.take() {
-            // A failed display thread must not stop the work.
+/// Shows `progress` in the given mode while `work` runs. `verb` names the work, e.g. `converting`.
+pub fn show_progress<T>(
+    progress: &Progress,
+    mode: ProgressName,
+    verb: &'static str,
+    console: &Console,
+    work: impl FnOnce() -> T,
+) -> T {
+    let (running, ended) = channel();
+    thread::scope(|scope| {
+        let follow = move || follow(progress, mode, verb, console, &ended);
+        let thread = (mode != ProgressName::None).then(|| scope.spawn(follow));
+        let result = work();
+        drop(running);
+        if let Some(thread) = thread {
+            // A failed thread must not stop the work.
             let _ = thread.join();
         }
-    }
+        result
+    })
 }
 
 fn follow(
@@ -102,7 +86,7 @@ fn follow(
         ProgressName::Json => {
             while is_running(JSON) {
                 let line = JsonLine::new(&progress.snapshot(), start.elapsed(), false);
-                if !console.is_read(&line) {
+                if !console.json(&line) {
                     // The program that started this one has ended.
                     progress.cancel();
                 }
@@ -265,18 +249,11 @@ mod tests {
     }
 
     #[test]
-    fn the_display_ends_when_it_is_dropped() {
-        let (progress, console) = (
-            Arc::new(Progress::new()),
-            Arc::new(Console::new(false, true)),
-        );
+    fn the_display_ends_with_the_work() {
+        let (progress, console) = (Progress::new(), Console::new(false, true));
         let start = Instant::now();
-        drop(Display::start(
-            &progress,
-            ProgressName::Plain,
-            "testing",
-            &console,
-        ));
+        let mode = ProgressName::Plain;
+        show_progress(&progress, mode, "testing", &console, || ());
         assert!(start.elapsed() < PLAIN, "it waited for its next line");
     }
 }

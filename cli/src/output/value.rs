@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use shardmill_mds::{DType, Image, NdArray, TextValue, Value, f16};
+use shardmill_mds::{DType, Image, NdArray, Value, f16};
 
 /// Appends `value` as JSON. Values longer than `max_bytes` are shortened and marked as such.
 pub fn write_value(value: &Value<'_>, max_bytes: Option<usize>, out: &mut Vec<u8>) {
@@ -34,14 +34,7 @@ pub fn write_value(value: &Value<'_>, max_bytes: Option<usize>, out: &mut Vec<u8
         Value::NdArray(array) => write_array(array, max, out),
         Value::Image(image) => write_image(image, max, out),
         Value::Images(images) => {
-            out.push(b'[');
-            for (place, image) in images.iter().enumerate() {
-                if place > 0 {
-                    out.push(b',');
-                }
-                write_image(image, max, out);
-            }
-            out.push(b']');
+            write_list(images, out, |image, out| write_image(image, max, out));
         }
         Value::Pickle(bytes) => {
             out.push(b'{');
@@ -79,8 +72,9 @@ pub fn cell_text(value: &Value<'_>) -> String {
             if !shown.is_empty() {
                 let mut items = Vec::new();
                 write_items(array.dtype, shown, &mut items);
+                let items = String::from_utf8_lossy(&items).replace(',', " ");
                 text.push(' ');
-                text.push_str(&String::from_utf8_lossy(&items).replace(',', " "));
+                text.push_str(items.trim_matches(['[', ']']));
                 text.push_str(if rest.is_empty() { "" } else { " …" });
             }
             text
@@ -91,17 +85,6 @@ pub fn cell_text(value: &Value<'_>) -> String {
             write_value(value, None, &mut text);
             String::from_utf8_lossy(&text).trim_matches('"').to_owned()
         }
-    }
-}
-
-/// Returns a value of the JSON and XSV formats for a cell of a table.
-pub fn text_value_text(value: &TextValue<'_>) -> String {
-    match value {
-        TextValue::Str(text) => shortened(text),
-        TextValue::Int(number) => number.to_string(),
-        TextValue::BigInt(digits) => (*digits).to_owned(),
-        TextValue::Float(number) => number.to_string(),
-        TextValue::Json(text) => json_text(text),
     }
 }
 
@@ -154,18 +137,6 @@ fn content_type(bytes: &[u8]) -> &'static str {
     found.map_or("bytes", |(_, _, name)| name)
 }
 
-/// Appends a value of the JSON and XSV formats as JSON.
-pub fn write_text_value(value: &TextValue<'_>, max_bytes: Option<usize>, out: &mut Vec<u8>) {
-    let max = max_bytes.unwrap_or(usize::MAX);
-    match value {
-        TextValue::Str(text) => write_text(text, max, out),
-        TextValue::Int(number) => write_number(number, out),
-        TextValue::BigInt(digits) => write_big_int(digits, out),
-        TextValue::Float(number) => write_f64(*number, out),
-        TextValue::Json(text) => write_json_value(text, max, out),
-    }
-}
-
 fn write_json_value(text: &str, max: usize, out: &mut Vec<u8>) {
     if text.len() <= max {
         return write_json(text, out);
@@ -177,28 +148,35 @@ fn write_json_value(text: &str, max: usize, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Appends a JSON object. `write` appends the value of an entry.
-pub fn write_object<'a, T>(
-    entries: impl IntoIterator<Item = (&'a str, T)>,
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(T, &mut Vec<u8>),
-) {
-    out.push(b'{');
-    for (place, (name, value)) in entries.into_iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        write_string(name, out);
-        out.push(b':');
-        write(value, out);
+/// Appends the name of the next entry of a JSON object, which begins with `{`.
+pub fn begin_entry(name: &str, out: &mut Vec<u8>) {
+    if !out.ends_with(b"{") {
+        out.push(b',');
     }
-    out.push(b'}');
+    write_string(name, out);
+    out.push(b':');
 }
 
 /// Appends a JSON string.
 fn write_string(text: &str, out: &mut Vec<u8>) {
     // Writing a string to a `Vec` cannot fail.
     let _ = serde_json::to_writer(&mut *out, text);
+}
+
+/// Appends a JSON array. `write` appends an item.
+pub fn write_list<T>(
+    items: impl IntoIterator<Item = T>,
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(T, &mut Vec<u8>),
+) {
+    out.push(b'[');
+    for (place, item) in items.into_iter().enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        write(item, out);
+    }
+    out.push(b']');
 }
 
 fn write_number(number: impl std::fmt::Display, out: &mut Vec<u8>) {
@@ -286,24 +264,18 @@ fn write_image(image: &Image<'_>, max: usize, out: &mut Vec<u8>) {
 }
 
 fn write_array(array: &NdArray<'_>, max: usize, out: &mut Vec<u8>) {
-    let _ = write!(out, "{{\"dtype\":\"{}\",\"shape\":[", array.dtype);
-    for (place, dim) in array.shape.iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        write_number(dim, out);
-    }
-    out.extend_from_slice(b"],\"data\":[");
+    let _ = write!(out, "{{\"dtype\":\"{}\",\"shape\":", array.dtype);
+    write_list(&array.shape, out, write_number);
+    out.extend_from_slice(b",\"data\":");
     let shown = array.data.get(..max).unwrap_or(array.data);
     write_items(array.dtype, shown, out);
-    out.push(b']');
     if shown.len() < array.data.len() {
         out.extend_from_slice(b",\"shortened\":true");
     }
     out.push(b'}');
 }
 
-/// Appends the complete items in `data`, separated by commas.
+/// Appends the complete items in `data` as a JSON array.
 fn write_items(dtype: DType, data: &[u8], out: &mut Vec<u8>) {
     match dtype {
         DType::U8 => items(data, u8::from_le_bytes, write_number, out),
@@ -327,12 +299,7 @@ fn items<const N: usize, T>(
     out: &mut Vec<u8>,
 ) {
     let (chunks, _) = data.as_chunks::<N>();
-    for (place, chunk) in chunks.iter().enumerate() {
-        if place > 0 {
-            out.push(b',');
-        }
-        write(read(*chunk), out);
-    }
+    write_list(chunks, out, |chunk, out| write(read(*chunk), out));
 }
 
 /// Appends JSON text without whitespace. The three constants that Python adds to JSON become strings, so the output is

@@ -1,5 +1,7 @@
 //! Describes versions of tables, and the changes between them.
 
+use serde::Serialize;
+
 use crate::time::shown_time;
 
 /// Which version of a table is read. The default is the latest.
@@ -40,7 +42,7 @@ pub struct DeltaSummary {
 }
 
 /// What a Delta table requires of readers and writers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeltaProtocol {
     /// The reader version.
     pub min_reader_version: i32,

@@ -96,10 +96,7 @@ impl<T: Binned> Bins<T> {
             .range
             .is_some_and(|(low, high)| value >= low && value <= high);
         if !inside {
-            let (low, high) = self.range.unwrap_or((value, value));
-            let low = if value < low { value } else { low };
-            let high = if value > high { value } else { high };
-            self.widen(low, high);
+            self.widen(value, value);
         }
         self.count(value.place(self.power), 1);
     }
@@ -109,12 +106,10 @@ impl<T: Binned> Bins<T> {
         let Some((low, high)) = other.range else {
             return;
         };
-        let (mine_low, mine_high) = self.range.unwrap_or((low, high));
-        let low = if low < mine_low { low } else { mine_low };
-        let high = if high > mine_high { high } else { mine_high };
         self.widen(low, high);
+        // The place of a bin is a value for wider bins.
         for (place, count) in (other.first..).zip(&other.counts) {
-            self.count(shift(place, self.power - other.power), *count);
+            self.count(place.place(self.power - other.power), *count);
         }
     }
 
@@ -125,12 +120,12 @@ impl<T: Binned> Bins<T> {
         }
     }
 
-    /// Makes the bins cover a range that contains all values so far.
+    /// Makes the bins also cover a range.
     fn widen(&mut self, low: T, high: T) {
-        let mut power = T::first_power(low, high);
-        if self.range.is_some() {
-            power = power.max(self.power);
-        }
+        let (mine_low, mine_high) = self.range.unwrap_or((low, high));
+        let low = if low < mine_low { low } else { mine_low };
+        let high = if high > mine_high { high } else { mine_high };
+        let mut power = T::first_power(low, high).max(self.power);
         while high.place(power).saturating_sub(low.place(power)) >= MOST_BINS {
             power += 1;
         }
@@ -138,16 +133,11 @@ impl<T: Binned> Bins<T> {
         let bins = usize::try_from(last - first).unwrap_or(0) + 1;
         let before = std::mem::replace(&mut self.counts, vec![0; bins]);
         let (was_first, was_power) = (self.first, self.power);
-        let had_values = self.range.is_some();
         self.range = Some((low, high));
         self.power = power;
         self.first = first;
-        if had_values {
-            for (place, count) in (was_first..).zip(before) {
-                if count > 0 {
-                    self.count(shift(place, power - was_power), count);
-                }
-            }
+        for (place, count) in (was_first..).zip(before) {
+            self.count(place.place(power - was_power), count);
         }
     }
 
@@ -155,11 +145,6 @@ impl<T: Binned> Bins<T> {
     pub(crate) fn bins(&self) -> (i32, impl Iterator<Item = (i128, u64)>) {
         (self.power, (self.first..).zip(self.counts.iter().copied()))
     }
-}
-
-/// Returns the place of the bin that contains another one whose width is `2^powers` smaller.
-fn shift(place: i128, powers: i32) -> i128 {
-    place >> powers.clamp(0, 127)
 }
 
 #[cfg(test)]

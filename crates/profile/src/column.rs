@@ -282,9 +282,8 @@ impl Column {
             }
             Kind::Decimals(scale) => {
                 let value = array.as_primitive::<Decimal128Type>().value(row);
-                let scale = *scale;
                 self.ints.add(value);
-                self.float_sum.add(scaled(value, scale));
+                self.float_sum.add(scaled(value, *scale));
                 self.distinct.add(xxh3_64(&value.to_le_bytes()));
             }
             Kind::Floats => {
@@ -300,21 +299,10 @@ impl Column {
                 self.distinct.add(xxh3_64(value.as_bytes()));
                 self.length(value.chars().count());
             }
-            Kind::Bytes => {
-                let value = bytes_of(array, row).unwrap_or_default();
-                self.distinct.add(xxh3_64(value));
-                self.length(value.len());
-            }
             Kind::Lists => {
                 let items = list_length(array, row);
                 self.distinct.add(xxh3_64(text(array, row).as_bytes()));
                 self.length(items);
-            }
-            Kind::Encoded(encoding) => {
-                let value = bytes_of(array, row).unwrap_or_default();
-                let items = items_of(encoding, value, limits);
-                self.distinct.add(xxh3_64(value));
-                self.length_or_unreadable(items);
             }
             Kind::TarInts => {
                 let value = bytes_of(array, row).unwrap_or_default();
@@ -325,20 +313,25 @@ impl Column {
                     None => self.special.unreadable += 1,
                 }
             }
-            Kind::TarTexts => {
+            kind @ (Kind::Bytes | Kind::Encoded(_) | Kind::TarTexts | Kind::TarArrays) => {
                 let value = bytes_of(array, row).unwrap_or_default();
-                self.distinct.add(xxh3_64(value));
-                let characters = std::str::from_utf8(value).ok();
-                self.length_or_unreadable(characters.map(|text| text.chars().count()));
-            }
-            Kind::TarArrays => {
-                let value = bytes_of(array, row).unwrap_or_default();
-                self.distinct.add(xxh3_64(value));
-                let items = match shardmill_webdataset::decode("npy", value, limits) {
-                    Ok(shardmill_webdataset::Value::Array(array)) => product(&array.shape),
-                    _ => None,
+                let length = match kind {
+                    Kind::Encoded(encoding) => items_of(encoding, value, limits),
+                    Kind::TarTexts => {
+                        let text = std::str::from_utf8(value).ok();
+                        text.map(|text| text.chars().count())
+                    }
+                    Kind::TarArrays => match shardmill_webdataset::decode("npy", value, limits) {
+                        Ok(shardmill_webdataset::Value::Array(array)) => product(&array.shape),
+                        _ => None,
+                    },
+                    _ => Some(value.len()),
                 };
-                self.length_or_unreadable(items);
+                self.distinct.add(xxh3_64(value));
+                match length {
+                    Some(length) => self.length(length),
+                    None => self.special.unreadable += 1,
+                }
             }
             Kind::Other => self.distinct.add(xxh3_64(text(array, row).as_bytes())),
         }
@@ -370,13 +363,6 @@ impl Column {
 
     fn length(&mut self, length: usize) {
         self.int(i128::try_from(length).unwrap_or(i128::MAX));
-    }
-
-    fn length_or_unreadable(&mut self, length: Option<usize>) {
-        match length {
-            Some(length) => self.length(length),
-            None => self.special.unreadable += 1,
-        }
     }
 
     /// Adds the values of the same column of other rows.

@@ -40,7 +40,7 @@ pub use program::Program;
 pub use samples::{FieldValue, RowSource, Samples};
 pub use selections::Selections;
 pub use server::Server;
-pub use viewed::{Extras, Viewed};
+pub use viewed::Viewed;
 
 /// Returns a page with the first samples, statistics and the shards of a dataset, which needs no server.
 ///

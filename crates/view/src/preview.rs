@@ -347,10 +347,7 @@ pub fn raw(field: &FieldValue<'_>, item: usize) -> Option<(&'static str, Vec<u8>
         }
         return Some((media(image.bytes), image.bytes.to_vec()));
     }
-    let bytes = match &field.value {
-        Ok(Value::Bytes(bytes)) => bytes,
-        _ => field.bytes,
-    };
+    let bytes = field.content();
     (item == 0).then(|| (media(bytes), bytes.to_vec()))
 }
 

@@ -50,10 +50,8 @@ pub struct Program {
 struct Verb {
     /// The last part of the path of its request.
     name: &'static str,
-    /// The words on the command line.
-    words: &'static [&'static str],
-    /// An option that the page needs, and that is not shown.
-    hidden: Option<&'static str>,
+    /// The words on the command line, separated by spaces.
+    words: &'static str,
     /// The options with a value.
     options: &'static [&'static str],
     /// The options without a value.
@@ -77,53 +75,26 @@ const WORLD: [&str; 13] = [
 ];
 
 const VERBS: [Verb; 10] = [
-    Verb {
-        name: "inspect",
-        words: &["inspect"],
-        hidden: None,
-        options: &[],
-        flags: &[],
-    },
-    Verb {
-        name: "shards",
-        words: &["inspect", "--shards"],
-        hidden: None,
-        options: &[],
-        flags: &[],
-    },
-    Verb {
-        name: "verify",
-        words: &["verify"],
-        hidden: None,
-        options: &[],
-        flags: &["deep"],
-    },
-    Verb {
-        name: "stats",
-        words: &["stats"],
-        hidden: None,
-        options: &["limit", "column"],
-        flags: &[],
-    },
-    Verb {
-        name: "order",
-        words: &["order"],
-        hidden: None,
-        options: &["epoch", "rank", "batches"],
-        flags: &["shuffle"],
-    },
-    Verb {
-        name: "which",
-        words: &["which"],
-        hidden: None,
-        options: &["epoch", "epochs", "rank", "step", "sample"],
-        flags: &["shuffle"],
-    },
-    Verb {
-        name: "plan",
-        words: &["plan"],
-        hidden: None,
-        options: &[
+    verb("inspect", "inspect", &[], &[]),
+    verb("shards", "inspect --shards", &[], &[]),
+    verb("verify", "verify", &[], &["deep"]),
+    verb("stats", "stats", &["limit", "column"], &[]),
+    verb(
+        "order",
+        "order",
+        &["epoch", "rank", "batches"],
+        &["shuffle"],
+    ),
+    verb(
+        "which",
+        "which",
+        &["epoch", "epochs", "rank", "step", "sample"],
+        &["shuffle"],
+    ),
+    verb(
+        "plan",
+        "plan",
+        &[
             "epochs",
             "cache-limit",
             "bandwidth",
@@ -131,30 +102,29 @@ const VERBS: [Verb; 10] = [
             "connections",
             "step-time",
         ],
-        flags: &["shuffle"],
-    },
-    Verb {
-        name: "select",
-        words: &["select"],
-        hidden: Some("--out=-"),
-        options: &["where"],
-        flags: &["with-deleted"],
-    },
-    Verb {
-        name: "diff",
-        words: &["diff"],
-        hidden: None,
-        options: &["key-column", "limit"],
-        flags: &[],
-    },
-    Verb {
-        name: "lint",
-        words: &["tar", "lint"],
-        hidden: None,
-        options: &["for"],
-        flags: &[],
-    },
+        &["shuffle"],
+    ),
+    verb(SELECT, SELECT, &["where"], &["with-deleted"]),
+    verb("diff", "diff", &["key-column", "limit"], &[]),
+    verb("lint", "tar lint", &["for"], &[]),
 ];
+
+/// The command that writes a view to standard output. It prints no JSON, so it is not for the page.
+const SELECT: &str = "select";
+
+const fn verb(
+    name: &'static str,
+    words: &'static str,
+    options: &'static [&'static str],
+    flags: &'static [&'static str],
+) -> Verb {
+    Verb {
+        name,
+        words,
+        options,
+        flags,
+    }
+}
 
 /// The number of running commands.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
@@ -192,11 +162,7 @@ impl Program {
         query: &[(String, String)],
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Response, Response> {
-        // What prints no JSON is not for the page.
-        if VERBS
-            .iter()
-            .any(|verb| verb.name == name && verb.hidden.is_some())
-        {
+        if name == SELECT {
             return Err(Response::refusal(404, "there is no such page"));
         }
         let (command, ran) = self.ran(name, query, is_gone)?;
@@ -210,15 +176,13 @@ impl Program {
         Ok(Response::new("application/json", body))
     }
 
-    /// Runs the command that a request names, and returns its command line and the bytes that it wrote. Its failure is the
-    /// response with its error.
-    pub fn bytes(
+    /// Runs `select`, and returns its command line and the view that it wrote. Its failure is the response with its error.
+    pub fn select(
         &self,
-        name: &str,
         query: &[(String, String)],
         is_gone: &dyn Fn() -> bool,
     ) -> Result<(String, Vec<u8>), Response> {
-        let (command, ran) = self.ran(name, query, is_gone)?;
+        let (command, ran) = self.ran(SELECT, query, is_gone)?;
         if ran.code == 0 {
             return Ok((command, ran.stdout));
         }
@@ -275,7 +239,7 @@ impl Program {
 
     /// Returns the command line that prints the same.
     fn shown(&self, verb: &Verb, typed: &[String]) -> String {
-        let words = verb.words.iter().map(|word| (*word).to_owned());
+        let words = verb.words.split(' ').map(str::to_owned);
         let words = words.chain(self.locations(verb).cloned());
         // An option and its value are two words, unless the value looks like an option.
         let view = self.view_option(verb);
@@ -294,9 +258,9 @@ impl Program {
 
     fn run(&self, verb: &Verb, typed: &[String], is_gone: &dyn Fn() -> bool) -> io::Result<Ran> {
         let mut child = Command::new(&self.path)
-            .args(verb.words)
+            .args(verb.words.split(' '))
             .args(["--json", "--progress=none"])
-            .args(verb.hidden)
+            .args((verb.name == SELECT).then_some("--out=-"))
             .args(typed)
             .args(self.view_option(verb))
             .args(&self.options)

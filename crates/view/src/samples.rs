@@ -10,7 +10,9 @@ use shardmill_core::Limits;
 use shardmill_dataset::{
     Dataset, DatasetError, KEY_COLUMN, Sample, StoredValue, TarFile, TarSet, ViewTarget,
 };
-use shardmill_mds::{DType, Encoding, Image, NdArray, SampleValue, TextValue, Value, decode};
+use shardmill_mds::{
+    DType, Encoding, FileInfo, Image, NdArray, SampleValue, TextValue, Value, decode,
+};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::{Value as TarValue, inflate};
 
@@ -104,18 +106,6 @@ impl From<StorageError> for SampleError {
     }
 }
 
-/// The name of a file, and its length.
-pub type ShardFile = (String, u64);
-
-/// The files of a shard.
-#[derive(Debug)]
-pub struct ShardFiles {
-    /// The raw file.
-    pub raw: ShardFile,
-    /// The compressed file, if that is what is stored.
-    pub stored: Option<ShardFile>,
-}
-
 /// Where a sample is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SamplePosition {
@@ -143,6 +133,14 @@ pub struct FieldValue<'a> {
 }
 
 impl FieldValue<'_> {
+    /// Returns the bytes of a value of bytes, or the stored bytes of another value.
+    pub(crate) fn content(&self) -> &[u8] {
+        match &self.value {
+            Ok(Value::Bytes(bytes)) => bytes,
+            _ => self.bytes,
+        }
+    }
+
     /// Returns whether the value is missing. A stored JSON value has bytes.
     pub fn is_null(&self) -> bool {
         self.bytes.is_empty() && matches!(self.value, Ok(Value::Json("null")))
@@ -153,39 +151,33 @@ impl Samples {
     /// Makes the samples of a dataset with an index of MDS, JSON or XSV shards.
     #[must_use]
     pub fn of_dataset(dataset: Dataset) -> Self {
-        Self {
-            with_deleted: false,
-            located: Mutex::default(),
-            limits: dataset.limits().clone(),
-            stored: Stored::Indexed(Box::new(dataset)),
-        }
+        let limits = dataset.limits().clone();
+        Self::new(Stored::Indexed(Box::new(dataset)), limits)
     }
 
     /// Makes the samples of tar shards. `stored` are the numbers of samples in the shards, deleted ones counted.
     #[must_use]
     pub fn of_tars(set: TarSet, stored: Vec<u64>, limits: Limits) -> Self {
-        Self {
-            with_deleted: false,
-            located: Mutex::default(),
-            stored: Stored::Tars(Tars::new(set, stored)),
-            limits,
-        }
+        Self::new(Stored::Tars(Tars::new(set, stored)), limits)
     }
 
     /// Makes the samples of a table or of a tree of files.
     #[must_use]
     pub fn of_rows(rows: Box<dyn RowSource>) -> Self {
+        Self::new(Stored::Rows(rows), Limits::default())
+    }
+
+    fn new(stored: Stored, limits: Limits) -> Self {
         Self {
-            limits: Limits::default(),
+            stored,
+            limits,
             with_deleted: false,
             located: Mutex::default(),
-            stored: Stored::Rows(rows),
         }
     }
 
     /// Returns what they are samples of: `dataset`, `tars` or `source`.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub(crate) const fn kind(&self) -> &'static str {
         match &self.stored {
             Stored::Indexed(_) => "dataset",
             Stored::Tars(_) => "tars",
@@ -194,35 +186,25 @@ impl Samples {
     }
 
     /// Returns the `format` of a table that Python reads in place.
-    #[must_use]
-    pub fn format(&self) -> Option<&'static str> {
+    pub(crate) fn format(&self) -> Option<&'static str> {
         match &self.stored {
             Stored::Rows(rows) => rows.format(),
             _ => None,
         }
     }
 
-    /// Iterates over the files of the shards.
-    pub fn shard_files(&self) -> Box<dyn Iterator<Item = ShardFiles> + '_> {
+    /// Iterates over the files of the shards: the raw one, and the compressed one if that is what is stored.
+    pub(crate) fn shard_files(
+        &self,
+    ) -> Box<dyn Iterator<Item = (&FileInfo, Option<&FileInfo>)> + '_> {
         match &self.stored {
-            Stored::Indexed(dataset) => Box::new(dataset.index().shards.iter().map(|shard| {
-                let file = |file: &shardmill_mds::FileInfo| (file.basename.to_string(), file.bytes);
-                ShardFiles {
-                    raw: file(&shard.raw_data),
-                    stored: shard.zip_data.as_ref().map(file),
-                }
-            })),
+            Stored::Indexed(dataset) => {
+                let shards = dataset.index().shards.iter();
+                Box::new(shards.map(|shard| (&shard.raw_data, shard.zip_data.as_ref())))
+            }
             Stored::Tars(tars) => {
-                let entries = tars.set().shards().iter().filter_map(TarFile::entry);
-                Box::new(entries.map(|shard| {
-                    let file = |file: &shardmill_webdataset::FileInfo| {
-                        (file.basename.to_string(), file.bytes)
-                    };
-                    ShardFiles {
-                        raw: file(&shard.raw_data),
-                        stored: shard.zip_data.as_ref().map(file),
-                    }
-                }))
+                let shards = tars.set().shards().iter().filter_map(TarFile::entry);
+                Box::new(shards.map(|shard| (&shard.raw_data, shard.zip_data.as_ref())))
             }
             Stored::Rows(_) => Box::new(std::iter::empty()),
         }
@@ -238,8 +220,7 @@ impl Samples {
     }
 
     /// Returns the number of samples.
-    #[must_use]
-    pub fn len(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.len(),
             Stored::Tars(tars) => tars.len(),
@@ -247,15 +228,8 @@ impl Samples {
         }
     }
 
-    /// Returns whether there are no samples.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Returns the number of shards.
-    #[must_use]
-    pub fn shards(&self) -> usize {
+    pub(crate) fn shards(&self) -> usize {
         match &self.stored {
             Stored::Indexed(dataset) => dataset.index().shards.len(),
             Stored::Tars(tars) => tars.set().shards().len(),
@@ -264,17 +238,12 @@ impl Samples {
     }
 
     /// Returns whether deleted samples are among them.
-    #[must_use]
-    pub const fn with_deleted(&self) -> bool {
+    pub(crate) const fn with_deleted(&self) -> bool {
         self.with_deleted
     }
 
     /// Returns what views of the dataset refer to.
-    ///
-    /// # Errors
-    ///
-    /// Errors of reading the index, the headers of tar files without one, or the list of files of a source.
-    pub fn view_target(&self) -> Result<ViewTarget, SampleError> {
+    pub(crate) fn view_target(&self) -> Result<ViewTarget, SampleError> {
         match &self.stored {
             Stored::Indexed(dataset) => Ok(dataset.view_target()?),
             Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
@@ -283,12 +252,7 @@ impl Samples {
     }
 
     /// Calls `show` with each field of a sample.
-    ///
-    /// # Errors
-    ///
-    /// [`DatasetProblem::NoSample`](shardmill_dataset::DatasetProblem::NoSample) beyond the last sample; errors of reading the
-    /// shard.
-    pub fn visit(
+    pub(crate) fn visit(
         &self,
         number: u64,
         show: &mut dyn FnMut(&FieldValue<'_>),
@@ -300,11 +264,7 @@ impl Samples {
 
     /// Calls `show` with the number and each field of the first samples of a range: as many as one read returns, but at
     /// least one. Returns where they are stored. Of a large sound or video, only the first bytes are read.
-    ///
-    /// # Errors
-    ///
-    /// As [`visit`](Self::visit).
-    pub fn visit_run(
+    pub(crate) fn visit_run(
         &self,
         numbers: Range<u64>,
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
@@ -426,7 +386,9 @@ impl Samples {
             }
         } else {
             for (name, value) in sample.values()? {
-                show_text(name, &value, &mut |field| show(number, field));
+                if let SampleValue::Text(value) = &value {
+                    show_text(name, value, &mut |field| show(number, field));
+                }
             }
         }
         position_of(dataset, number)
@@ -475,11 +437,7 @@ impl Samples {
 
     /// Returns a range of the bytes of a value, and how many it has; `None` if the sample has no such value. Of a tar shard and of
     /// an uncompressed MDS shard, only the range is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`visit`](Self::visit).
-    pub fn part(
+    pub(crate) fn part(
         &self,
         number: u64,
         column: &str,
@@ -512,10 +470,7 @@ impl Samples {
         }
         self.visit(number, &mut |field| {
             if field.name == column {
-                let bytes = match &field.value {
-                    Ok(Value::Bytes(bytes)) => bytes,
-                    _ => field.bytes,
-                };
+                let bytes = field.content();
                 let range = within(bytes.len() as u64);
                 let at = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
                 let part = bytes.get(at(range.start)..at(range.end));
@@ -554,11 +509,7 @@ impl Samples {
 
     /// Returns the keys of the first samples of a range: as many as one read returns, but at least one. Samples without a key
     /// have an empty one.
-    ///
-    /// # Errors
-    ///
-    /// As [`visit`](Self::visit).
-    pub fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, SampleError> {
+    pub(crate) fn keys(&self, numbers: Range<u64>) -> Result<Vec<String>, SampleError> {
         let mut keys = Vec::new();
         if let Stored::Tars(tars) = &self.stored {
             tars.visit(&numbers, RUN_BYTES, &self.limits, &mut |_, sample| {
@@ -602,28 +553,19 @@ fn position_of(dataset: &Dataset, number: u64) -> Result<SamplePosition, Dataset
 }
 
 /// Calls `show` with a value of a text format.
-fn show_text(name: &str, value: &SampleValue<'_>, show: &mut dyn FnMut(&FieldValue<'_>)) {
+fn show_text(name: &str, value: &TextValue<'_>, show: &mut dyn FnMut(&FieldValue<'_>)) {
     let text = match value {
-        SampleValue::Text(TextValue::Str(text)) => Cow::Borrowed(text.as_ref()),
-        SampleValue::Text(TextValue::Json(text) | TextValue::BigInt(text)) => Cow::Borrowed(*text),
-        SampleValue::Text(TextValue::Int(number)) => number.to_string().into(),
-        SampleValue::Text(TextValue::Float(number)) => number.to_string().into(),
-        SampleValue::Mds(_) => Cow::Borrowed(""),
-    };
-    let shown = match value {
-        SampleValue::Mds(value) => value.clone(),
-        SampleValue::Text(TextValue::Json(text)) => Value::Json(text),
-        SampleValue::Text(TextValue::Int(number)) => Value::Int(*number),
-        SampleValue::Text(TextValue::Float(number)) => Value::Float(*number),
-        SampleValue::Text(TextValue::BigInt(text)) => Value::BigInt(text),
-        SampleValue::Text(TextValue::Str(text)) => Value::Str(text),
+        TextValue::Str(text) => Cow::Borrowed(text.as_ref()),
+        TextValue::Json(text) | TextValue::BigInt(text) => Cow::Borrowed(*text),
+        TextValue::Int(number) => number.to_string().into(),
+        TextValue::Float(number) => number.to_string().into(),
     };
     show(&FieldValue {
         name,
         encoding: "".into(),
         bytes: text.as_bytes(),
         stored_bytes: text.len() as u64,
-        value: Ok(shown),
+        value: Ok(value.as_value()),
     });
 }
 

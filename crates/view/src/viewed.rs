@@ -59,13 +59,6 @@ pub struct Viewed {
     pub explain: fn(DatasetError) -> Json,
     /// The samples that met the last conditions.
     pub selections: Selections,
-    /// What else the command line names.
-    pub extras: Extras,
-}
-
-/// What else a page can show.
-#[derive(Debug, Default)]
-pub struct Extras {
     /// The dataset that it is compared with.
     pub compared: Option<Samples>,
     /// The folder of a cache.
@@ -104,7 +97,7 @@ impl Viewed {
     fn facts(&self) -> Json {
         json!({
             "location": self.program.location,
-            "samples": self.samples.len(),
+            "samples": self.samples.count(),
             "shards": self.samples.shards(),
             "options": self.program.shown_options,
             "version": env!("CARGO_PKG_VERSION"),
@@ -112,8 +105,8 @@ impl Viewed {
             "format": self.samples.format(),
             "compared": self.program.compared,
             "view": self.program.view,
-            "cache": self.extras.cache,
-            "metrics": self.extras.metrics.as_ref().map(Metrics::url),
+            "cache": self.cache,
+            "metrics": self.metrics.as_ref().map(Metrics::url),
         })
     }
 
@@ -135,7 +128,7 @@ impl Viewed {
 
     /// Returns the samples of the dataset that a request is about.
     fn side(&self, request: &Request) -> Result<&Samples, Response> {
-        match (request.value("of"), &self.extras.compared) {
+        match (request.value("of"), &self.compared) {
             (None, _) => Ok(&self.samples),
             (Some("compared"), Some(compared)) => Ok(compared),
             _ => Err(Response::refusal(404, "there is no such dataset")),
@@ -147,7 +140,7 @@ impl Viewed {
     fn run(&self, samples: &Samples, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
         let (first, is_one) = (numbers.start, numbers.end - numbers.start <= 1);
         let mut fields: BTreeMap<u64, Vec<Json>> = BTreeMap::new();
-        let tokens = self.extras.tokens.as_deref();
+        let tokens = self.tokens.as_deref();
         let visited = samples.visit_run(numbers, &mut |number, field| {
             let fields = fields.entry(number).or_default();
             fields.push(preview(field, size, tokens));
@@ -219,7 +212,7 @@ impl Viewed {
         let range = |samples: u64| from..from.saturating_add(count).min(samples);
         let samples = self.side(request)?;
         let numbers: Vec<u64> = match request.value("where") {
-            None => range(samples.len()).collect(),
+            None => range(samples.count()).collect(),
             Some(condition) => {
                 let selection = self.selection(condition, is_gone)?;
                 let range = range(selection.len());
@@ -244,7 +237,7 @@ impl Viewed {
                 pair("where", condition),
                 pair("with-deleted", &with_deleted),
             ];
-            let (command, file) = self.program.bytes("select", &query, is_gone)?;
+            let (command, file) = self.program.select(&query, is_gone)?;
             let target = self.samples.view_target();
             let location = &self.program.location;
             target
@@ -315,7 +308,7 @@ impl Viewed {
 
     /// Returns which shards are in the folder of the cache.
     fn cache(&self) -> Result<Response, Response> {
-        let folder = self.extras.cache.as_ref();
+        let folder = self.cache.as_ref();
         let folder = folder.ok_or_else(|| Response::refusal(404, "no --cache was given"))?;
         let found = cached(&self.samples, folder).map_err(|error| self.failed(error))?;
         Ok(Response::json(&found))
@@ -323,7 +316,7 @@ impl Viewed {
 
     /// Returns the metrics of the running job.
     fn metrics(&self) -> Result<Response, Response> {
-        let metrics = self.extras.metrics.as_ref();
+        let metrics = self.metrics.as_ref();
         let metrics = metrics.ok_or_else(|| Response::refusal(404, "no --metrics was given"))?;
         let text = metrics.fetch().map_err(|error| {
             Response::refusal(
@@ -338,7 +331,7 @@ impl Viewed {
     fn find(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
         let wanted = request.value("key").unwrap_or_default();
         let started = Instant::now();
-        let mut numbers = request.number("from", 0)?..self.samples.len();
+        let mut numbers = request.number("from", 0)?..self.samples.count();
         while numbers.start < numbers.end {
             let keys = self.samples.keys(numbers.clone());
             let keys = keys.map_err(|error| self.failed(error))?;
@@ -367,7 +360,7 @@ impl Viewed {
         // The missing value has no text.
         let mut counts: BTreeMap<Option<String>, u64> = BTreeMap::new();
         let (mut rows, mut other) = (0_u64, 0_u64);
-        let most = most.min(self.samples.len());
+        let most = most.min(self.samples.count());
         while rows < most {
             let visited = self.samples.visit_run(rows..most, &mut |_, field| {
                 if field.name == column {
@@ -404,7 +397,7 @@ impl Viewed {
                 .map_err(|_| Response::refusal(500, "the command did not print JSON"))
         };
         let rows = [("limit".to_owned(), REPORT_ROWS.to_owned())];
-        let shown = 0..self.samples.len().min(REPORT_SAMPLES);
+        let shown = 0..self.samples.count().min(REPORT_SAMPLES);
         let mut left = REPORT_MEDIA_BYTES.1;
         let mut media = serde_json::Map::new();
         for number in shown.clone() {

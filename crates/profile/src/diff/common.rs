@@ -2,7 +2,7 @@
 
 use shardmill_source::{Source, SourceError};
 
-use super::hashes::{CellHasher, comparable};
+use super::hashes::comparable;
 use super::report::ColumnChange;
 use crate::column::type_name;
 
@@ -11,7 +11,6 @@ pub(crate) struct Common {
     pub(crate) names: Vec<String>,
     /// For each name, the position in the first and in the second source.
     pub(crate) places: Vec<(usize, usize)>,
-    pub(crate) hashers: Vec<CellHasher>,
 }
 
 impl Common {
@@ -39,7 +38,6 @@ pub(super) fn match_columns(
     let mut common = Common {
         names: Vec::new(),
         places: Vec::new(),
-        hashers: Vec::new(),
     };
     for (at, field) in before.fields().iter().enumerate() {
         let other = after.column_with_name(field.name());
@@ -58,7 +56,6 @@ pub(super) fn match_columns(
         if let Some((other, _)) = other.filter(|_| is_comparable && key != Some(field.name())) {
             common.names.push(field.name().clone());
             common.places.push((at, other));
-            common.hashers.push(CellHasher::new(field.data_type()));
         }
     }
     for field in after.fields() {

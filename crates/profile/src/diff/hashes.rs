@@ -27,59 +27,39 @@ pub(super) fn comparable(a: &DataType, b: &DataType) -> bool {
     a == b || is_text(a) && is_text(b) || is_bytes(a) && is_bytes(b)
 }
 
-/// Hashes the values of a column.
-pub(crate) struct CellHasher {
-    data_type: DataType,
-}
-
 /// The hash of a null.
 const NULL: u128 = 0x6e75_6c6c;
 
-impl CellHasher {
-    pub(super) fn new(data_type: &DataType) -> Self {
-        Self {
-            data_type: data_type.clone(),
-        }
-    }
+/// Returns the hash of each value of a column.
+pub(super) fn hash(array: &ArrayRef) -> Vec<u64> {
+    each(array, |value| value.map_or(u64::MAX, xxh3_64))
+}
 
-    /// Returns the hash of each value.
-    pub(super) fn hash(&self, array: &ArrayRef) -> Vec<u64> {
-        self.each(array, |value| value.map_or(u64::MAX, xxh3_64))
-    }
+/// Returns the long hash of each value of a column.
+pub(super) fn long_hash(array: &ArrayRef) -> Vec<u128> {
+    each(array, |value| value.map_or(NULL, xxh3_128))
+}
 
-    /// Returns the long hash of each value.
-    pub(super) fn long_hash(&self, array: &ArrayRef) -> Vec<u128> {
-        self.each(array, |value| value.map_or(NULL, xxh3_128))
+fn each<T>(array: &ArrayRef, hash: impl Fn(Option<&[u8]>) -> T) -> Vec<T> {
+    let nulls = array.logical_nulls();
+    let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
+    let plain = |row: usize| {
+        let text = text_of(array, row).map(str::as_bytes);
+        text.or_else(|| bytes_of(array, row))
+    };
+    if array.is_empty() || plain(0).is_some() {
+        return (0..array.len())
+            .map(|row| hash(plain(row).filter(|_| !is_null(row))))
+            .collect();
     }
-
-    fn each<T>(&self, array: &ArrayRef, hash: impl Fn(Option<&[u8]>) -> T) -> Vec<T> {
-        let nulls = array.logical_nulls();
-        let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
-        let plain = |row: usize| {
-            let text = text_of(array, row).map(str::as_bytes);
-            text.or_else(|| bytes_of(array, row))
-        };
-        if array.is_empty() || plain(0).is_some() {
-            return (0..array.len())
-                .map(|row| hash(plain(row).filter(|_| !is_null(row))))
-                .collect();
-        }
-        let rows = RowConverter::new(vec![SortField::new(self.data_type.clone())])
-            .and_then(|converter| converter.convert_columns(std::slice::from_ref(array)));
-        match rows {
-            Ok(rows) => (0..array.len())
-                .map(|row| match is_null(row) {
-                    true => hash(None),
-                    false => hash(Some(rows.row(row).as_ref())),
-                })
-                .collect(),
+    let rows = RowConverter::new(vec![SortField::new(array.data_type().clone())])
+        .and_then(|converter| converter.convert_columns(std::slice::from_ref(array)));
+    (0..array.len())
+        .map(|row| match &rows {
+            _ if is_null(row) => hash(None),
+            Ok(rows) => hash(Some(rows.row(row).as_ref())),
             // Types without an order, such as maps, are compared as text.
-            Err(_) => (0..array.len())
-                .map(|row| match is_null(row) {
-                    true => hash(None),
-                    false => hash(Some(text(array, row).as_bytes())),
-                })
-                .collect(),
-        }
-    }
+            Err(_) => hash(Some(text(array, row).as_bytes())),
+        })
+        .collect()
 }

@@ -7,7 +7,7 @@ use shardmill_core::Progress;
 use shardmill_source::{Source, SourceError};
 
 use super::common::Common;
-use super::hashes::CellHasher;
+use super::hashes::{hash, long_hash};
 use super::report::{ChangeKind, Diff, DiffOptions, RowChange};
 use super::spill::{Record, Spill};
 use crate::cell::{bytes_of, text, text_of};
@@ -44,8 +44,8 @@ pub(super) fn compare(
     let places = common.places.iter();
     let (left, right): (Vec<usize>, Vec<usize>) = places.copied().unzip();
     found.rows = (
-        divide(first, key, &left, common, &mut before, progress)?,
-        divide(second, key, &right, common, &mut after, progress)?,
+        divide(first, key, &left, &mut before, progress)?,
+        divide(second, key, &right, &mut after, progress)?,
     );
     let mut first_changes = FirstChanges {
         most: options.listed,
@@ -67,17 +67,15 @@ fn divide(
     source: &dyn Source,
     key: &str,
     places: &[usize],
-    common: &Common,
     spill: &mut Spill<'_>,
     progress: &Progress,
 ) -> Result<u64, SourceError> {
     let schema = source.schema();
-    let Some((key_place, key_field)) = schema.column_with_name(key) else {
+    let Some((key_place, _)) = schema.column_with_name(key) else {
         return Err(SourceError::Bug {
             what: "the key of a comparison was not checked".to_owned(),
         });
     };
-    let key_hasher = CellHasher::new(key_field.data_type());
     let mut row = 0;
     for (unit, facts) in source.units().iter().enumerate() {
         let mut batches = source.open_unit(unit)?;
@@ -86,11 +84,9 @@ fn divide(
                 return Err(cancelled());
             }
             let keys = batch.column(key_place);
-            let columns = places.iter().zip(&common.hashers);
-            let hashes: Vec<Vec<u64>> = columns
-                .map(|(place, hasher)| hasher.hash(batch.column(*place)))
-                .collect();
-            for (at, key_hash) in key_hasher.long_hash(keys).into_iter().enumerate() {
+            let columns = places.iter();
+            let hashes: Vec<Vec<u64>> = columns.map(|place| hash(batch.column(*place))).collect();
+            for (at, key_hash) in long_hash(keys).into_iter().enumerate() {
                 let hashes = hashes.iter().filter_map(|column| column.get(at).copied());
                 spill.push(key_hash, row, &key_text(keys, at), hashes)?;
                 row += 1;

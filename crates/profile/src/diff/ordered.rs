@@ -5,6 +5,7 @@ use shardmill_core::Progress;
 use shardmill_source::{Rows, Source, SourceError};
 
 use super::common::Common;
+use super::hashes::hash;
 use super::report::{ChangeKind, Diff, RowChange};
 use crate::stats::cancelled;
 
@@ -121,12 +122,12 @@ fn compare_batches(
     found: &mut Diff,
 ) {
     let mut differing: Vec<Vec<usize>> = vec![Vec::new(); a.num_rows()];
-    for (at, ((left, right), hasher)) in common.places.iter().zip(&common.hashers).enumerate() {
+    for (at, (left, right)) in common.places.iter().enumerate() {
         let (left, right) = (a.column(*left), b.column(*right));
         if left.data_type() == right.data_type() && left.to_data() == right.to_data() {
             continue;
         }
-        let hashes = hasher.hash(left).into_iter().zip(hasher.hash(right));
+        let hashes = hash(left).into_iter().zip(hash(right));
         for ((left, right), differing) in hashes.zip(&mut differing) {
             if left != right {
                 differing.push(at);

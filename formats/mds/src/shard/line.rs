@@ -9,6 +9,7 @@ use crate::error::{MdsError, MdsProblem};
 use crate::json::check_json;
 use crate::shown::shorten;
 use crate::text::{is_integer_text, parse_float_text};
+use crate::value::Value;
 
 /// A value of a JSON or XSV sample.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,6 +24,20 @@ pub enum TextValue<'a> {
     Float(f64),
     /// The JSON text of anything else: `true`, `false`, `null`, a list, an object.
     Json(&'a str),
+}
+
+impl TextValue<'_> {
+    /// Returns the value as a value of an MDS sample.
+    #[must_use]
+    pub fn as_value(&self) -> Value<'_> {
+        match self {
+            Self::Str(text) => Value::Str(text),
+            Self::Int(number) => Value::Int(*number),
+            Self::BigInt(text) => Value::BigInt(text),
+            Self::Float(number) => Value::Float(*number),
+            Self::Json(text) => Value::Json(text),
+        }
+    }
 }
 
 fn problem(sample: u64, reason: impl Into<String>) -> MdsError {
