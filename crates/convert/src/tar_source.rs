@@ -241,9 +241,7 @@ impl TarSource {
     /// Starts to read some columns of a shard, which are in ascending order.
     fn rows(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let Some(file) = self.set.shards().get(unit) else {
-            return Err(SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            });
+            return Err(SourceError::bug(format!("there is no unit {unit}")));
         };
         let path = file.path();
         let declared = self.stored.get(unit).copied();
@@ -271,9 +269,8 @@ impl TarSource {
             });
         }
         let schema = self.schema.project(columns);
-        let schema = schema.map_err(|error| SourceError::Bug {
-            what: format!("columns {columns:?}: {error}"),
-        })?;
+        let schema =
+            schema.map_err(|error| SourceError::bug(format!("columns {columns:?}: {error}")))?;
         let fields = self.schema.fields().iter().take(self.nulls.len() - 1);
         let places = fields.enumerate().map(|(field, known)| {
             let place = columns.binary_search(&field).ok();

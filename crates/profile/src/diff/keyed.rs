@@ -73,9 +73,7 @@ fn divide(
 ) -> Result<u64, SourceError> {
     let schema = source.schema();
     let Some((key_place, key_field)) = schema.column_with_name(key) else {
-        return Err(SourceError::Bug {
-            what: "the key of a comparison was not checked".to_owned(),
-        });
+        return Err(SourceError::bug("the key of a comparison was not checked"));
     };
     let key_hasher = CellHasher::new(key_field.data_type());
     let mut row = 0;
