@@ -7,7 +7,7 @@ use arrow::array::{
     OffsetSizeTrait, StructArray, new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, FieldRef, Fields};
+use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 
 /// Converts an array to another type. Containers are converted item by item, and structs by the names of their fields.
@@ -99,7 +99,7 @@ fn conform_list<O: OffsetSizeTrait>(
 mod tests {
     use super::*;
     use arrow::array::{Int32Array, Int64Array, ListArray, StringArray};
-    use arrow::datatypes::{Field, Int32Type, Int64Type, TimeUnit};
+    use arrow::datatypes::{Field, Fields, Int32Type, Int64Type, TimeUnit};
 
     fn list(name: &str, item: DataType, nullable: bool) -> DataType {
         DataType::List(Arc::new(Field::new(name, item, nullable)))

@@ -126,7 +126,7 @@ pub(crate) fn open(
             let inexact = column.inexact.as_ref();
             all.inexact = all
                 .inexact
-                .or(inexact.map(|(row, text)| (number, *row, text)));
+                .or(inexact.map(|(row, text)| (number, *row, text.as_str())));
         }
     }
     for (name, known) in &mut types {

@@ -167,6 +167,7 @@ impl SourceError {
     }
 
     /// Builds an error about a broken invariant.
+    #[must_use]
     pub fn bug(what: impl Into<String>) -> Self {
         Self::Described {
             kind: ErrorKind::Bug,

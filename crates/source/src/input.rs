@@ -288,11 +288,11 @@ mod tests {
         let input = input(&directory, b"a\nb\n");
         let mut lines = Lines::new(Text::open(&input).unwrap(), &limits);
         let mut block = Vec::new();
-        lines.read(&input, 1, &mut block).unwrap();
+        lines.read(1, &mut block).unwrap();
         std::fs::write(directory.path().join("x"), "a\nb\nc\n").unwrap();
-        lines.read(&input, 1, &mut block).unwrap();
+        lines.read(1, &mut block).unwrap();
         assert_eq!(
-            lines.read(&input, 1, &mut block).unwrap_err().id(),
+            lines.read(1, &mut block).unwrap_err().id(),
             "source-changed"
         );
     }

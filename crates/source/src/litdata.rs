@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use arrow::array::{

@@ -5,12 +5,11 @@ mod store;
 mod windows;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayData, ArrayRef, Int64Array, RecordBatch, make_array};
+use arrow::array::{ArrayData, ArrayRef, Int64Array, make_array};
 use arrow::buffer::{Buffer, MutableBuffer};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema};
 use shardmill_core::{Limits, escape};
 use shardmill_storage::Location;
 use shardmill_zarr::{DType, Shard, ZarrArray, copy_region};
