@@ -261,7 +261,7 @@ impl FileColumns {
             let decoded = self.table_columns(&batch, &in_file, columns);
             let decoded = decoded.map_err(|reason| damaged(&reason))?;
             check_required(&decoded, columns, name)?;
-            let whole = RecordBatch::try_new(Arc::clone(columns.schema), decoded)
+            let whole = RecordBatch::try_new(Arc::clone(&columns.schema), decoded)
                 .map_err(|error| damaged(&error.to_string()))?;
             let start = part.before + first as u64;
             let count = whole.num_rows();
