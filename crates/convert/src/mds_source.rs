@@ -285,9 +285,7 @@ impl MdsSource {
         let Some((dataset, shard)) =
             place.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
         else {
-            return Err(SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            });
+            return Err(SourceError::bug(format!("there is no unit {unit}")));
         };
         let stored = dataset.stored_samples(shard);
         let start = stored.start;
@@ -380,8 +378,10 @@ impl Rows for ShardRows {
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
         });
-        batch.map(Some).map_err(|error| SourceError::Bug {
-            what: format!("a batch of samples does not fit its schema: {error}"),
+        batch.map(Some).map_err(|error| {
+            SourceError::bug(format!(
+                "a batch of samples does not fit its schema: {error}"
+            ))
         })
     }
 }

@@ -103,9 +103,8 @@ pub fn select_samples(
 fn numbers_of(batch: &RecordBatch) -> Result<Vec<u64>, ConvertError> {
     let numbers = batch.columns().first();
     let numbers = numbers.and_then(|column| column.as_primitive_opt::<UInt64Type>());
-    let numbers = numbers.ok_or_else(|| SourceError::Bug {
-        what: "a batch without the numbers of its samples".to_owned(),
-    })?;
+    let numbers =
+        numbers.ok_or_else(|| SourceError::bug("a batch without the numbers of its samples"))?;
     Ok(numbers.values().to_vec())
 }
 

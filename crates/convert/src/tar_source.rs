@@ -228,9 +228,7 @@ impl TarSource {
     /// Starts to read some columns of a shard, which are in ascending order.
     fn rows(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let Some(file) = self.set.shards().get(unit) else {
-            return Err(SourceError::Bug {
-                what: format!("there is no unit {unit}"),
-            });
+            return Err(SourceError::bug(format!("there is no unit {unit}")));
         };
         let path = file.path();
         let declared = self.stored.get(unit).copied();

@@ -313,9 +313,7 @@ impl Rows for TokenRows {
         let Some(batch) = self.rows.next_batch()? else {
             return Ok(None);
         };
-        let bug = || SourceError::Bug {
-            what: "the columns of a batch are not those of the schema".to_owned(),
-        };
+        let bug = || SourceError::bug("the columns of a batch are not those of the schema");
         let mut columns = batch.columns().to_vec();
         let text = columns.get_mut(self.text).ok_or_else(bug)?;
         let first = self.next_row;

@@ -153,9 +153,8 @@ impl Rows for UnitRows {
             chosen.append_n(count(stored.end - at), false);
             let chosen = BooleanArray::new(chosen.finish(), None);
             let batch = filter_record_batch(&batch, &chosen);
-            let batch = batch.map_err(|error| SourceError::Bug {
-                what: format!("rows of a view: {error}"),
-            })?;
+            let batch =
+                batch.map_err(|error| SourceError::bug(format!("rows of a view: {error}")))?;
             return Ok(Some(batch));
         }
         Ok(None)

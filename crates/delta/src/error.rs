@@ -30,9 +30,10 @@ shardmill_core::problems! {
 impl Problem {
     /// Builds the error with this problem about an object.
     pub(crate) fn at(self, object: impl AsRef<str>, message: impl Into<String>) -> DeltaError {
-        let (_, _, hint) = self.facts();
+        let (kind, id, hint) = self.facts();
         DeltaError::Table {
-            problem: DeltaProblem(self),
+            kind,
+            id,
             object: escape(object.as_ref()).into_owned(),
             message: message.into(),
             hint,
@@ -42,10 +43,6 @@ impl Problem {
 
 const VERSIONS: &str = "`shardmill inspect` shows which versions there are";
 
-/// The category of a [`DeltaError`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeltaProblem(Problem);
-
 /// An error of reading the log of a Delta table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,7 +51,8 @@ pub enum DeltaError {
     /// A table, or a file of it, that cannot be used.
     #[error("{message}")]
     Table {
-        problem: DeltaProblem,
+        kind: ErrorKind,
+        id: &'static str,
         /// The table or file, escaped.
         object: String,
         message: String,
@@ -77,10 +75,9 @@ pub enum DeltaError {
 impl DeltaError {
     /// Builds an error of the operating system about a path.
     pub(crate) fn io(action: &'static str, path: impl Into<String>, source: io::Error) -> Self {
-        let path = path.into();
         Self::Io {
             action,
-            path,
+            path: path.into(),
             source,
         }
     }
@@ -97,7 +94,7 @@ impl DeltaError {
 impl Diagnostic for DeltaError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Table { problem, .. } => problem.0.facts().0,
+            Self::Table { kind, .. } => *kind,
             Self::Io { source, .. } => source.into(),
             Self::Storage(error) => error.kind(),
         }
@@ -105,7 +102,7 @@ impl Diagnostic for DeltaError {
 
     fn id(&self) -> &'static str {
         match self {
-            Self::Table { problem, .. } => problem.0.facts().1,
+            Self::Table { id, .. } => id,
             Self::Io { source, .. } => io_error_id(source),
             Self::Storage(error) => error.id(),
         }

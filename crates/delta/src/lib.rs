@@ -6,7 +6,7 @@
 //! - [`DeltaTable`] is a folder or a prefix of a store that has a log. [`DeltaTable::open`] returns a [`Version`] of it,
 //!   and [`DeltaTable::history`] the changes since an earlier one.
 //! - [`Version::columns`] are the columns of the table as Arrow types, and [`Version::files`] its data files.
-//! - [`Version::finder`] finds the columns in a data file, and [`Shape::apply`] converts what was decoded to the types of
+//! - [`Version::locate`] finds the columns in a data file, and [`Shape::apply`] converts what was decoded to the types of
 //!   the table.
 //! - [`Version::deleted`] and [`Version::partition_values`] return what the log says about the rows of a file.
 //!
@@ -22,10 +22,10 @@ mod time;
 mod values;
 mod variant;
 
-pub use error::{DeltaError, DeltaProblem};
+pub use error::DeltaError;
 pub use log::{Deletion, DeltaTable, LOG_FOLDER, LogFile, LogPath, Version};
 pub use schema::Column;
-pub use shape::{Finder, Found, Shape, file_fields};
+pub use shape::{ColumnOrigin, Found, Shape, file_fields};
 pub use summary::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice,
 };

@@ -61,9 +61,6 @@ pub const LOG_FOLDER: &str = "_delta_log";
 /// The URL of the bucket that the kernel sees.
 const BUCKET: &str = "s3://bucket/";
 
-/// The most bytes of one log file, or of one file with deletion vectors.
-const LOG_BYTES: u64 = 4 << 30;
-
 /// Runs work of the kernel, whose panics become ordinary errors.
 fn without_panics<T>(
     shown: &str,
@@ -106,15 +103,13 @@ impl DeltaTable {
             }
         };
         if let (Location::Remote(remote), Some(bucket)) = (location, bucket) {
-            let folder = match remote.prefix() {
-                "" => format!("{LOG_FOLDER}/"),
-                prefix => format!("{prefix}/{LOG_FOLDER}/"),
-            };
-            if bucket.peek(&folder, 1, &mut |_| true)?.is_empty() {
+            let folder = format!("{}/{LOG_FOLDER}/", remote.prefix());
+            let folder = folder.trim_start_matches('/');
+            if bucket.peek(folder, 1, &mut |_| true)?.is_empty() {
                 return Err(no_table(&shown));
             }
         }
-        let kernel = bucket.map(|bucket| KernelStore::new(bucket.clone(), LOG_BYTES));
+        let kernel = bucket.map(|bucket| KernelStore::new(bucket.clone()));
         let store: Arc<DynObjectStore> = match &kernel {
             None => Arc::new(LocalFileSystem::new()),
             Some(kernel) => Arc::new(kernel.clone()),
@@ -161,15 +156,9 @@ impl DeltaTable {
         wrong(&self.shown, reason.as_ref())
     }
 
-    fn feature(&self, feature: impl Into<String>, hint: Option<&'static str>) -> DeltaError {
-        let error = Problem::Feature.at(
-            &self.shown,
-            format!("needs {}, which is not supported", feature.into()),
-        );
-        match hint {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
+    fn feature(&self, feature: &str) -> DeltaError {
+        let reason = format!("needs {feature}, which is not supported");
+        Problem::Feature.at(&self.shown, reason)
     }
 
     /// Converts an error of the kernel.
@@ -184,10 +173,11 @@ impl DeltaTable {
                 let name = what
                     .strip_prefix("Feature '")
                     .and_then(|rest| rest.split('\'').next());
-                self.feature(name.unwrap_or(&what), None)
+                self.feature(name.unwrap_or(&what))
             }
             KernelError::MaxCatalogVersion(_) => {
-                self.feature("catalogManaged or catalogOwned-preview", Some(CATALOG))
+                let feature = "catalogManaged or catalogOwned-preview";
+                self.feature(feature).with_hint(CATALOG)
             }
             KernelError::EmptyLog => no_table(&self.shown),
             KernelError::IOError(error) => {
@@ -204,7 +194,7 @@ impl DeltaTable {
                 match reason.split_once("Unsupported Delta table type: ") {
                     Some((_, name)) => {
                         let name = name.split(" at line").next().unwrap_or(name);
-                        self.feature(format!("the type {name}"), None)
+                        self.feature(&format!("the type {name}"))
                     }
                     None => self.wrong(reason),
                 }
@@ -365,10 +355,10 @@ impl DeltaTable {
                 TableFeature::CatalogManaged | TableFeature::CatalogOwnedPreview
             );
             if managed {
-                return Err(self.feature(feature.to_string(), Some(CATALOG)));
+                return Err(self.feature(feature.as_ref()).with_hint(CATALOG));
             }
             if !READABLE.contains(feature) {
-                return Err(self.feature(one_line(feature.as_ref()), None));
+                return Err(self.feature(&one_line(feature.as_ref())));
             }
         }
         Ok(())

@@ -49,6 +49,17 @@ pub struct Found {
     pub shape: Shape,
 }
 
+/// Where the values of a column of the table come from in a file.
+#[derive(Clone, Debug)]
+pub enum ColumnOrigin {
+    /// A column of the file.
+    Stored(Found),
+    /// The same value in all rows, as an array of one value.
+    Constant(ArrayRef),
+    /// Nulls, because the file is older than the column.
+    Missing,
+}
+
 /// Returns the columns of a data file as the decoder should return them. An embedded Arrow schema is ignored, because
 /// the table defines the types.
 pub fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fields, DeltaError> {
@@ -90,14 +101,18 @@ pub(crate) fn has_ids(fields: &Fields) -> bool {
 }
 
 /// Finds columns in one file.
-pub struct Finder<'a> {
-    pub(crate) file: &'a str,
-    pub(crate) mode: ColumnMappingMode,
+pub(crate) struct Finder<'a> {
+    pub file: &'a str,
+    pub mode: ColumnMappingMode,
 }
 
 impl Finder<'_> {
     /// Finds a column in the file; `None` if the file lacks it.
-    pub fn find(&self, column: &Column, fields: &Fields) -> Result<Option<Found>, DeltaError> {
+    pub(crate) fn find(
+        &self,
+        column: &Column,
+        fields: &Fields,
+    ) -> Result<Option<Found>, DeltaError> {
         let mut leaves = Vec::new();
         let (definition, wanted) = (&column.definition, &column.field);
         let found = self.child((definition, wanted), fields, 0, wanted.name(), &mut leaves)?;

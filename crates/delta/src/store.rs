@@ -15,12 +15,13 @@ use delta_kernel::object_store::{
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
 use shardmill_storage::{Remote, RemoteObject, StorageError};
 
+/// The most bytes of one log file, or of one file with deletion vectors.
+const LOG_BYTES: u64 = 4 << 30;
+
 /// A bucket, as the kernel reads it.
 #[derive(Clone)]
 pub(crate) struct KernelStore {
     remote: Remote,
-    /// The most bytes of an object that are read at once.
-    most: u64,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -33,10 +34,9 @@ struct Seen {
 }
 
 impl KernelStore {
-    pub(crate) fn new(remote: Remote, most: u64) -> Self {
+    pub(crate) fn new(remote: Remote) -> Self {
         Self {
             remote,
-            most,
             seen: Arc::default(),
         }
     }
@@ -172,14 +172,14 @@ impl ObjectStore for KernelStore {
         let bytes = if options.head || range.start >= range.end {
             Vec::new()
         } else {
-            let (name, wanted, most) = (key.to_owned(), range.clone(), self.most);
+            let (name, wanted) = (key.to_owned(), range.clone());
             self.wait(key, move |remote| {
                 let bytes = wanted.end - wanted.start;
-                if bytes > most {
+                if bytes > LOG_BYTES {
                     return Err(StorageError::TooLarge {
                         path: remote.display(&name).into(),
                         bytes,
-                        max: most,
+                        max: LOG_BYTES,
                     });
                 }
                 remote.read_range(&name, Some(size), wanted)

@@ -2,55 +2,49 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-
-use crate::base::{Base, Picked, project};
-use crate::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
+use crate::base::{Base, TableFacts, picked, project};
+use crate::{RowPlace, Rows, Source, SourceError};
 
 /// Presents a [`Source`] as a native reader.
 pub(crate) struct SourceAdapter {
     source: Arc<dyn Source>,
-    schema: SchemaRef,
+    facts: TableFacts,
 }
 
 impl SourceAdapter {
     pub(crate) fn new(source: Arc<dyn Source>) -> Self {
+        let schema = source.schema();
+        let columns = 0..schema.fields().len();
         Self {
-            schema: source.schema(),
+            facts: TableFacts {
+                null_counts: columns.map(|column| source.null_count(column)).collect(),
+                schema,
+                units: source.units().to_vec(),
+                description: source.description().clone(),
+            },
             source,
         }
     }
 }
 
 impl Base for SourceAdapter {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        self.source.units()
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         if let Some(rows) = self.source.open_columns(unit, columns)? {
             return Ok(rows);
         }
-        Ok(Box::new(Picked {
-            rows: self.source.open_unit(unit)?,
-            schema: project(&self.schema, columns),
-            places: columns.to_vec(),
-        }))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.source.null_count(column)
+        let rows = self.source.open_unit(unit)?;
+        Ok(picked(
+            rows,
+            columns.to_vec(),
+            project(self.schema(), columns),
+        ))
     }
 
     fn place(&self, unit: usize, row: u64) -> RowPlace {
         self.source.place(unit, row)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        self.source.description()
     }
 }

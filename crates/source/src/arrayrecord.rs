@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch};
@@ -14,9 +13,9 @@ use shardmill_records::{
 };
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, described_by_fields, project};
-use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// A large file is read in units of about this size.
 const UNIT_BYTES: u64 = 16 << 20;
@@ -32,13 +31,11 @@ const RECORD: &str = "record";
 
 /// A table of ArrayRecord files.
 pub(crate) struct ArrayrecordTable {
-    files: Arc<Vec<InputFile>>,
-    schema: SchemaRef,
-    units: Vec<Unit>,
+    facts: TableFacts,
+    files: Vec<InputFile>,
     /// The ranges of the units.
     ranges: Vec<(u64, u64)>,
-    options: Arc<SourceOptions>,
-    description: SourceDescription,
+    options: SourceOptions,
 }
 
 /// A run of chunks: where it begins and ends, and the number of its records.
@@ -70,12 +67,15 @@ pub(crate) fn open(
     }
     let field = Field::new(RECORD, DataType::Binary, false);
     Ok(ArrayrecordTable {
-        description: describe(SourceKind::Arrayrecord, &files, Some(all)),
-        files: Arc::new(files),
-        schema: Arc::new(Schema::new(vec![field])),
-        units,
+        facts: TableFacts {
+            schema: Arc::new(Schema::new(vec![field])),
+            units,
+            null_counts: vec![Some(0)],
+            description: describe(SourceKind::Arrayrecord, &files, Some(all)),
+        },
+        files,
         ranges,
-        options: Arc::new(options.clone()),
+        options: options.clone(),
     })
 }
 
@@ -148,9 +148,7 @@ impl Chunks {
         let (begin, end) = range.ok_or_else(|| self.cut_short(place))?;
         let length = usize::try_from(end - begin).map_err(|_| self.cut_short(place))?;
         let mut stored = vec![0; length];
-        self.file
-            .read_exact_at(&mut stored, begin)
-            .map_err(|source| SourceError::io("read", &self.input.shown, source))?;
+        self.input.read_at(&self.file, &mut stored, begin)?;
         Ok(without_block_headers(&stored, begin))
     }
 
@@ -268,29 +266,22 @@ fn unpack(packing: RecordPacking, bytes: &[u8], length: u64) -> Result<Vec<u8>, 
 }
 
 impl Base for ArrayrecordTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let number = self.units.get(unit).and_then(|unit| unit.file);
-        let found = number.zip(self.ranges.get(unit).copied());
-        let (number, (place, end)) = found.ok_or_else(|| SourceError::no_unit(unit))?;
-        let input = self
-            .files
-            .get(number)
-            .ok_or_else(|| SourceError::no_unit(unit))?;
-        fetch_early(&self.files, number);
-        Ok(Box::new(ArrayrecordRows {
+        let input = file_of_unit(&self.files, &self.facts.units, unit)?;
+        let (place, end) = self.ranges.get(unit).copied().unwrap_or_default();
+        let mut rows = ArrayrecordRows {
             chunks: Chunks::new(input, &self.options)?,
             place,
             end,
             has_records: columns.contains(&0),
-            schema: project(&self.schema, columns),
+            schema: project(self.schema(), columns),
             batch_bytes: self.options.resources.batch_bytes,
-        }))
-    }
-
-    fn null_count(&self, _column: usize) -> Option<u64> {
-        Some(0)
+        };
+        Ok(rows_from(move || rows.pull()))
     }
 }
 
@@ -326,15 +317,5 @@ impl ArrayrecordRows {
         let records: ArrayRef = Arc::new(builder.finish());
         let columns = self.has_records.then_some(records);
         batch(&self.schema, columns.into_iter().collect(), rows).map(Some)
-    }
-}
-
-impl Rows for ArrayrecordRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let result = self.pull();
-        if result.is_err() {
-            self.place = self.end;
-        }
-        result
     }
 }

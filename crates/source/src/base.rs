@@ -10,13 +10,38 @@ use datafusion::physical_expr::PhysicalExpr;
 use crate::source::null_row;
 use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
 
+/// What is known of a table before its rows are read.
+pub(crate) struct TableFacts {
+    /// All columns.
+    pub schema: SchemaRef,
+    /// The units in order.
+    pub units: Vec<Unit>,
+    /// For each column, as [`Source::null_count`](crate::Source::null_count).
+    pub null_counts: Vec<Option<u64>>,
+    /// Describes what was opened.
+    pub description: SourceDescription,
+}
+
 /// A native reader: the layer below column selection, filters and queries.
 pub(crate) trait Base: Send + Sync {
-    /// All columns.
-    fn schema(&self) -> &SchemaRef;
+    /// Returns what is known of the table.
+    fn facts(&self) -> &TableFacts;
 
-    /// The units in order.
-    fn units(&self) -> &[Unit];
+    fn schema(&self) -> &SchemaRef {
+        &self.facts().schema
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.facts().units
+    }
+
+    fn description(&self) -> &SourceDescription {
+        &self.facts().description
+    }
+
+    fn null_count(&self, column: usize) -> Option<u64> {
+        self.facts().null_counts.get(column).copied().flatten()
+    }
 
     /// Checks that columns can be read from all files. If files disagree about a column, that is an error only if the
     /// column is read.
@@ -28,9 +53,6 @@ pub(crate) trait Base: Send + Sync {
     /// Starts to read some columns of a unit. `columns` are ascending and distinct. Batches have these columns in this
     /// order; without columns, they only have a number of rows.
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError>;
-
-    /// As [`Source::null_count`](crate::Source::null_count).
-    fn null_count(&self, column: usize) -> Option<u64>;
 
     /// Returns the number of nulls of a column in one unit, if statistics record it.
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
@@ -76,29 +98,14 @@ pub(crate) trait Base: Send + Sync {
     fn will_read(&self, units: &[usize]) {
         let _ = units;
     }
-
-    /// Describes what was opened.
-    fn description(&self) -> &SourceDescription;
 }
 
-/// Implements [`Base::schema`], [`Base::units`] and [`Base::description`] for a reader with fields of these names.
-macro_rules! described_by_fields {
-    () => {
-        fn schema(&self) -> &SchemaRef {
-            &self.schema
-        }
-
-        fn units(&self) -> &[Unit] {
-            &self.units
-        }
-
-        fn description(&self) -> &SourceDescription {
-            &self.description
-        }
-    };
+/// Adds the nulls of one more file or unit; unknown if either count is.
+pub(crate) fn add_nulls(total: &mut Option<u64>, own: Option<u64>) {
+    *total = total
+        .zip(own)
+        .and_then(|(total, own)| total.checked_add(own));
 }
-
-pub(crate) use described_by_fields;
 
 /// Finds the first null of a column: skips units whose statistics rule nulls out, and reads the others.
 fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlace>, SourceError> {
@@ -132,28 +139,47 @@ pub(crate) fn open_columns(
     }
     let places = columns.iter();
     let places = places.filter_map(|column| ascending.binary_search(column).ok());
-    Ok(Box::new(Picked {
+    Ok(picked(
         rows,
-        places: places.collect(),
-        schema: project(base.schema(), columns),
-    }))
+        places.collect(),
+        project(base.schema(), columns),
+    ))
 }
 
-/// Rows with some of their columns, in any order.
-pub(crate) struct Picked {
-    pub rows: Box<dyn Rows>,
-    /// The positions of the columns.
-    pub places: Vec<usize>,
-    pub schema: SchemaRef,
+/// Returns the columns of rows at these positions.
+pub(crate) fn picked(rows: Box<dyn Rows>, places: Vec<usize>, schema: SchemaRef) -> Box<dyn Rows> {
+    map_rows(rows, move |found| pick(&found, &places, &schema))
 }
 
-impl Rows for Picked {
+/// The rows that a function returns until it fails or has no more.
+struct Pulled<F>(Option<F>);
+
+impl<F: FnMut() -> Result<Option<RecordBatch>, SourceError> + Send> Rows for Pulled<F> {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let found = self.rows.next_batch()?;
-        found
-            .map(|found| pick(&found, &self.places, &self.schema))
-            .transpose()
+        let Some(pull) = &mut self.0 else {
+            return Ok(None);
+        };
+        let result = pull();
+        if !matches!(result, Ok(Some(_))) {
+            self.0 = None;
+        }
+        result
     }
+}
+
+/// Returns the batches of a function as rows. After an error or the end, the function is dropped.
+pub(crate) fn rows_from(
+    pull: impl FnMut() -> Result<Option<RecordBatch>, SourceError> + Send + 'static,
+) -> Box<dyn Rows> {
+    Box::new(Pulled(Some(pull)))
+}
+
+/// Converts each batch of rows.
+pub(crate) fn map_rows(
+    mut rows: Box<dyn Rows>,
+    mut convert: impl FnMut(RecordBatch) -> Result<RecordBatch, SourceError> + Send + 'static,
+) -> Box<dyn Rows> {
+    rows_from(move || rows.next_batch()?.map(&mut convert).transpose())
 }
 
 /// Returns the columns of a batch at these positions.

@@ -7,7 +7,7 @@ use arrow::array::{
     OffsetSizeTrait, StructArray, new_null_array,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, FieldRef, Fields};
+use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 
 /// Converts an array to another type. Containers are converted item by item, and structs by the names of their fields.
@@ -19,14 +19,8 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
     }
     Ok(match (array.data_type(), target) {
         (T::Null, _) => new_null_array(target, array.len()),
-        (T::Dictionary(_, values), _) => {
-            let values = T::clone(values);
-            conform(&strict(array, &values)?, target)?
-        }
-        (T::RunEndEncoded(_, values), _) => {
-            let values = values.data_type().clone();
-            conform(&strict(array, &values)?, target)?
-        }
+        (T::Dictionary(_, values), _) => conform(&strict(array, values)?, target)?,
+        (T::RunEndEncoded(_, values), _) => conform(&strict(array, values.data_type())?, target)?,
         (T::List(_), T::List(item)) => Arc::new(conform_list::<i32>(array.as_list(), item)?),
         (T::LargeList(_), T::LargeList(item)) => {
             Arc::new(conform_list::<i64>(array.as_list(), item)?)
@@ -42,12 +36,8 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         (T::FixedSizeList(_, _), T::FixedSizeList(item, size)) => {
             let list = array.as_fixed_size_list();
             let values = conform(list.values(), item.data_type())?;
-            Arc::new(FixedSizeListArray::try_new(
-                Arc::clone(item),
-                *size,
-                values,
-                list.nulls().cloned(),
-            )?)
+            let (item, nulls) = (Arc::clone(item), list.nulls().cloned());
+            Arc::new(FixedSizeListArray::try_new(item, *size, values, nulls)?)
         }
         (T::Map(_, _), T::Map(entry, sorted)) => {
             let map = array.as_map();
@@ -55,7 +45,10 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
                 return Err(ArrowError::SchemaError("a map without entries".to_owned()));
             };
             let entries = map.entries();
-            let columns = by_place(entries, fields)?;
+            // Writers name keys and values differently.
+            let columns = entries.columns().iter().zip(fields);
+            let columns = columns.map(|(column, field)| conform(column, field.data_type()));
+            let columns = columns.collect::<Result<_, _>>()?;
             Arc::new(MapArray::try_new(
                 Arc::clone(entry),
                 map.offsets().clone(),
@@ -66,17 +59,17 @@ pub(crate) fn conform(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, A
         }
         (T::Struct(_), T::Struct(fields)) => {
             let from = array.as_struct();
-            let columns = fields
-                .iter()
-                .map(|field| match from.column_by_name(field.name()) {
-                    Some(column) => conform(column, field.data_type()),
-                    None => Ok(new_null_array(field.data_type(), from.len())),
-                })
-                .collect::<Result<Vec<_>, _>>()?;
+            let columns = fields.iter();
+            let columns = columns.map(|field| match from.column_by_name(field.name()) {
+                Some(column) => conform(column, field.data_type()),
+                None => Ok(new_null_array(field.data_type(), from.len())),
+            });
+            let (columns, nulls) = (columns.collect::<Result<_, _>>()?, from.nulls().cloned());
+            let fields = fields.clone();
             Arc::new(StructArray::try_new_with_length(
-                fields.clone(),
+                fields,
                 columns,
-                from.nulls().cloned(),
+                nulls,
                 from.len(),
             )?)
         }
@@ -93,32 +86,20 @@ fn strict(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
     cast_with_options(array, target, &options)
 }
 
-/// Converts the children of a struct by position, ignoring their names.
-fn by_place(from: &StructArray, fields: &Fields) -> Result<Vec<ArrayRef>, ArrowError> {
-    let columns = from.columns().iter().zip(fields);
-    columns
-        .map(|(column, field)| conform(column, field.data_type()))
-        .collect()
-}
-
 fn conform_list<O: OffsetSizeTrait>(
     list: &GenericListArray<O>,
     item: &FieldRef,
 ) -> Result<GenericListArray<O>, ArrowError> {
     let values = conform(list.values(), item.data_type())?;
-    GenericListArray::try_new(
-        Arc::clone(item),
-        list.offsets().clone(),
-        values,
-        list.nulls().cloned(),
-    )
+    let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+    GenericListArray::try_new(Arc::clone(item), offsets, values, nulls)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use arrow::array::{Int32Array, Int64Array, ListArray, StringArray};
-    use arrow::datatypes::{Field, Int32Type, Int64Type, TimeUnit};
+    use arrow::datatypes::{Field, Fields, Int32Type, Int64Type, TimeUnit};
 
     fn list(name: &str, item: DataType, nullable: bool) -> DataType {
         DataType::List(Arc::new(Field::new(name, item, nullable)))

@@ -11,15 +11,15 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use shardmill_core::escape;
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, by_name, described_by_fields, project};
+use crate::base::{Base, TableFacts, batch, by_name, project, rows_from};
 use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
-use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
+use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 
 /// The category of a mistake in a CSV record.
@@ -51,24 +51,21 @@ impl CsvProblem {
 }
 
 /// What the values of one column in one file look like.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Column {
     values: Values,
     nulls: u64,
     /// Empty texts. They are nulls if the column turns out not to be text.
     blanks: u64,
-    /// The first row with a whole number that no float represents exactly.
-    inexact: Option<u64>,
+    /// The first whole number that no float represents exactly, and its row.
+    inexact: Option<(u64, String)>,
 }
 
 /// Returns whether the options fix the type of a column as text.
 fn is_text_column(name: &str, options: &SourceOptions) -> bool {
-    let columns = options
-        .text
-        .text_columns
-        .iter()
-        .chain(&options.text.json_columns);
-    columns.into_iter().any(|column| column == name)
+    let text = &options.text;
+    let mut columns = text.text_columns.iter().chain(&text.json_columns);
+    columns.any(|column| column == name)
 }
 
 /// Returns the byte that separates values.
@@ -78,16 +75,13 @@ fn delimiter(options: &SourceOptions) -> u8 {
 
 /// A table of CSV files.
 pub(crate) struct CsvTable {
-    files: Arc<Vec<InputFile>>,
-    schema: SchemaRef,
+    facts: TableFacts,
+    files: Vec<InputFile>,
     /// The columns of each file in its own order.
-    headers: Arc<Vec<Vec<String>>>,
+    headers: Vec<Vec<String>>,
     /// The approximate number of bytes in a row.
     row_bytes: u64,
-    units: Vec<Unit>,
-    null_counts: Vec<Option<u64>>,
     options: Arc<SourceOptions>,
-    description: SourceDescription,
 }
 
 struct Scanned {
@@ -122,24 +116,28 @@ pub(crate) fn open(
     let bytes: u64 = scanned.iter().map(|scanned| scanned.bytes).sum();
 
     // Combine the types first: a column with whole numbers in one file and text in another is text in both.
-    let mut types: BTreeMap<&str, Known> = BTreeMap::new();
+    let mut types: BTreeMap<&str, Known<'_>> = BTreeMap::new();
     for (number, own) in scanned.iter().enumerate() {
         for (name, column) in own.header.iter().zip(&own.columns) {
             let all = types.entry(name).or_default();
             all.values = all.values.and(column.values);
             all.texts += own.rows - column.nulls;
             all.blanks += column.blanks;
-            all.inexact = all.inexact.or(column.inexact.map(|row| (number, row)));
+            let inexact = column.inexact.as_ref();
+            all.inexact = all
+                .inexact
+                .or(inexact.map(|(row, text)| (number, *row, text.as_str())));
         }
     }
     for (name, known) in &mut types {
         if is_text_column(name, options) {
             known.values = Values::Text;
         }
-        if let (Values::Float, Some((number, row))) = (known.values, known.inexact)
+        if let (Values::Float, Some((number, row, text))) = (known.values, known.inexact)
             && let Some(input) = files.get(number)
         {
-            return Err(inexact_error(input, row, name, options));
+            let line = line_of(row, options);
+            return Err(CsvProblem::Inexact.at(input, line, Some(name), inexact(text)));
         }
     }
     let known = |name: &str| types.get(name).copied().unwrap_or_default();
@@ -148,58 +146,52 @@ pub(crate) fn open(
         let is_nullable = !whole || known.count() < rows;
         Arc::new(Field::new(name, known.values.data_type(), is_nullable))
     };
-    let mut headers = scanned
-        .iter()
-        .enumerate()
-        .filter(|(_, own)| !own.is_empty());
-    let mut fields: Vec<FieldRef> = headers
-        .next()
-        .map(|(_, first)| first.header.iter().map(field).collect())
-        .unwrap_or_default();
+    let headers = scanned.iter().enumerate();
+    let mut headers = headers.filter(|(_, own)| !own.is_empty());
+    let first = headers.next().map_or(&[][..], |(_, first)| &first.header);
+    let fields: Vec<FieldRef> = first.iter().map(field).collect();
     for (number, own) in headers {
         let own: Fields = own.header.iter().map(field).collect();
-        match_fields(SourceKind::Csv, &files, number, &mut fields, &own)?;
+        match_fields(SourceKind::Csv, &files, number, &fields, &own)?;
     }
     let null_counts = fields
         .iter()
         .map(|field| whole.then(|| rows.saturating_sub(known(field.name()).count())))
         .collect();
-    let units = files
-        .iter()
-        .zip(&scanned)
-        .enumerate()
-        .map(|(number, (input, own))| Unit {
-            file: Some(number),
-            first_row: Some(0),
-            rows: own.whole.then_some(own.rows),
-            bytes: input.file_version.bytes,
-        })
-        .collect();
-    let description = describe(kind, &files, whole.then_some(rows));
+    let units = files.iter().zip(&scanned).enumerate();
+    let units = units.map(|(number, (input, own))| Unit {
+        file: Some(number),
+        first_row: Some(0),
+        rows: own.whole.then_some(own.rows),
+        bytes: input.file_version.bytes,
+    });
+    let units = units.collect();
     Ok(CsvTable {
-        files: Arc::new(files),
-        schema: Arc::new(Schema::new(fields)),
-        headers: Arc::new(scanned.into_iter().map(|own| own.header).collect()),
+        facts: TableFacts {
+            schema: Arc::new(Schema::new(fields)),
+            units,
+            null_counts,
+            description: describe(kind, &files, whole.then_some(rows)),
+        },
+        files,
+        headers: scanned.into_iter().map(|own| own.header).collect(),
         row_bytes: bytes / rows.max(1),
-        units,
-        null_counts,
         options: Arc::clone(options),
-        description,
     })
 }
 
 /// What the values of one column in all files look like.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct Known<'a> {
     values: Values,
     /// Values that are not null, including empty texts.
     texts: u64,
     blanks: u64,
-    /// The file and the row of the first whole number that no float represents exactly.
-    inexact: Option<(usize, u64)>,
+    /// The first whole number that no float represents exactly, after its file and row.
+    inexact: Option<(usize, u64, &'a str)>,
 }
 
-impl Known {
+impl Known<'_> {
     /// Returns the number of values that are not null.
     const fn count(&self) -> u64 {
         match self.values {
@@ -218,39 +210,7 @@ impl Scanned {
 }
 
 fn header_error(input: &InputFile, reason: impl Into<String>) -> SourceError {
-    SourceProblem::CsvHeader.at(input.shown.clone(), format!("header: {}", reason.into()))
-}
-
-/// Returns the error for a whole number in a column of fractions. It reads the file again to quote the number.
-fn inexact_error(
-    input: &InputFile,
-    row: u64,
-    name: &str,
-    options: &Arc<SourceOptions>,
-) -> SourceError {
-    let text = || -> Result<Option<String>, SourceError> {
-        let header = header(input, options)?;
-        let column = header.iter().position(|other| other == name);
-        let mut records = Records::new(input, &text_fields(&header), 1024, options)?;
-        let mut before = 0;
-        while let Some(found) = records.read(input)? {
-            let rows = found.num_rows() as u64;
-            if row < before + rows {
-                let at = usize::try_from(row - before).unwrap_or(0);
-                let column = column.and_then(|column| found.columns().get(column));
-                return Ok(column.map(|column| column.as_string::<i32>().value(at).to_owned()));
-            }
-            before += rows;
-        }
-        Ok(None)
-    };
-    match text() {
-        Ok(text) => {
-            let reason = inexact(&text.unwrap_or_default());
-            CsvProblem::Inexact.at(input, line_of(row, options), Some(name), reason)
-        }
-        Err(error) => error,
-    }
+    SourceProblem::CsvHeader.at(&input.shown, format!("header: {}", reason.into()))
 }
 
 /// Returns the line number of a row, provided that each row is one line.
@@ -275,7 +235,7 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
     let mut blank = true;
     // The first record ends at the first line break outside quotes.
     loop {
-        let bytes = text.fill(input)?;
+        let bytes = text.fill()?;
         if bytes.is_empty() {
             if let Some(line) = csv_scanner.open_line() {
                 return Err(wrong(unclosed(line)));
@@ -298,9 +258,7 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
             break;
         }
         let most = options.limits.string_bytes.max(16 << 20);
-        SourceError::check_limit("string-bytes", line.len() as u64, most, || {
-            input.shown.clone()
-        })?;
+        input.check_limit("string-bytes", line.len() as u64, most)?;
     }
     if blank {
         return Ok(Vec::new());
@@ -310,19 +268,12 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         .with_delimiter(delimiter(options));
     let found = attempt(|| format.infer_schema(line.as_slice(), Some(0)));
     let (found, _) = found.map_err(wrong)?;
-    let names: Vec<String> = found
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect();
-    for (number, name) in names.iter().enumerate() {
-        if name.is_empty() {
-            return Err(wrong(format!("column {} has no name", number + 1)));
-        }
-        if names.iter().skip(number + 1).any(|other| other == name) {
-            return Err(SourceError::duplicate_column(&input.shown, name));
-        }
+    let names = found.fields().iter().map(|field| field.name().clone());
+    let names: Vec<String> = names.collect();
+    if let Some(number) = names.iter().position(String::is_empty) {
+        return Err(wrong(format!("column {} has no name", number + 1)));
     }
+    SourceError::check_names(names.iter().map(String::as_str), || input.shown.clone())?;
     Ok(names)
 }
 
@@ -333,10 +284,9 @@ fn unclosed(line: u64) -> String {
 
 fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, SourceError> {
     let header = header(input, options)?;
-    let most = if input.file_version.bytes <= WHOLE_BYTES {
-        u64::MAX
-    } else {
-        options.text.infer_rows as u64
+    let most = match input.file_version.bytes <= WHOLE_BYTES {
+        true => u64::MAX,
+        false => options.text.infer_rows as u64,
     };
     let fields = text_fields(&header);
     let mut scanned = Scanned {
@@ -352,7 +302,7 @@ fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, Sour
     }
     let mut records = Records::new(input, &fields, 1024, options)?;
     while scanned.rows < most {
-        let Some(found) = records.read(input)? else {
+        let Some(found) = records.read()? else {
             scanned.whole = true;
             break;
         };
@@ -380,7 +330,7 @@ impl Column {
             }
             let own = Values::of(text);
             if own == Values::Whole && self.inexact.is_none() && !is_exact_text(text) {
-                self.inexact = Some(first + row as u64);
+                self.inexact = Some((first + row as u64, text.to_owned()));
             }
             self.values = self.values.and(own);
         }
@@ -472,9 +422,9 @@ impl Records {
         })
     }
 
-    fn read(&mut self, input: &InputFile) -> Result<Option<RecordBatch>, SourceError> {
+    fn read(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         while !self.ended && self.decoder.capacity() > 0 {
-            let mut bytes = self.text.fill(input)?;
+            let mut bytes = self.text.fill()?;
             self.ended = bytes.is_empty();
             let is_enough = self.pending >= self.limits.enough;
             // A batch can only end after a complete record.
@@ -483,14 +433,14 @@ impl Records {
             }
             // The decoder would accept such a file as if the quote were closed at its end.
             if let Some(line) = self.csv_scanner.open_line().filter(|_| self.ended) {
-                return Err(CsvProblem::Quote.at(input, line, None, unclosed(line)));
+                return Err(CsvProblem::Quote.at(&self.text.input, line, None, unclosed(line)));
             }
             let decoder = &mut self.decoder;
             // An empty slice ends a last record that has no line break.
             let count = match catch(|| decoder.decode(bytes)) {
                 Ok(Ok(count)) => count,
-                Ok(Err(error)) => return Err(self.row_error(input, &error.to_string())),
-                Err(panic) => return Err(self.row_error(input, &panic)),
+                Ok(Err(error)) => return Err(self.row_error(&error.to_string())),
+                Err(panic) => return Err(self.row_error(&panic)),
             };
             let taken = bytes.get(..count).unwrap_or_default();
             self.csv_scanner.read(taken);
@@ -498,9 +448,8 @@ impl Records {
             self.text.consume(count);
             self.consumed += count as u64;
             self.pending += count as u64;
-            SourceError::check_limit("sample-bytes", self.pending, self.limits.most, || {
-                input.shown.clone()
-            })?;
+            let input = &self.text.input;
+            input.check_limit("sample-bytes", self.pending, self.limits.most)?;
             if self.csv_scanner.is_after_record() {
                 // The header and empty lines are not rows, and an empty batch would mean the end of the file.
                 if self.decoder.capacity() == self.limits.rows {
@@ -518,18 +467,14 @@ impl Records {
         let decoder = &mut self.decoder;
         let found = catch(|| decoder.flush())
             .and_then(|found| found.map_err(|error| error.to_string()))
-            .map_err(|message| self.row_error(input, &message))?;
-        let found = found.map(|found| self.finish(input, found)).transpose();
+            .map_err(|message| self.row_error(&message))?;
+        let found = found.map(|found| self.finish(found)).transpose();
         self.block.clear();
         found
     }
 
     /// Corrects nulls and parses numbers that were decoded as text.
-    fn finish(
-        &mut self,
-        input: &InputFile,
-        mut found: RecordBatch,
-    ) -> Result<RecordBatch, SourceError> {
+    fn finish(&mut self, mut found: RecordBatch) -> Result<RecordBatch, SourceError> {
         let skipped = std::mem::take(&mut self.skipped);
         if self.csv_scanner.take_empty() || self.options.csv.nulls != [""] {
             let block = (self.block.as_slice(), skipped);
@@ -546,13 +491,13 @@ impl Records {
             let field = self.schema.fields().get(misfit.column);
             let column = field.map(|field| field.name().as_str());
             let line = line_of(first + misfit.row as u64, &self.options);
-            CsvProblem::Value.at(input, line, column, misfit.reason)
+            CsvProblem::Value.at(&self.text.input, line, column, misfit.reason)
         })?;
         batch(&self.schema, columns, found.num_rows())
     }
 
     /// Extracts line and column from the decoder's message.
-    fn row_error(&self, input: &InputFile, message: &str) -> SourceError {
+    fn row_error(&self, message: &str) -> SourceError {
         let name = |number: u64| {
             let field = usize::try_from(number)
                 .ok()
@@ -590,7 +535,7 @@ impl Records {
             CsvProblem::Value
         };
         let reason = one_line(&escape(&format!("{shown}{expected}")));
-        problem.at(input, line, column.as_deref(), reason)
+        problem.at(&self.text.input, line, column.as_deref(), reason)
     }
 }
 
@@ -609,70 +554,31 @@ fn number_after(message: &str, marker: &str) -> Option<u64> {
 }
 
 impl Base for CsvTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let found = self.files.get(unit).zip(self.headers.get(unit));
-        let (input, header) = found.ok_or_else(|| SourceError::no_unit(unit))?;
-        fetch_early(&self.files, unit);
-        let fields: Fields = header
-            .iter()
-            .filter_map(|name| self.schema.field_with_name(name).ok().cloned())
-            .collect();
+        let input = file_of_unit(&self.files, &self.facts.units, unit)?;
+        let header = self.headers.get(unit).map_or(&[][..], Vec::as_slice);
+        if header.is_empty() {
+            // A file without a line has no rows.
+            return Ok(rows_from(|| Ok(None)));
+        }
+        let names = header.iter();
+        let fields = names.filter_map(|name| self.schema().field_with_name(name).ok().cloned());
         let rows =
             (self.options.resources.batch_bytes as u64 / self.row_bytes.max(1)).clamp(1, 65_536);
         let rows = usize::try_from(rows).unwrap_or(1);
-        let places = header
-            .iter()
-            .enumerate()
-            .map(|(place, name)| (name.clone(), place))
-            .collect();
-        // A file without a line has no rows.
-        let records = match header.is_empty() {
-            true => None,
-            false => {
-                let options = &self.options;
-                Some(Records::new(input, &fields, rows, options)?)
-            }
-        };
-        Ok(Box::new(CsvRows {
-            files: Arc::clone(&self.files),
-            number: unit,
-            records,
-            places,
-            schema: project(&self.schema, columns),
+        let mut records = Records::new(input, &fields.collect(), rows, &self.options)?;
+        let places = header.iter().cloned().zip(0..).collect();
+        let schema = project(self.schema(), columns);
+        Ok(rows_from(move || {
+            let Some(found) = records.read()? else {
+                return Ok(None);
+            };
+            let columns = by_name(&found, &places, schema.fields());
+            batch(&schema, columns, found.num_rows()).map(Some)
         }))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
-    }
-}
-
-struct CsvRows {
-    files: Arc<Vec<InputFile>>,
-    number: usize,
-    /// `None` at the end of the unit.
-    records: Option<Records>,
-    places: BTreeMap<String, usize>,
-    schema: SchemaRef,
-}
-
-impl Rows for CsvRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let (Some(records), Some(input)) = (&mut self.records, self.files.get(self.number)) else {
-            return Ok(None);
-        };
-        let result = records.read(input);
-        match result {
-            Ok(Some(found)) => {
-                let columns = by_name(&found, &self.places, self.schema.fields());
-                batch(&self.schema, columns, found.num_rows()).map(Some)
-            }
-            over => {
-                self.records = None;
-                over
-            }
-        }
     }
 }

@@ -94,7 +94,8 @@ pub(crate) fn mark_nulls(
     delimiter: u8,
     nulls: &[String],
 ) -> RecordBatch {
-    let mut columns: Vec<Changes> = found.columns().iter().map(Changes::of).collect();
+    // For each column, the rows whose nulls differ from the decoder's.
+    let mut columns: Vec<Vec<(usize, bool)>> = vec![Vec::new(); found.num_columns()];
     let mut walk = Walk::new(bytes, delimiter);
     while let Some((row, column, is_quoted, text)) = walk.next() {
         let (Some(row), Some(changes)) = (row.checked_sub(skipped), columns.get_mut(column)) else {
@@ -103,44 +104,30 @@ pub(crate) fn mark_nulls(
         let is_null = !is_quoted && nulls.iter().any(|null| null.as_bytes() == text);
         // The decoder has made exactly the empty fields null.
         if is_null != text.is_empty() {
-            changes.rows.push((row, is_null));
+            changes.push((row, is_null));
         }
     }
     let changed = found.columns().iter().zip(columns);
-    let changed = changed.map(|(column, changes)| changes.apply(column));
+    let changed = changed.map(|(column, changes)| with_nulls(column, changes));
     RecordBatch::try_new(found.schema(), changed.collect()).unwrap_or(found)
 }
 
-/// The rows of a column whose nulls differ from the decoder's.
-struct Changes {
-    is_text: bool,
-    rows: Vec<(usize, bool)>,
-}
-
-impl Changes {
-    fn of(column: &ArrayRef) -> Self {
-        Self {
-            is_text: *column.data_type() == DataType::Utf8,
-            rows: Vec::new(),
-        }
+/// Makes rows of a text column null or empty texts.
+fn with_nulls(column: &ArrayRef, changes: Vec<(usize, bool)>) -> ArrayRef {
+    if changes.is_empty() || *column.data_type() != DataType::Utf8 {
+        return Arc::clone(column);
     }
-
-    fn apply(self, column: &ArrayRef) -> ArrayRef {
-        if self.rows.is_empty() || !self.is_text {
-            return Arc::clone(column);
+    let mut changes = changes.into_iter().peekable();
+    let texts = column.as_string::<i32>();
+    let values = texts.iter().enumerate().map(|(row, text)| {
+        match changes.next_if(|(changed, _)| *changed == row) {
+            Some((_, true)) => None,
+            // An empty field that is not null.
+            Some((_, false)) => Some(text.unwrap_or("")),
+            None => text,
         }
-        let mut changes = self.rows.into_iter().peekable();
-        let texts = column.as_string::<i32>();
-        let values = texts.iter().enumerate().map(|(row, text)| {
-            match changes.next_if(|(changed, _)| *changed == row) {
-                Some((_, true)) => None,
-                // An empty field that is not null.
-                Some((_, false)) => Some(text.unwrap_or("")),
-                None => text,
-            }
-        });
-        Arc::new(values.collect::<StringArray>())
-    }
+    });
+    Arc::new(values.collect::<StringArray>())
 }
 
 /// Parses text columns into the types of a schema, as the decoder does, but keeps whole numbers exact. An empty text is

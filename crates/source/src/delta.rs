@@ -3,33 +3,30 @@
 use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef};
-use arrow::datatypes::{Fields, Schema, SchemaRef};
+use arrow::datatypes::Fields;
 use parquet::file::metadata::ParquetMetaData;
 use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_delta::{
-    DeltaFile, DeltaHistory, DeltaSummary, Found, LogFile, Version, file_fields,
+    ColumnOrigin, DeltaFile, DeltaHistory, DeltaSummary, LogFile, Version, file_fields,
 };
 use shardmill_parquet::{GroupPart, group_null_count, group_sizes};
 use shardmill_storage::Location;
 
+use crate::base::add_nulls;
 use crate::files::{Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, stat};
-use crate::objects::{Object, Store};
+use crate::objects::Store;
 use crate::parquet::{
-    Form, GroupPlan, GroupTable, Origin, RowGroups, Tail, add_nulls, fold_in_order, read_groups,
+    Form, GroupFiles, GroupPlan, GroupTable, Origin, RowGroups, Tail, fold_in_order, read_groups,
     read_tails,
 };
 use crate::walk::{FileVersion, on_pool};
-use crate::{SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem};
+use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 
-/// One version of a Delta table.
-pub(crate) struct DeltaTable {
+/// The files of one version of a Delta table.
+struct DeltaFiles {
     version: Version,
     files: Vec<DataFile>,
-    schema: SchemaRef,
-    groups: RowGroups,
-    null_counts: Vec<Option<u64>>,
-    description: SourceDescription,
 }
 
 /// A file of the table.
@@ -53,7 +50,7 @@ struct Summary {
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<DeltaTable, SourceError> {
+) -> Result<GroupTable, SourceError> {
     let given = the_table(locations, options)?;
     check_overlap(given, options)?;
     on_pool(options.resources.jobs, || {
@@ -162,19 +159,14 @@ struct Opening<'a> {
 impl Opening<'_> {
     /// Returns a data file in a store. The log records its length.
     fn object(&self, file: &LogFile) -> Option<InputFile> {
-        let object = Object {
-            store: Arc::clone(self.bucket.as_ref()?),
-            name: file.path.file.to_str()?.trim_start_matches('/').to_owned(),
+        let store = self.bucket.as_ref()?;
+        let name = file.path.file.to_str()?.trim_start_matches('/');
+        let file_version = FileVersion {
+            bytes: file.bytes,
+            mtime_ns: 0,
         };
-        Some(InputFile {
-            shown: object.shown(),
-            origin: FileOrigin::Object(object),
-            relative: file.path.shown.clone(),
-            file_version: FileVersion {
-                bytes: file.bytes,
-                mtime_ns: 0,
-            },
-        })
+        let relative = &file.path.shown;
+        Some(InputFile::object_in(store, name, relative, file_version))
     }
 
     /// Returns a data file on this machine.
@@ -184,7 +176,7 @@ impl Opening<'_> {
             if source.kind() == std::io::ErrorKind::NotFound {
                 self.version.missing(&shown).into()
             } else {
-                SourceError::io("open", shown.clone(), source)
+                SourceError::io("open", &shown, source)
             }
         })?;
         Ok(InputFile {
@@ -227,39 +219,31 @@ impl Opening<'_> {
         let deleted = self.version.deleted(file, rows)?;
         let partition_values = self.version.partition_values(file)?;
         let fields = file_fields(&input.shown, &metadata)?;
-        let finder = self.version.finder(&input.shown, &fields)?;
         let is_whole = deleted.as_ref().is_none_or(RoaringTreemap::is_empty);
         let live = rows - deleted.as_ref().map_or(0, RoaringTreemap::len);
-        let columns = self.version.columns();
-        let mut null_counts = Vec::with_capacity(columns.len());
-        for (number, column) in columns.iter().enumerate() {
-            if let Some(partition) = self.version.partition(number) {
-                let is_null = partition_values
-                    .get(partition)
-                    .is_none_or(|value| value.null_count() > 0);
-                null_counts.push(Some(if is_null { live } else { 0 }));
-                continue;
+        let columns = 0..self.version.columns().len();
+        let version = self.version;
+        let origins = version.locate(&input.shown, &fields, &partition_values, columns)?;
+        let null_count = |origin| match origin {
+            ColumnOrigin::Constant(value) if value.null_count() == 0 => Some(0),
+            ColumnOrigin::Constant(_) | ColumnOrigin::Missing => Some(live),
+            ColumnOrigin::Stored(found) => {
+                let groups = metadata.row_groups().iter();
+                let counts =
+                    groups.map(|group| group_null_count(&metadata, group, &fields, found.root));
+                let count = counts.sum::<Option<u64>>();
+                // The deleted rows may have been those with nulls.
+                count.filter(|count| is_whole || *count == 0)
             }
-            let count = match finder.find(column, &fields)? {
-                None => Some(live),
-                Some(found) => metadata
-                    .row_groups()
-                    .iter()
-                    .map(|group| group_null_count(&metadata, group, &fields, found.root))
-                    .sum::<Option<u64>>()
-                    // The deleted rows may have been those with nulls.
-                    .filter(|count| is_whole || *count == 0),
-            };
-            null_counts.push(count);
-        }
+        };
         Ok(Summary {
             file: DataFile {
                 input,
                 partition_values,
                 deleted,
             },
+            null_counts: origins.into_iter().map(null_count).collect(),
             parts,
-            null_counts,
             metadata,
         })
     }
@@ -270,8 +254,6 @@ struct Fold {
     files: Vec<DataFile>,
     null_counts: Vec<Option<u64>>,
     groups: RowGroups,
-    rows: u64,
-    deleted_rows: u64,
     files_with_deletions: u64,
 }
 
@@ -281,8 +263,6 @@ impl Fold {
             files: Vec::new(),
             null_counts: vec![Some(0); columns],
             groups: RowGroups::new(options),
-            rows: 0,
-            deleted_rows: 0,
             files_with_deletions: 0,
         }
     }
@@ -293,79 +273,33 @@ impl Fold {
         }
         let deleted = summary.file.deleted.as_ref();
         let deleted_in = |rows| deleted.map_or(0, |deleted| deleted.range_cardinality(rows));
-        let (rows, gone) = self.groups.add(summary.metadata, summary.parts, deleted_in);
-        self.rows += rows;
-        self.deleted_rows += gone;
+        self.groups.add(summary.metadata, summary.parts, deleted_in);
         self.files_with_deletions += u64::from(summary.file.deleted.is_some());
         self.files.push(summary.file);
     }
 
-    fn finish(self, version: Version, named: Vec<DeltaFile>) -> DeltaTable {
+    fn finish(self, version: Version, named: Vec<DeltaFile>) -> GroupTable {
         let inputs: Vec<InputFile> = self.files.iter().map(|file| file.input.clone()).collect();
-        let mut description = describe(SourceKind::Delta, &inputs, Some(self.rows));
+        let mut description = describe(SourceKind::Delta, &inputs, Some(self.groups.rows));
         description.fingerprint = fingerprint(version.identity(), version.files());
         description.delta = Some(DeltaSummary {
-            deleted_rows: self.deleted_rows,
+            deleted_rows: self.groups.deleted_rows,
             files_with_deletions: self.files_with_deletions,
             files: named,
             ..version.summary().clone()
         });
         let columns = version.columns().iter();
         let fields: Fields = columns.map(|column| Arc::clone(&column.field)).collect();
-        DeltaTable {
+        let files = DeltaFiles {
             version,
             files: self.files,
-            schema: Arc::new(Schema::new(fields)),
-            groups: self.groups,
-            null_counts: self.null_counts,
-            description,
-        }
+        };
+        self.groups
+            .table(fields, self.null_counts, description, files)
     }
 }
 
-impl DeltaTable {
-    fn file(&self, number: usize) -> Result<&DataFile, SourceError> {
-        self.files
-            .get(number)
-            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))
-    }
-
-    fn partition_value(&self, file: &DataFile, column: usize) -> Option<ArrayRef> {
-        let partition = self.version.partition(column)?;
-        file.partition_values.get(partition).cloned()
-    }
-
-    fn find(
-        &self,
-        file: &DataFile,
-        column: usize,
-        fields: &Fields,
-    ) -> Result<Option<Found>, SourceError> {
-        let finder = self.version.finder(&file.input.shown, fields)?;
-        match self.version.columns().get(column) {
-            Some(column) => Ok(finder.find(column, fields)?),
-            None => Ok(None),
-        }
-    }
-}
-
-impl GroupTable for DeltaTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn groups(&self) -> &RowGroups {
-        &self.groups
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
-    }
-
+impl GroupFiles for DeltaFiles {
     fn input(&self, file: usize) -> Option<&InputFile> {
         self.files.get(file).map(|file| &file.input)
     }
@@ -376,26 +310,22 @@ impl GroupTable for DeltaTable {
         metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
     ) -> Result<GroupPlan, SourceError> {
-        let data = self.file(number)?;
+        let data = self.files.get(number);
+        let data = data.ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
         let fields = file_fields(&data.input.shown, metadata)?;
+        let columns = columns.iter().copied();
+        let (shown, values) = (&data.input.shown, &data.partition_values);
         let mut leaves = Vec::new();
-        let mut origins = Vec::with_capacity(columns.len());
-        for column in columns {
-            if let Some(value) = self.partition_value(data, *column) {
-                origins.push(Origin::Constant(value));
-                continue;
+        let origins = self.version.locate(shown, &fields, values, columns)?;
+        let origins = origins.into_iter().map(|origin| match origin {
+            ColumnOrigin::Constant(value) => Origin::Constant(value),
+            ColumnOrigin::Missing => Origin::Missing,
+            ColumnOrigin::Stored(found) => {
+                leaves.extend(found.leaves);
+                Origin::Decoded(found.root, Form::Delta(found.shape))
             }
-            origins.push(match self.find(data, *column, &fields)? {
-                Some(found) => {
-                    leaves.extend(found.leaves);
-                    Origin::Decoded(
-                        found.root,
-                        Form::Table(Arc::new(move |column| found.shape.apply(column))),
-                    )
-                }
-                None => Origin::Missing,
-            });
-        }
+        });
+        let origins = origins.collect();
         leaves.sort_unstable();
         Ok(GroupPlan {
             fields,

@@ -8,17 +8,16 @@ use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use shardmill_core::{
     Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict, begins_as_tar_index, escape,
 };
-use shardmill_storage::{Location, RemoteLocation, RemoteOptions};
+use shardmill_storage::{Location, RemoteOptions};
 
-use crate::file_names::{has_extension, is_hidden, kind_of_name};
-use crate::files::{Expanded, expand, place, stat};
+use crate::file_names::{file_of, has_extension, is_hidden, kind_of_name};
+use crate::files::{find, place, stat};
 use crate::hints::choices;
-use crate::objects::{self, Found, Holds, Object, Store};
+use crate::objects::{Found, Object, Store};
 use crate::walk::{FileVersion, MAX_DEPTH, shown};
 use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 
@@ -42,17 +41,18 @@ pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKi
 }
 
 fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind, SourceError> {
-    match location {
-        Location::Local(path) => match expand(path)? {
-            Expanded::DirectSource(path) => detect_path(&path),
-            Expanded::Pattern { matches, .. } => one_kind(
-                matches
-                    .iter()
-                    .map(|path| (shown(path, ""), detect_path(path))),
-            ),
-        },
-        Location::Remote(remote) => detect_remote(remote, options),
-    }
+    let found = find(location, options)?;
+    let kind = |found: &Found| match found {
+        Found::Path(path) => detect_path(path),
+        Found::Object(object, file_version) => detect_object(object, *file_version),
+        Found::Prefix(store) => detect_store(store),
+        Found::Folder(store, name, names) => detect_names(store, name, names.iter()),
+    };
+    one_kind(
+        found
+            .iter()
+            .map(|found| (place(&found.location()), kind(found))),
+    )
 }
 
 /// Detects the one kind of several locations.
@@ -89,42 +89,30 @@ fn one_kind(
         .ok_or_else(|| SourceProblem::Option.at("SOURCE", "no location is given"))
 }
 
-fn detect_remote(
-    location: &RemoteLocation,
-    options: &SourceOptions,
-) -> Result<SourceKind, SourceError> {
-    match objects::find(location, options)? {
-        Found::Object(object, file_version) => detect_object(&object, file_version),
-        Found::Folder(store) => detect_store(&store),
-        Found::Pattern(store, matches) => one_kind(matches.iter().map(|found| {
-            let shown = store.remote().display(&found.name);
-            let kind = match &found.holds {
-                Holds::Object(file_version) => {
-                    let object = Object {
-                        store: Arc::clone(&store),
-                        name: found.name.clone(),
-                    };
-                    detect_object(&object, *file_version)
-                }
-                Holds::Folder(names) => detect_names(&store, &found.name, names.iter()),
-            };
-            (shown, kind)
-        })),
-    }
+fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKind, SourceError> {
+    let index = || kind_of_object(&object.store, &object.name, file_version.bytes);
+    kind_of_single(&object.name, index, || object.shown())
 }
 
-fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKind, SourceError> {
-    let name = object.name.rsplit('/').next().unwrap_or_default();
+/// Returns the kind of a single file. `index` reads it as the index of a dataset.
+fn kind_of_single(
+    path: &str,
+    index: impl FnOnce() -> Result<SourceKind, SourceError>,
+    shown: impl FnOnce() -> String,
+) -> Result<SourceKind, SourceError> {
+    let name = file_of(path);
     if let Some(kind) = kind_of_name(name) {
         return Ok(kind);
     }
-    if name == INDEX_NAME
-        && kind_of_object(&object.store, &object.name, file_version.bytes)?
-            == SourceKind::Webdataset
-    {
+    if name == INDEX_NAME && index()? == SourceKind::Webdataset {
         return Ok(SourceKind::Webdataset);
     }
-    kind_of_other(name).ok_or_else(|| unknown_kind(object.shown()))
+    if has_extension(name, &["json"]) {
+        return Ok(SourceKind::JsonLines);
+    }
+    let reason = "is a single file whose name does not tell what it holds";
+    let error = SourceProblem::Unsupported.at(shown(), reason);
+    Err(error.with_hint("say what it holds with --from"))
 }
 
 /// Returns the kind of dataset that an index in a store lists.
@@ -175,31 +163,8 @@ fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
     if metadata.is_dir() {
         return detect_directory(path);
     }
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    if let Some(kind) = kind_of_name(&name) {
-        return Ok(kind);
-    }
-    if name == INDEX_NAME && kind_of_file(path)? == SourceKind::Webdataset {
-        return Ok(SourceKind::Webdataset);
-    }
-    kind_of_other(&name).ok_or_else(|| unknown_kind(shown(path, "")))
-}
-
-/// Returns the kind of a file whose name is not that of a table.
-fn kind_of_other(name: &str) -> Option<SourceKind> {
-    has_extension(name, &["json"]).then_some(SourceKind::JsonLines)
-}
-
-fn unknown_kind(location: String) -> SourceError {
-    SourceProblem::Unsupported
-        .at(
-            location,
-            "is a single file whose name does not tell what it holds",
-        )
-        .with_hint("say what it holds with --from")
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    kind_of_single(&name, || kind_of_file(path), || shown(path, ""))
 }
 
 /// The number of bytes of an index that are read.

@@ -102,18 +102,13 @@ impl SourceProblem {
 
     /// Returns the problem of a column whose type differs between the files of a format.
     pub(crate) const fn schema_mismatch(kind: SourceKind) -> Self {
-        use SourceProblem::{
-            ArrowSchemaMismatch, CsvSchemaMismatch, JsonlSchemaMismatch, ParquetSchemaMismatch,
-        };
-        Self::of_format(
-            kind,
-            [
-                ArrowSchemaMismatch,
-                CsvSchemaMismatch,
-                JsonlSchemaMismatch,
-                ParquetSchemaMismatch,
-            ],
-        )
+        let problems = [
+            Self::ArrowSchemaMismatch,
+            Self::CsvSchemaMismatch,
+            Self::JsonlSchemaMismatch,
+            Self::ParquetSchemaMismatch,
+        ];
+        Self::of_format(kind, problems)
     }
 
     /// Builds the error with this problem about an object.
@@ -159,9 +154,6 @@ pub enum SourceError {
     /// A store reported an error, or has a name that cannot be a file name.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A broken invariant inside this crate.
-    #[error("{what}")]
-    Bug { what: String },
 }
 
 impl SourceError {
@@ -174,9 +166,16 @@ impl SourceError {
         }
     }
 
-    /// Builds an error about a broken invariant of this crate.
-    pub(crate) fn bug(what: impl Into<String>) -> Self {
-        Self::Bug { what: what.into() }
+    /// Builds an error about a broken invariant.
+    #[must_use]
+    pub fn bug(what: impl Into<String>) -> Self {
+        Self::Described {
+            kind: ErrorKind::Bug,
+            id: "bug",
+            object: None,
+            message: what.into(),
+            hint: None,
+        }
     }
 
     /// Builds the error about a unit that does not exist.
@@ -222,17 +221,14 @@ impl SourceError {
         let [lacking, having] = files;
         let name = escape(column);
         let reason = format!("lacks the column `{name}` of {}", escape(having));
-        SourceProblem::of_format(
-            kind,
-            [
-                SourceProblem::ArrowMissingColumn,
-                SourceProblem::CsvMissingColumn,
-                SourceProblem::JsonlMissingColumn,
-                SourceProblem::ParquetMissingColumn,
-            ],
-        )
-        .at(lacking, reason)
-        .with_hint(missing_hint(kind, column))
+        let problems = [
+            SourceProblem::ArrowMissingColumn,
+            SourceProblem::CsvMissingColumn,
+            SourceProblem::JsonlMissingColumn,
+            SourceProblem::ParquetMissingColumn,
+        ];
+        let error = SourceProblem::of_format(kind, problems).at(lacking, reason);
+        error.with_hint(missing_hint(kind, column))
     }
 
     /// Builds the error about a column of a file that the first file does not have.
@@ -240,17 +236,14 @@ impl SourceError {
         let [having, first] = files;
         let name = escape(column);
         let reason = format!("has a column `{name}` that {} does not have", escape(first));
-        SourceProblem::of_format(
-            kind,
-            [
-                SourceProblem::ArrowExtraColumn,
-                SourceProblem::CsvExtraColumn,
-                SourceProblem::JsonlExtraColumn,
-                SourceProblem::ParquetExtraColumn,
-            ],
-        )
-        .at(having, reason)
-        .with_hint(missing_hint(kind, column))
+        let problems = [
+            SourceProblem::ArrowExtraColumn,
+            SourceProblem::CsvExtraColumn,
+            SourceProblem::JsonlExtraColumn,
+            SourceProblem::ParquetExtraColumn,
+        ];
+        let error = SourceProblem::of_format(kind, problems).at(having, reason);
+        error.with_hint(missing_hint(kind, column))
     }
 
     /// Builds the error about a column whose type is not supported.
@@ -302,15 +295,12 @@ impl SourceError {
 
     /// Builds the error about a file that has changed since it was listed.
     pub(crate) fn changed(path: &str, listed: u64, found: u64, touched: bool) -> Self {
-        let touched = if touched {
-            ", and was modified since"
-        } else {
-            ""
+        let touched = match touched {
+            true => ", and was modified since",
+            false => "",
         };
-        SourceProblem::Changed.at(
-            path,
-            format!("had {listed} bytes when it was listed and has {found}{touched}"),
-        )
+        let reason = format!("had {listed} bytes when it was listed and has {found}{touched}");
+        SourceProblem::Changed.at(path, reason)
     }
 
     /// Builds the error about the destination of an unfinished conversion, which does not contain all of its data.
@@ -372,19 +362,6 @@ fn missing_hint(kind: SourceKind, column: &str) -> String {
     }
 }
 
-impl SourceError {
-    /// Returns the kind and the stable id of the error.
-    fn facts(&self) -> (ErrorKind, &'static str) {
-        use ErrorKind::Bug;
-        match self {
-            Self::Described { kind, id, .. } => (*kind, id),
-            Self::Io { source, .. } => (source.into(), io_error_id(source)),
-            Self::Storage(error) => (error.kind(), error.id()),
-            Self::Bug { .. } => (Bug, "bug"),
-        }
-    }
-}
-
 impl From<DeltaError> for SourceError {
     fn from(error: DeltaError) -> Self {
         match error {
@@ -407,11 +384,19 @@ impl From<DeltaError> for SourceError {
 
 impl Diagnostic for SourceError {
     fn kind(&self) -> ErrorKind {
-        self.facts().0
+        match self {
+            Self::Described { kind, .. } => *kind,
+            Self::Io { source, .. } => source.into(),
+            Self::Storage(error) => error.kind(),
+        }
     }
 
     fn id(&self) -> &'static str {
-        self.facts().1
+        match self {
+            Self::Described { id, .. } => id,
+            Self::Io { source, .. } => io_error_id(source),
+            Self::Storage(error) => error.id(),
+        }
     }
 
     fn object(&self) -> Option<String> {
@@ -419,7 +404,6 @@ impl Diagnostic for SourceError {
             Self::Described { object, .. } => object.clone(),
             Self::Io { path, .. } => Some(escape(path).into_owned()),
             Self::Storage(error) => error.object(),
-            Self::Bug { .. } => None,
         }
     }
 
@@ -427,7 +411,7 @@ impl Diagnostic for SourceError {
         match self {
             Self::Described { hint, .. } => hint.clone(),
             Self::Storage(error) => error.hint(),
-            Self::Io { .. } | Self::Bug { .. } => None,
+            Self::Io { .. } => None,
         }
     }
 }

@@ -17,7 +17,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, batch, project, rows_from};
 use crate::query::{
     Phase, TABLE, check_scalar, convert, parse_expr, parse_select, run_engine, session,
 };
@@ -38,16 +38,22 @@ struct Item {
     expr: Expr,
 }
 
-/// A compiled output column.
-struct Output {
-    clause: &'static str,
-    expr: Arc<dyn PhysicalExpr>,
+impl Item {
+    /// Copies a column.
+    fn copy(clause: &'static str, name: &str) -> Self {
+        Self {
+            clause,
+            name: name.to_owned(),
+            expr: Expr::Column(Column::new(Some(TableReference::bare(TABLE)), name)),
+        }
+    }
 }
 
 /// Computes columns from the columns of a batch.
 pub(crate) struct Projection {
     schema: SchemaRef,
-    outputs: Vec<Output>,
+    /// For each column, the option that it comes from, and its expression.
+    outputs: Vec<(&'static str, Arc<dyn PhysicalExpr>)>,
 }
 
 /// Computed columns and a filter on top of a native reader.
@@ -129,10 +135,6 @@ fn checked(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Arc<dyn PhysicalExpr>> {
     Ok(changed.data)
 }
 
-fn column(name: &str) -> Expr {
-    Expr::Column(Column::new(Some(TableReference::bare(TABLE)), name))
-}
-
 /// Plans `--column NAME[=EXPR]` over a schema.
 fn column_items(
     context: &SessionContext,
@@ -141,15 +143,14 @@ fn column_items(
 ) -> Result<Vec<Item>, SourceError> {
     let mut items = Vec::with_capacity(wanted.len());
     for SelectColumn { name, expr } in wanted {
-        let expr = match expr {
-            Some(text) => plan_expr(context, COLUMN, schema, parse_expr(COLUMN, text)?)?,
-            None if schema.column_with_name(name).is_some() => column(name),
+        items.push(match expr {
+            Some(text) => Item {
+                clause: COLUMN,
+                name: name.clone(),
+                expr: plan_expr(context, COLUMN, schema, parse_expr(COLUMN, text)?)?,
+            },
+            None if schema.column_with_name(name).is_some() => Item::copy(COLUMN, name),
             None => return Err(SourceError::no_column(COLUMN, name, schema)),
-        };
-        items.push(Item {
-            clause: COLUMN,
-            name: name.clone(),
-            expr,
         });
     }
     Ok(items)
@@ -167,17 +168,9 @@ fn select_items(
             ast::SelectItem::Wildcard(options) => {
                 let left_out = wildcard_exceptions(&options);
                 check_wildcard(schema, &options, &left_out)?;
-                for field in schema
-                    .fields()
-                    .iter()
-                    .filter(|field| !left_out.contains(field.name()))
-                {
-                    items.push(Item {
-                        clause: SELECT,
-                        name: field.name().clone(),
-                        expr: column(field.name()),
-                    });
-                }
+                let names = schema.fields().iter().map(|field| field.name());
+                let names = names.filter(|name| !left_out.contains(*name));
+                items.extend(names.map(|name| Item::copy(SELECT, name)));
                 continue;
             }
             ast::SelectItem::ExprWithAlias { expr, alias } => (alias.value, expr),
@@ -295,10 +288,7 @@ impl Projection {
                 }
             };
             fields.push(Arc::new(field));
-            outputs.push(Output {
-                clause,
-                expr: compiled,
-            });
+            outputs.push((clause, compiled));
         }
         Ok(Self {
             schema: Arc::new(Schema::new(fields)),
@@ -312,12 +302,13 @@ impl Projection {
 
     /// Computes the columns of a batch.
     pub(crate) fn apply(&self, input: &RecordBatch) -> Result<RecordBatch, SourceError> {
-        let mut columns = Vec::with_capacity(self.outputs.len());
-        for output in &self.outputs {
-            let value = evaluate(&output.expr, input, output.clause)?;
-            columns.push(value);
-        }
-        batch(&self.schema, columns, input.num_rows())
+        let columns = self.outputs.iter();
+        let columns = columns.map(|(clause, expr)| evaluate(expr, input, clause));
+        batch(
+            &self.schema,
+            columns.collect::<Result<_, _>>()?,
+            input.num_rows(),
+        )
     }
 }
 
@@ -373,42 +364,33 @@ impl Computed {
     pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
         let context = session(options, 8192)?;
         let full = Arc::clone(base.schema());
-        let mut text = Vec::new();
+        let columns = &options.query.columns;
+        let mut condition = String::new();
         let filter = match &options.query.filter {
             Some(given) => {
                 let parsed = parse_expr(WHERE, given)?;
-                text.push(format!(" WHERE {parsed}"));
+                condition = format!(" WHERE {parsed}");
                 Some(plan_expr(&context, WHERE, &full, parsed)?)
             }
             None => None,
         };
-        let first = match &options.query.select {
+        let (list, first) = match &options.query.select {
             Some(given) => {
                 let parsed = parse_select(SELECT, given)?;
                 let list: Vec<String> = parsed.iter().map(ToString::to_string).collect();
-                text.insert(0, format!("SELECT {} FROM {TABLE}", list.join(", ")));
-                select_items(&context, &full, parsed)?
+                (list.join(", "), select_items(&context, &full, parsed)?)
             }
-            None if !options.query.columns.is_empty() => {
-                text.insert(
-                    0,
-                    format!(
-                        "SELECT {} FROM {TABLE}",
-                        column_text(&options.query.columns)?
-                    ),
-                );
-                column_items(&context, &full, &options.query.columns)?
+            None if !columns.is_empty() => {
+                let list = column_text(columns)?;
+                (list, column_items(&context, &full, columns)?)
             }
             None => {
-                text.insert(0, format!("SELECT * FROM {TABLE}"));
-                let all = full.fields().iter().map(|field| Item {
-                    clause: SELECT,
-                    name: field.name().clone(),
-                    expr: column(field.name()),
-                });
-                all.collect()
+                let all = full.fields().iter();
+                let all = all.map(|field| Item::copy(SELECT, field.name()));
+                ("*".to_owned(), all.collect())
             }
         };
+        let mut text = format!("SELECT {list} FROM {TABLE}{condition}");
         let needed = needed_columns(
             &full,
             filter.iter().chain(first.iter().map(|item| &item.expr)),
@@ -423,50 +405,23 @@ impl Computed {
             Some(filter) => Some(compile(&context, WHERE, &full, filter.clone())?),
             None => None,
         };
-        let mut program = Program {
-            filter: match filter {
-                Some(filter) => Some(compile_condition(&context, &input, filter)?),
-                None => None,
-            },
-            stages: vec![Projection::compile(&context, &input, first)?],
+        let filter = match filter {
+            Some(filter) => Some(compile_condition(&context, &input, filter)?),
+            None => None,
         };
-        let mut text = text.concat();
-        if options.query.select.is_some() && !options.query.columns.is_empty() {
-            let schema = program
-                .stages
-                .last()
-                .map(|stage| Arc::clone(&stage.schema))
-                .unwrap_or(input);
-            let items = column_items(&context, &schema, &options.query.columns)?;
-            copies = items
-                .iter()
-                .map(|item| {
-                    copies
-                        .get(copied_column(&item.expr, &schema)?)
-                        .copied()
-                        .flatten()
-                })
-                .collect();
-            program
-                .stages
-                .push(Projection::compile(&context, &schema, items)?);
-            text = format!(
-                "SELECT {} FROM ({text})",
-                column_text(&options.query.columns)?
-            );
+        let first = Projection::compile(&context, &input, first)?;
+        let mut schema = Arc::clone(&first.schema);
+        let mut stages = vec![first];
+        if options.query.select.is_some() && !columns.is_empty() {
+            let items = column_items(&context, &schema, columns)?;
+            let copied = |item: &Item| *copies.get(copied_column(&item.expr, &schema)?)?;
+            copies = items.iter().map(copied).collect();
+            let second = Projection::compile(&context, &schema, items)?;
+            schema = Arc::clone(&second.schema);
+            stages.push(second);
+            text = format!("SELECT {} FROM ({text})", column_text(columns)?);
         }
-        Ok(Self::assemble(base, program, needed, copies, pruning, text))
-    }
-
-    fn assemble(
-        base: Arc<dyn Base>,
-        program: Program,
-        needed: Vec<usize>,
-        copies: Vec<Option<usize>>,
-        pruning: Option<Arc<dyn PhysicalExpr>>,
-        text: String,
-    ) -> Self {
-        let filtered = program.filter.is_some();
+        let filtered = filter.is_some();
         let may_match = pruning.and_then(|condition| base.may_match(&condition));
         let mut units = Vec::new();
         let mut base_units = Vec::new();
@@ -485,20 +440,16 @@ impl Computed {
         let mut description = base.description().clone();
         description.query = Some(text);
         description.rows = description.rows.filter(|_| !filtered);
-        let schema = program.stages.last().map_or_else(
-            || Arc::clone(base.schema()),
-            |stage| Arc::clone(&stage.schema),
-        );
-        Self {
+        Ok(Self {
             base,
-            program: Arc::new(program),
+            program: Arc::new(Program { filter, stages }),
             needed,
             copies,
             units,
             base_units,
             schema,
             description,
-        }
+        })
     }
 
     /// Returns the number of a row in a unit of the reader before the filter. A filter is evaluated again; `None` if that
@@ -522,13 +473,6 @@ impl Computed {
             before += count;
             left -= kept;
         }
-    }
-
-    fn base_unit(&self, unit: usize) -> Result<usize, SourceError> {
-        self.base_units
-            .get(unit)
-            .copied()
-            .ok_or_else(|| SourceError::no_unit(unit))
     }
 }
 
@@ -586,10 +530,20 @@ impl Source for Computed {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        let rows = self.base.open(self.base_unit(unit)?, &self.needed)?;
-        Ok(Box::new(ComputedRows {
-            rows,
-            program: Arc::clone(&self.program),
+        let number = self.base_units.get(unit).copied();
+        let number = number.ok_or_else(|| SourceError::no_unit(unit))?;
+        let mut rows = self.base.open(number, &self.needed)?;
+        let program = Arc::clone(&self.program);
+        Ok(rows_from(move || {
+            while let Some(input) = rows.next_batch()? {
+                let kept = match program.mask(&input)? {
+                    Some(mask) if mask.true_count() == 0 => continue,
+                    Some(mask) if mask.true_count() < input.num_rows() => keep(&input, &mask)?,
+                    _ => input,
+                };
+                return program.project(kept).map(Some);
+            }
+            Ok(None)
         }))
     }
 
@@ -658,25 +612,4 @@ fn nth_kept(mask: &BooleanArray, nth: u64) -> Option<u64> {
         .enumerate()
         .filter(|(_, value)| *value == Some(true));
     kept.map(|(at, _)| at as u64).nth(nth)
-}
-
-struct ComputedRows {
-    rows: Box<dyn Rows>,
-    program: Arc<Program>,
-}
-
-impl Rows for ComputedRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        loop {
-            let Some(input) = self.rows.next_batch()? else {
-                return Ok(None);
-            };
-            let kept = match self.program.mask(&input)? {
-                Some(mask) if mask.true_count() == 0 => continue,
-                Some(mask) if mask.true_count() < input.num_rows() => keep(&input, &mask)?,
-                _ => input,
-            };
-            return self.program.project(kept).map(Some);
-        }
-    }
 }

@@ -89,18 +89,15 @@ impl FeatureShapes {
             let mut count = 0;
             feature.visit(|_| count += 1)?;
             let Some(kind) = feature.kind() else { continue };
-            if !self.features.contains_key(name) {
-                let seen = Seen {
+            let seen = match self.features.get_mut(name) {
+                Some(seen) => seen,
+                None => self.features.entry(name.to_owned()).or_insert(Seen {
                     kind,
                     most: 0,
                     lists: 0,
                     filled: 0,
                     last: 0,
-                };
-                self.features.insert(name.to_owned(), seen);
-            }
-            let Some(seen) = self.features.get_mut(name) else {
-                continue;
+                }),
             };
             if seen.kind != kind {
                 return Err(differs(name, kind, seen.kind));

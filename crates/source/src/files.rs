@@ -2,21 +2,25 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use shardmill_core::escape;
-use shardmill_storage::{Location, RemoteLocation};
+use shardmill_storage::Location;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::file_filter::FileFilter;
 use crate::file_names::{
     PATTERN_RULES, bad_pattern, file_of, has_extension, is_hidden, is_pattern, join, kind_of_name,
 };
-use crate::objects::{self, Found, Holds, Match, Object, Store};
+use crate::objects::{self, Found, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, on_pool, resolve, shown, special, walk};
-use crate::{SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem};
+use crate::{
+    SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem, Unit,
+};
 
 /// The fewest threads that inspect files in stores.
 const INSPECT_THREADS: usize = 16;
@@ -42,6 +46,22 @@ pub(crate) enum Origin {
 }
 
 impl InputFile {
+    /// Returns an object of a store.
+    pub(crate) fn object_in(
+        store: &Arc<Store>,
+        name: &str,
+        relative: &str,
+        file_version: FileVersion,
+    ) -> Self {
+        let object = store.named(name);
+        Self {
+            shown: object.shown(),
+            relative: relative.to_owned(),
+            file_version,
+            origin: Origin::Object(object),
+        }
+    }
+
     /// Opens the file, provided that it is still the one that was listed. The caller must read by position, because the
     /// file offset may be shared. An object is downloaded completely.
     pub(crate) fn open(&self) -> Result<File, SourceError> {
@@ -62,10 +82,35 @@ impl InputFile {
         if self.object().is_some() {
             return Ok(());
         }
-        let metadata = file
-            .metadata()
-            .map_err(|source| SourceError::io("read", &self.shown, source))?;
+        let metadata = file.metadata();
+        let metadata = metadata.map_err(|source| self.read_error(source))?;
         self.file_version.check(&self.shown, &metadata)
+    }
+
+    /// Returns the error of the operating system when it read the file.
+    pub(crate) fn read_error(&self, source: io::Error) -> SourceError {
+        SourceError::io("read", &self.shown, source)
+    }
+
+    /// Fills a buffer with the bytes of the open file at an offset.
+    pub(crate) fn read_at(
+        &self,
+        file: &File,
+        into: &mut [u8],
+        offset: u64,
+    ) -> Result<(), SourceError> {
+        let read = file.read_exact_at(into, offset);
+        read.map_err(|source| self.read_error(source))
+    }
+
+    /// Checks a limit of [`Limits`](shardmill_core::Limits) on a number that the file claims.
+    pub(crate) fn check_limit(
+        &self,
+        name: &'static str,
+        value: u64,
+        limit: u64,
+    ) -> Result<(), SourceError> {
+        SourceError::check_limit(name, value, limit, || self.shown.clone())
     }
 
     /// Returns the object, if the file is in a store.
@@ -85,13 +130,21 @@ impl InputFile {
     }
 }
 
-/// Starts to download the file after the one that is being read, if it is in a store.
-pub(crate) fn fetch_early(files: &[InputFile], number: usize) {
-    if let Some(next) = files.get(number.saturating_add(1))
+/// Returns the file that a unit is read from, and starts to download the one after it if that is in a store.
+pub(crate) fn file_of_unit<'a>(
+    files: &'a [InputFile],
+    units: &[Unit],
+    unit: usize,
+) -> Result<&'a InputFile, SourceError> {
+    let number = units.get(unit).and_then(|unit| unit.file);
+    let found = number.and_then(|number| Some((number, files.get(number)?)));
+    let (number, input) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+    if let Some(next) = files.get(number + 1)
         && let Some(object) = next.object()
     {
         object.fetch_early(next.file_version);
     }
+    Ok(input)
 }
 
 /// Inspects files on several threads, in order. Files in stores get more threads, because these mostly wait.
@@ -123,43 +176,22 @@ pub(crate) fn list_tables(
     let mut files = Vec::new();
     for location in locations {
         let before = files.len();
-        let location = match location {
-            Location::Local(path) => path,
-            Location::Remote(remote) => {
-                take_remote(remote, kind, options, &mut files)?;
-                keep_selected(&mut files, before, &filter);
-                if files.len() == before {
-                    return Err(empty(remote.to_string(), kind, &filter));
-                }
-                continue;
-            }
-        };
-        match expand(location)? {
-            Expanded::DirectSource(path) => take_location(&path, "", kind, options, &mut files)?,
-            Expanded::Pattern { base, matches } => {
-                for path in matches {
-                    let relative = path.strip_prefix(&base).unwrap_or(&path);
-                    let relative = relative.to_str().map(str::to_owned).ok_or_else(|| {
-                        SourceProblem::TreeName.at(shown(&path, ""), "the name is not UTF-8")
-                    })?;
-                    take_location(&path, &relative, kind, options, &mut files)?;
-                }
-                if let Some(own) = files.get_mut(before..) {
-                    own.sort_by(|a, b| a.relative.cmp(&b.relative));
-                }
-            }
+        for found in find(location, options)? {
+            take(location, found, kind, options, &mut files)?;
+        }
+        if let Some(own) = files.get_mut(before..) {
+            own.sort_by(|a, b| a.relative.cmp(&b.relative));
         }
         keep_selected(&mut files, before, &filter);
         if files.len() == before {
-            return Err(empty(shown(location, ""), kind, &filter));
+            let reason = format!("holds no {}{}", wanted(kind), filter.reason());
+            return Err(SourceProblem::Empty.at(place(location), reason));
         }
     }
     let mut seen = HashSet::with_capacity(files.len());
     for file in &files {
         if !seen.insert(file.identity()) {
-            return Err(
-                SourceProblem::Duplicate.at(file.shown.clone(), "is part of the source twice")
-            );
+            return Err(SourceProblem::Duplicate.at(&file.shown, "is part of the source twice"));
         }
     }
     Ok(files)
@@ -174,11 +206,6 @@ fn keep_selected(files: &mut Vec<InputFile>, before: usize, filter: &FileFilter)
             at <= before || filter.takes(&file.relative)
         });
     }
-}
-
-fn empty(location: String, kind: SourceKind, filter: &FileFilter) -> SourceError {
-    let reason = format!("holds no {}{}", wanted(kind), filter.reason());
-    SourceProblem::Empty.at(location, reason)
 }
 
 const fn wanted(kind: SourceKind) -> &'static str {
@@ -200,15 +227,62 @@ const fn wanted(kind: SourceKind) -> &'static str {
     }
 }
 
-fn take_location(
+/// Adds the files of a location, or of a match of its pattern.
+fn take(
+    location: &Location,
+    found: Found,
+    kind: SourceKind,
+    options: &SourceOptions,
+    files: &mut Vec<InputFile>,
+) -> Result<(), SourceError> {
+    if let Found::Path(path) = &found {
+        return take_path(location, path, kind, options, files);
+    }
+    check_overlap(&found.location(), options)?;
+    let mut push = |store: &Arc<Store>, name: &str, file_version| {
+        files.push(InputFile::object_in(store, name, name, file_version));
+    };
+    match &found {
+        Found::Path(_) => {}
+        Found::Object(object, file_version) => push(&object.store, &object.name, *file_version),
+        Found::Prefix(store) => {
+            let (listing, all) = list_store(store, kind)?;
+            if all == 0 {
+                return Err(SourceError::not_found(place(location)));
+            }
+            for (name, file_version) in listing.iter() {
+                push(store, name, file_version);
+            }
+        }
+        Found::Folder(store, folder, listing) => {
+            let mut takes: fn(&str, SourceKind) -> bool = is_wanted;
+            if !listing.iter().any(|(below, _)| is_wanted(below, kind)) {
+                takes = is_bare;
+            }
+            for (below, file_version) in listing.iter().filter(|(below, _)| takes(below, kind)) {
+                let name = join(folder, below);
+                store.check_name(&name)?;
+                push(store, &name, file_version);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Adds a file, or the files of a directory.
+fn take_path(
+    location: &Location,
     path: &Path,
-    relative: &str,
     kind: SourceKind,
     options: &SourceOptions,
     files: &mut Vec<InputFile>,
 ) -> Result<(), SourceError> {
     let metadata = stat(path)?;
     check_overlap(&path.into(), options)?;
+    let relative = match location {
+        Location::Local(pattern) if pattern != path => below_pattern(pattern, path)?,
+        _ => "",
+    };
     // Resolve links in the location itself once, so that the same file is recognised under any name.
     let resolved = resolve(path);
     if metadata.is_dir() {
@@ -228,16 +302,12 @@ fn take_location(
             SourceProblem::TreeSpecial.at(shown(path, ""), format!("is a {what}, not a file"))
         );
     }
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     files.push(InputFile {
         shown: shown(path, ""),
-        relative: if relative.is_empty() {
-            name
-        } else {
-            relative.to_owned()
+        relative: match relative {
+            "" => name.into_owned(),
+            relative => relative.to_owned(),
         },
         file_version: FileVersion::of(&metadata),
         origin: Origin::Local(resolved),
@@ -245,74 +315,15 @@ fn take_location(
     Ok(())
 }
 
-/// Lists the files of a location in a store.
-fn take_remote(
-    location: &RemoteLocation,
-    kind: SourceKind,
-    options: &SourceOptions,
-    files: &mut Vec<InputFile>,
-) -> Result<(), SourceError> {
-    let mut push = |store: &Arc<Store>, name: String, relative: String, file_version| {
-        let object = Object {
-            store: Arc::clone(store),
-            name,
-        };
-        files.push(InputFile {
-            shown: object.shown(),
-            relative,
-            file_version,
-            origin: Origin::Object(object),
-        });
+/// Returns the path of a match relative to the part of the pattern before the first wildcard.
+fn below_pattern<'a>(pattern: &Path, path: &'a Path) -> Result<&'a str, SourceError> {
+    let is_exact = |part: &Component<'_>| {
+        let part = part.as_os_str().to_str();
+        part.is_some_and(|part| !is_pattern(part))
     };
-    let given = Location::Remote(location.clone());
-    match objects::find(location, options)? {
-        Found::Object(object, file_version) => {
-            check_overlap(&given, options)?;
-            push(
-                &object.store,
-                object.name.clone(),
-                object.name,
-                file_version,
-            );
-        }
-        Found::Folder(store) => {
-            check_overlap(&given, options)?;
-            let (listing, all) = list_store(&store, kind)?;
-            if all == 0 {
-                return Err(SourceError::not_found(location.to_string()));
-            }
-            for (name, file_version) in listing.iter() {
-                push(&store, name.to_owned(), name.to_owned(), file_version);
-            }
-        }
-        Found::Pattern(store, matches) => {
-            let mut found = Vec::new();
-            for Match { name, holds } in matches {
-                check_overlap(&store.location(&name), options)?;
-                match holds {
-                    Holds::Object(file_version) => found.push((name, file_version)),
-                    Holds::Folder(listing) => {
-                        let all = || listing.iter();
-                        let mut own: Vec<_> =
-                            all().filter(|(below, _)| is_wanted(below, kind)).collect();
-                        if own.is_empty() {
-                            own = all().filter(|(below, _)| is_bare(below, kind)).collect();
-                        }
-                        found.extend(
-                            own.into_iter()
-                                .map(|(below, file_version)| (join(&name, below), file_version)),
-                        );
-                    }
-                }
-            }
-            found.sort_by(|a, b| a.0.cmp(&b.0));
-            for (name, file_version) in found {
-                store.check_name(&name)?;
-                push(&store, name.clone(), name, file_version);
-            }
-        }
-    }
-    Ok(())
+    let base: PathBuf = pattern.components().take_while(is_exact).collect();
+    let relative = path.strip_prefix(&base).unwrap_or(path).to_str();
+    relative.ok_or_else(|| SourceProblem::TreeName.at(shown(path, ""), "the name is not UTF-8"))
 }
 
 /// Lists the objects of a kind below a prefix, by the rules of [`list_directory`], and counts all objects.
@@ -379,7 +390,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
 
 pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
     fs::metadata(path).map_err(|source| {
-        if source.kind() == std::io::ErrorKind::NotFound {
+        if source.kind() == io::ErrorKind::NotFound {
             SourceError::not_found(shown(path, ""))
         } else {
             SourceError::io("open", shown(path, ""), source)
@@ -387,24 +398,20 @@ pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
     })
 }
 
-/// A location whose pattern, if it has one, has been expanded.
-pub(crate) enum Expanded {
-    DirectSource(PathBuf),
-    /// The matches of a pattern, sorted by bytes, and the part of the pattern before the first wildcard.
-    Pattern {
-        base: PathBuf,
-        matches: Vec<PathBuf>,
-    },
-}
-
-/// Expands a pattern with `*`, `?` or `[…]`, unless a file has exactly that name.
-pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
-    let Some(pattern) = location.to_str() else {
-        return Ok(Expanded::DirectSource(location.to_owned()));
+/// Finds out what a location refers to, or what matches its pattern, sorted by bytes. A pattern has `*`, `?` or `[…]`, and
+/// no file has exactly that name.
+pub(crate) fn find(
+    location: &Location,
+    options: &SourceOptions,
+) -> Result<Vec<Found>, SourceError> {
+    let path = match location {
+        Location::Local(path) => path,
+        Location::Remote(remote) => return objects::find(remote, options),
     };
-    if !is_pattern(pattern) || fs::symlink_metadata(location).is_ok() {
-        return Ok(Expanded::DirectSource(location.to_owned()));
-    }
+    let pattern = path.to_str().filter(|text| is_pattern(text));
+    let Some(pattern) = pattern.filter(|_| fs::symlink_metadata(path).is_err()) else {
+        return Ok(vec![Found::Path(path.clone())]);
+    };
     let found = glob::glob_with(pattern, PATTERN_RULES);
     let found = found.map_err(|error| bad_pattern(pattern, &error))?;
     let mut matches = Vec::new();
@@ -418,15 +425,7 @@ pub(crate) fn expand(location: &Path) -> Result<Expanded, SourceError> {
         return Err(SourceError::not_found(pattern));
     }
     matches.sort();
-    let base = location
-        .components()
-        .take_while(|part| {
-            part.as_os_str()
-                .to_str()
-                .is_some_and(|part| !is_pattern(part))
-        })
-        .collect();
-    Ok(Expanded::Pattern { base, matches })
+    Ok(matches.into_iter().map(Found::Path).collect())
 }
 
 /// Refuses a location inside the destination, or one that contains it.
@@ -468,6 +467,15 @@ pub(crate) fn place(location: &Location) -> String {
     match location {
         Location::Local(path) => shown(path, ""),
         Location::Remote(remote) => remote.to_string(),
+    }
+}
+
+/// Returns a file below a location as printed.
+pub(crate) fn place_below(location: &Location, name: &str) -> String {
+    match location {
+        Location::Local(path) => shown(path, name),
+        Location::Remote(_) if name.is_empty() => place(location),
+        Location::Remote(_) => place(&location.join(name)),
     }
 }
 

@@ -44,26 +44,19 @@ pub(crate) fn near_names(name: &str, schema: &Schema) -> Vec<String> {
     // The distance of long names takes long.
     let head = |name: &str| -> String { name.to_lowercase().chars().take(64).collect() };
     let wanted = head(name);
-    let mut near: Vec<(usize, &str)> = schema
-        .fields()
-        .iter()
-        .map(|field| {
-            (
-                levenshtein(&wanted, &head(field.name())),
-                field.name().as_str(),
-            )
-        })
-        .filter(|(distance, candidate)| {
-            let shorter = wanted.chars().count().min(candidate.chars().count());
-            let is_near = *distance <= if shorter < 3 { 0 } else { shorter.div_ceil(3) };
-            // A column of exactly this name is not a suggestion.
-            is_near && *candidate != name
-        })
-        .collect();
+    let names = schema.fields().iter().map(|field| field.name());
+    // A column of exactly this name is not a suggestion.
+    let names = names.filter(|candidate| *candidate != name);
+    let distances = names.map(|candidate| (levenshtein(&wanted, &head(candidate)), candidate));
+    let is_near = |(distance, candidate): &(usize, &String)| {
+        let shorter = wanted.chars().count().min(candidate.chars().count());
+        *distance <= if shorter < 3 { 0 } else { shorter.div_ceil(3) }
+    };
+    let mut near: Vec<(usize, &String)> = distances.filter(is_near).collect();
     near.sort_unstable();
     near.into_iter()
         .take(3)
-        .map(|(_, name)| name.to_owned())
+        .map(|(_, name)| name.clone())
         .collect()
 }
 

@@ -27,7 +27,8 @@ const BUFFER: usize = 256 << 10;
 
 /// A text file being read.
 pub(crate) struct Text {
-    reader: Box<dyn BufRead + Send>,
+    pub input: InputFile,
+    reader: BufReader<Box<dyn Read + Send>>,
     file: Arc<File>,
     packing: Packing,
 }
@@ -71,10 +72,9 @@ impl Text {
     /// Opens a range of a file. If the file is compressed, the range must be the whole file.
     pub(crate) fn open_range(input: &InputFile, start: u64, end: u64) -> Result<Self, SourceError> {
         let file = Arc::new(input.open()?);
-        let packing = if start == 0 {
-            packing(&file).map_err(|source| SourceError::io("read", &input.shown, source))?
-        } else {
-            Packing::None
+        let packing = match start {
+            0 => packing(&file).map_err(|source| input.read_error(source))?,
+            _ => Packing::None,
         };
         Self::unpack(input, file, packing, start..end)
     }
@@ -86,31 +86,29 @@ impl Text {
         packing: Packing,
         range: std::ops::Range<u64>,
     ) -> Result<Self, SourceError> {
-        let failed = |source| SourceError::io("read", &input.shown, source);
         let range = Range::new(Arc::clone(&file), range.start, range.end);
-        let reader: Box<dyn BufRead + Send> = match packing {
-            Packing::None => Box::new(BufReader::with_capacity(BUFFER, range)),
+        let plain: Box<dyn Read + Send> = match packing {
+            Packing::None => Box::new(range),
             Packing::Gzip => {
-                let plain =
-                    flate2::bufread::MultiGzDecoder::new(BufReader::with_capacity(BUFFER, range));
-                Box::new(BufReader::with_capacity(BUFFER, plain))
+                let packed = BufReader::with_capacity(BUFFER, range);
+                Box::new(flate2::bufread::MultiGzDecoder::new(packed))
             }
             Packing::Zstd => {
-                let plain = zstd::stream::read::Decoder::new(range).map_err(failed)?;
-                Box::new(BufReader::with_capacity(BUFFER, plain))
+                let plain = zstd::stream::read::Decoder::new(range);
+                Box::new(plain.map_err(|source| input.read_error(source))?)
             }
         };
         Ok(Self {
-            reader,
+            input: input.clone(),
+            reader: BufReader::with_capacity(BUFFER, plain),
             file,
             packing,
         })
     }
 
     /// Returns the buffered bytes; empty at the end.
-    pub(crate) fn fill(&mut self, input: &InputFile) -> Result<&[u8], SourceError> {
-        let packing = self.packing;
-        let file = &self.file;
+    pub(crate) fn fill(&mut self) -> Result<&[u8], SourceError> {
+        let (input, file) = (&self.input, &self.file);
         match self.reader.fill_buf() {
             Ok(bytes) => {
                 if bytes.is_empty() {
@@ -119,11 +117,11 @@ impl Text {
                 Ok(bytes)
             }
             Err(_) if input.check(file).is_err() => input.check(file).map(|()| &[][..]),
-            Err(error) if packing != Packing::None => Err(SourceProblem::Compression.at(
-                input.shown.clone(),
+            Err(error) if self.packing != Packing::None => Err(SourceProblem::Compression.at(
+                &input.shown,
                 format!("does not decompress: {}", one_line(&error.to_string())),
             )),
-            Err(error) => Err(SourceError::io("read", &input.shown, error)),
+            Err(error) => Err(input.read_error(error)),
         }
     }
 
@@ -153,7 +151,7 @@ pub(crate) fn packing(file: &File) -> io::Result<Packing> {
 
 /// Reads complete lines of a text file.
 pub(crate) struct Lines {
-    text: Text,
+    pub text: Text,
     most: u64,
 }
 
@@ -167,16 +165,11 @@ impl Lines {
 
     /// Replaces `into` with complete lines of at least `wanted` bytes in total, or with the remaining lines. `into` is
     /// empty at the end.
-    pub(crate) fn read(
-        &mut self,
-        input: &InputFile,
-        wanted: usize,
-        into: &mut Vec<u8>,
-    ) -> Result<(), SourceError> {
+    pub(crate) fn read(&mut self, wanted: usize, into: &mut Vec<u8>) -> Result<(), SourceError> {
         into.clear();
         let mut line_start = 0;
         loop {
-            let bytes = self.text.fill(input)?;
+            let bytes = self.text.fill()?;
             if bytes.is_empty() {
                 return Ok(());
             }
@@ -200,7 +193,8 @@ impl Lines {
                 return Ok(());
             }
             let length = (into.len() - line_start) as u64;
-            SourceError::check_limit("sample-bytes", length, self.most, || input.shown.clone())?;
+            let input = &self.text.input;
+            input.check_limit("sample-bytes", length, self.most)?;
         }
     }
 }
@@ -233,7 +227,7 @@ mod tests {
         let mut blocks = Vec::new();
         let mut block = Vec::new();
         loop {
-            lines.read(input, wanted, &mut block)?;
+            lines.read(wanted, &mut block)?;
             if block.is_empty() {
                 return Ok(blocks);
             }
@@ -294,11 +288,11 @@ mod tests {
         let input = input(&directory, b"a\nb\n");
         let mut lines = Lines::new(Text::open(&input).unwrap(), &limits);
         let mut block = Vec::new();
-        lines.read(&input, 1, &mut block).unwrap();
+        lines.read(1, &mut block).unwrap();
         std::fs::write(directory.path().join("x"), "a\nb\nc\n").unwrap();
-        lines.read(&input, 1, &mut block).unwrap();
+        lines.read(1, &mut block).unwrap();
         assert_eq!(
-            lines.read(&input, 1, &mut block).unwrap_err().id(),
+            lines.read(1, &mut block).unwrap_err().id(),
             "source-changed"
         );
     }

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::buffer::{Buffer, MutableBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use arrow::error::ArrowError;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::FileDecoder;
 use arrow::ipc::{
@@ -17,11 +15,11 @@ use arrow::ipc::{
 };
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, by_name, described_by_fields, project};
-use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
+use crate::base::{Base, TableFacts, add_nulls, batch, by_name, project, rows_from};
+use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_parquet::plain_field;
 
@@ -58,18 +56,16 @@ struct Batch {
 
 /// A table of Arrow files.
 pub(crate) struct ArrowTable {
-    files: Arc<Vec<InputFile>>,
+    facts: TableFacts,
+    files: Vec<InputFile>,
     layouts: Vec<Layout>,
-    schema: SchemaRef,
     united: United,
-    units: Vec<Unit>,
     /// The record batch of each unit.
     numbers: Vec<usize>,
-    null_counts: Vec<Option<u64>>,
     batch_bytes: usize,
-    /// The decoder of the last unit, so that the dictionaries of one file are decoded once.
-    last: Mutex<Option<(usize, usize, Arc<FileDecoder>)>>,
-    description: SourceDescription,
+    /// The decoder of the last unit, after its file and its number of dictionaries, so that the dictionaries of one file
+    /// are decoded once.
+    last: Mutex<Option<((usize, usize), Arc<FileDecoder>)>>,
 }
 
 /// Lists the files and finds their record batches.
@@ -82,10 +78,9 @@ pub(crate) fn open(
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
         let own: Fields = layout.schema.fields().iter().map(own_field).collect();
-        SourceError::check_names(own.iter().map(|field| field.name().as_str()), || {
-            let file = files.get(number);
-            file.map(|file| file.shown.clone()).unwrap_or_default()
-        })?;
+        let names = own.iter().map(|field| field.name().as_str());
+        let file = files.get(number).map_or("", |file| &file.shown);
+        SourceError::check_names(names, || file.to_owned())?;
         uniter.add(&own);
     }
     let united = uniter.finish();
@@ -105,26 +100,24 @@ pub(crate) fn open(
             numbers.push(number);
             first_row += batch.rows;
             for (total, field) in null_counts.iter_mut().zip(&fields) {
-                let own = batch_nulls(layout, batch, field.name());
-                *total = total
-                    .zip(own)
-                    .and_then(|(total, own)| total.checked_add(own));
+                add_nulls(total, batch_nulls(layout, batch, field.name()));
             }
         }
     }
     let rows = units.iter().filter_map(|unit| unit.rows).sum();
-    let description = describe(SourceKind::Arrow, &files, Some(rows));
     Ok(ArrowTable {
-        files: Arc::new(files),
+        facts: TableFacts {
+            schema: Arc::new(Schema::new(fields)),
+            units,
+            null_counts,
+            description: describe(SourceKind::Arrow, &files, Some(rows)),
+        },
+        files,
         layouts,
-        schema: Arc::new(Schema::new(fields)),
         united,
-        units,
         numbers,
-        null_counts,
         batch_bytes: options.resources.batch_bytes,
         last: Mutex::new(None),
-        description,
     })
 }
 
@@ -154,7 +147,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn wrong(&self, reason: impl Into<String>) -> SourceError {
-        SourceProblem::ArrowFormat.at(self.input.shown.clone(), reason.into())
+        SourceProblem::ArrowFormat.at(&self.input.shown, reason)
     }
 
     /// Reads bytes at an offset of the file.
@@ -165,11 +158,9 @@ impl Reader<'_> {
                 "is cut short: claims bytes {offset}+{length} of {size}"
             )));
         }
-        let mut bytes =
-            vec![0; usize::try_from(length).map_err(|_| self.wrong("a message is too large"))?];
-        self.file
-            .read_exact_at(&mut bytes, offset)
-            .map_err(|source| SourceError::io("read", &self.input.shown, source))?;
+        let length = usize::try_from(length);
+        let mut bytes = vec![0; length.map_err(|_| self.wrong("a message is too large"))?];
+        self.input.read_at(&self.file, &mut bytes, offset)?;
         Ok(bytes)
     }
 
@@ -189,13 +180,10 @@ impl Reader<'_> {
         } else {
             (4, head)
         };
-        let length = length
-            .first_chunk::<4>()
-            .map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let length = leading_u32(&length);
         if length == 0 {
             return Ok(None);
         }
-        let length = u64::from(length);
         if length > METADATA_BYTES {
             return Err(self.wrong(format!(
                 "a message claims {length} bytes of metadata, above the limit of {METADATA_BYTES}"
@@ -233,10 +221,7 @@ impl Reader<'_> {
         if !tail.ends_with(MAGIC) {
             return Err(self.wrong("is cut short: it does not end with ARROW1"));
         }
-        let length = tail
-            .first_chunk::<4>()
-            .map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let length = u64::from(length);
+        let length = leading_u32(&tail);
         if length > METADATA_BYTES || length > size - 18 {
             return Err(self.wrong(format!("a footer of {length} bytes in a file of {size}")));
         }
@@ -246,42 +231,29 @@ impl Reader<'_> {
                 .map_err(|error| format!("the footer does not parse: {error}"))?;
             let schema = footer.schema().ok_or("the footer has no schema")?;
             check_endianness(schema.endianness() == arrow::ipc::Endianness::Little)?;
-            let dictionaries = footer
-                .dictionaries()
-                .into_iter()
-                .flatten()
-                .map(frame_of_block);
-            let dictionaries = dictionaries.collect::<Result<Vec<_>, _>>()?;
-            let batches = footer
-                .recordBatches()
-                .into_iter()
-                .flatten()
-                .map(frame_of_block);
-            let batches = batches.collect::<Result<Vec<_>, _>>()?;
-            Ok((
-                Arc::new(fb_to_schema(schema)),
-                footer.version(),
-                dictionaries,
-                batches,
-            ))
+            let dictionaries = footer.dictionaries().into_iter().flatten();
+            let dictionaries = dictionaries
+                .map(frame_of_block)
+                .collect::<Result<Vec<_>, _>>();
+            let batches = footer.recordBatches().into_iter().flatten();
+            let batches = batches.map(frame_of_block).collect::<Result<Vec<_>, _>>();
+            let schema = Arc::new(fb_to_schema(schema));
+            Ok((schema, footer.version(), dictionaries?, batches?))
         })?;
-        let batches = batches
-            .into_iter()
-            .map(|block| {
-                let Some((frame, metadata)) = self.frame(block.offset)? else {
-                    return Err(self.wrong("the footer points to no message"));
-                };
-                if frame.body != block.body {
-                    return Err(self.wrong("footer and message differ in length"));
-                }
-                self.batch(frame, &metadata, &schema, dictionaries.len())
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let batch = |block: Frame| {
+            let Some((frame, metadata)) = self.frame(block.offset)? else {
+                return Err(self.wrong("the footer points to no message"));
+            };
+            if frame.body != block.body {
+                return Err(self.wrong("footer and message differ in length"));
+            }
+            self.batch(frame, &metadata, &schema, dictionaries.len())
+        };
         Ok(Layout {
+            batches: batches.into_iter().map(batch).collect::<Result<_, _>>()?,
             schema,
             version,
             dictionaries,
-            batches,
         })
     }
 
@@ -345,6 +317,55 @@ impl Reader<'_> {
             })
         })
     }
+
+    /// Loads a message and its body in the form that the decoder needs.
+    fn load(&self, frame: Frame) -> Result<(Block, Buffer), SourceError> {
+        let end = frame.metadata.checked_add(frame.body);
+        let end = end.and_then(|total| frame.offset.checked_add(total));
+        let end = end.filter(|end| *end <= self.input.file_version.bytes);
+        let sizes = end.and_then(|end| {
+            let total = usize::try_from(end - frame.offset).ok()?;
+            let metadata = i32::try_from(frame.metadata).ok()?;
+            Some((total, metadata, i64::try_from(frame.body).ok()?))
+        });
+        let (total, metadata, body) =
+            sizes.ok_or_else(|| self.wrong("a message goes beyond the file"))?;
+        let mut buffer = MutableBuffer::from_len_zeroed(total);
+        self.input
+            .read_at(&self.file, buffer.as_slice_mut(), frame.offset)?;
+        Ok((Block::new(0, metadata, body), buffer.into()))
+    }
+
+    /// Returns a decoder that has read the first `count` dictionaries.
+    fn decoder(&self, layout: &Layout, count: usize) -> Result<FileDecoder, SourceError> {
+        let mut decoder = FileDecoder::new(Arc::clone(&layout.schema), layout.version);
+        for frame in layout.dictionaries.iter().take(count) {
+            let (block, buffer) = self.load(*frame)?;
+            self.guarded(|| {
+                check_buffers(&buffer, *frame)?;
+                let read = decoder.read_dictionary(&block, &buffer);
+                read.map_err(|error| error.to_string())
+            })?;
+        }
+        Ok(decoder)
+    }
+}
+
+/// Decodes a loaded record batch.
+fn decode(
+    decoder: &FileDecoder,
+    (block, buffer): &(Block, Buffer),
+    frame: Frame,
+) -> Result<Option<RecordBatch>, String> {
+    check_buffers(buffer, frame)?;
+    let read = decoder.read_record_batch(block, buffer);
+    read.map_err(|error| error.to_string())
+}
+
+/// Returns the number in the first four bytes.
+fn leading_u32(bytes: &[u8]) -> u64 {
+    let bytes = bytes.first_chunk().map_or([0; 4], |bytes| *bytes);
+    u32::from_le_bytes(bytes).into()
 }
 
 fn check_endianness(little: bool) -> Result<(), String> {
@@ -374,7 +395,7 @@ fn layout(input: &InputFile) -> Result<Layout, SourceError> {
     if head.starts_with(FEATHER_V1) {
         return Err(SourceProblem::Unsupported
             .at(
-                input.shown.clone(),
+                &input.shown,
                 "is a Feather file of version 1, which is not supported",
             )
             .with_hint("write it again as Feather version 2 or Parquet"));
@@ -396,16 +417,12 @@ fn nodes(data_type: &DataType) -> usize {
         | DataType::FixedSizeList(field, _)
         | DataType::Map(field, _) => 1 + nodes(field.data_type()),
         DataType::Struct(fields) => {
-            1 + fields
-                .iter()
-                .map(|field| nodes(field.data_type()))
-                .sum::<usize>()
+            let inner = fields.iter().map(|field| nodes(field.data_type()));
+            1 + inner.sum::<usize>()
         }
         DataType::Union(fields, _) => {
-            1 + fields
-                .iter()
-                .map(|(_, field)| nodes(field.data_type()))
-                .sum::<usize>()
+            let inner = fields.iter().map(|(_, field)| nodes(field.data_type()));
+            1 + inner.sum::<usize>()
         }
         DataType::RunEndEncoded(ends, values) => {
             1 + nodes(ends.data_type()) + nodes(values.data_type())
@@ -438,55 +455,30 @@ fn null_counts(schema: &Schema, header: &BatchHeader<'_>) -> Vec<Option<u64>> {
 }
 
 impl ArrowTable {
-    fn place(
-        &self,
-        unit: usize,
-    ) -> Result<(usize, &InputFile, &Layout, usize, &Batch), SourceError> {
-        let found = self
-            .units
-            .get(unit)
-            .and_then(|unit| unit.file)
-            .and_then(|file| {
-                let layout = self.layouts.get(file)?;
-                let number = *self.numbers.get(unit)?;
-                Some((
-                    file,
-                    self.files.get(file)?,
-                    layout,
-                    number,
-                    layout.batches.get(number)?,
-                ))
-            });
-        found.ok_or_else(|| SourceError::no_unit(unit))
+    /// Returns the layout of the file of a unit, and the number of its record batch.
+    fn place(&self, unit: usize) -> Option<(&Layout, usize)> {
+        let layout = self.layouts.get(self.facts.units.get(unit)?.file?)?;
+        Some((layout, *self.numbers.get(unit)?))
     }
 
+    /// Returns the decoder for a unit with this number of dictionaries.
     fn decoder(
         &self,
-        file: usize,
+        unit: usize,
         reader: &Reader<'_>,
         layout: &Layout,
         count: usize,
     ) -> Result<Arc<FileDecoder>, SourceError> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known_file, known_count, decoder)) = last.as_ref()
-            && (*known_file, *known_count) == (file, count)
+        let file = self.facts.units.get(unit).and_then(|unit| unit.file);
+        let key = (file.unwrap_or_default(), count);
+        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, decoder)) = last().as_ref()
+            && *known == key
         {
             return Ok(Arc::clone(decoder));
         }
-        drop(last);
-        let mut decoder = FileDecoder::new(Arc::clone(&layout.schema), layout.version);
-        for frame in layout.dictionaries.iter().take(count) {
-            let (block, buffer) = load(reader, *frame)?;
-            reader.guarded(|| {
-                check_buffers(&buffer, *frame)?;
-                decoder
-                    .read_dictionary(&block, &buffer)
-                    .map_err(|error| error.to_string())
-            })?;
-        }
-        let decoder = Arc::new(decoder);
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((file, count, Arc::clone(&decoder)));
+        let decoder = Arc::new(reader.decoder(layout, count)?);
+        *last() = Some((key, Arc::clone(&decoder)));
         Ok(decoder)
     }
 }
@@ -497,12 +489,8 @@ pub(crate) fn read_embedded(
     bytes: &[u8],
     options: &SourceOptions,
 ) -> Result<Vec<RecordBatch>, SourceError> {
-    let failed = |source| SourceError::io("read", &input.shown, source);
-    let mut file = match &options.resources.temp_dir {
-        Some(folder) => tempfile::tempfile_in(folder),
-        None => tempfile::tempfile(),
-    }
-    .map_err(failed)?;
+    let failed = |source| input.read_error(source);
+    let mut file = tempfile::tempfile_in(options.resources.temp_folder()).map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;
     let mut input = input.clone();
     input.file_version.bytes = bytes.len() as u64;
@@ -511,53 +499,13 @@ pub(crate) fn read_embedded(
         file,
     };
     let layout = reader.file_layout()?;
-    let mut decoder = FileDecoder::new(Arc::clone(&layout.schema), layout.version);
-    for frame in &layout.dictionaries {
-        let (block, buffer) = load(&reader, *frame)?;
-        reader.guarded(|| {
-            check_buffers(&buffer, *frame)?;
-            let read = decoder.read_dictionary(&block, &buffer);
-            read.map_err(|error| error.to_string())
-        })?;
-    }
+    let decoder = reader.decoder(&layout, layout.dictionaries.len())?;
     let mut batches = Vec::with_capacity(layout.batches.len());
     for batch in &layout.batches {
-        let (block, buffer) = load(&reader, batch.frame)?;
-        let decoded = reader.guarded(|| {
-            check_buffers(&buffer, batch.frame)?;
-            let read = decoder.read_record_batch(&block, &buffer);
-            read.map_err(|error| error.to_string())
-        })?;
-        batches.extend(decoded);
+        let loaded = reader.load(batch.frame)?;
+        batches.extend(reader.guarded(|| decode(&decoder, &loaded, batch.frame))?);
     }
     Ok(batches)
-}
-
-/// Loads a message and its body in the form that the decoder needs.
-fn load(reader: &Reader<'_>, frame: Frame) -> Result<(Block, Buffer), SourceError> {
-    let total = frame.metadata.checked_add(frame.body);
-    let total = total.filter(|total| {
-        frame
-            .offset
-            .checked_add(*total)
-            .is_some_and(|end| end <= reader.input.file_version.bytes)
-    });
-    let sizes = total.and_then(|total| {
-        let metadata = i32::try_from(frame.metadata).ok()?;
-        Some((
-            usize::try_from(total).ok()?,
-            metadata,
-            i64::try_from(frame.body).ok()?,
-        ))
-    });
-    let (total, metadata, body) =
-        sizes.ok_or_else(|| reader.wrong("a message goes beyond the file"))?;
-    let mut buffer = MutableBuffer::from_len_zeroed(total);
-    reader
-        .file
-        .read_exact_at(buffer.as_slice_mut(), frame.offset)
-        .map_err(|source| SourceError::io("read", &reader.input.shown, source))?;
-    Ok((Block::new(0, metadata, body), buffer.into()))
 }
 
 /// Checks the positions of a message's buffers, and the sizes that compressed ones claim, before memory is allocated
@@ -600,125 +548,84 @@ fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
 }
 
 impl Base for ArrowTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
         self.united.check(columns, SourceKind::Arrow, &self.files)
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let (file, input, layout, number, batch) = self.place(unit)?;
-        fetch_early(&self.files, file);
+        let input = file_of_unit(&self.files, self.units(), unit)?;
+        let found = self.place(unit);
+        let found = found.and_then(|(layout, at)| Some((layout, at, layout.batches.get(at)?)));
+        let (layout, number, own) = found.ok_or_else(|| SourceError::no_unit(unit))?;
         let reader = Reader {
             file: input.open()?,
             input,
         };
-        let decoder = self.decoder(file, &reader, layout, batch.dictionaries)?;
-        let (block, buffer) = load(&reader, batch.frame)?;
-        let corrupt = |reason| {
-            SourceProblem::ArrowCorrupt.at(
-                input.shown.clone(),
-                format!("record batch {number}: {reason}"),
-            )
+        let decoder = self.decoder(unit, &reader, layout, own.dictionaries)?;
+        let loaded = reader.load(own.frame)?;
+        let shown = input.shown.clone();
+        let corrupt = move |reason: &str| {
+            SourceProblem::ArrowCorrupt.at(&shown, format!("record batch {number}: {reason}"))
         };
-        let decoded = attempt(|| -> Result<Option<RecordBatch>, String> {
-            check_buffers(&buffer, batch.frame)?;
-            decoder
-                .read_record_batch(&block, &buffer)
-                .map_err(|error: ArrowError| error.to_string())
-        });
-        let decoded = decoded.map_err(corrupt)?;
+        let decoded = attempt(|| decode(&decoder, &loaded, own.frame));
+        let decoded = decoded.map_err(|reason| corrupt(&reason))?;
         input.check(&reader.file)?;
         let mut slices = Slices::new(self.batch_bytes);
-        let schema = project(&self.schema, columns);
+        let schema = project(self.schema(), columns);
         if let Some(decoded) = decoded {
-            if decoded.num_rows() as u64 != batch.rows {
-                return Err(corrupt(format!(
-                    "holds {} rows, not {}",
-                    decoded.num_rows(),
-                    batch.rows
-                )));
+            let (found, rows) = (decoded.num_rows(), own.rows);
+            if found as u64 != rows {
+                return Err(corrupt(&format!("holds {found} rows, not {rows}")));
             }
             slices.push(select(&decoded, &schema)?);
         }
-        let forms = columns
-            .iter()
-            .filter_map(|column| self.united.forms.get(*column).copied())
-            .collect();
-        Ok(Box::new(ArrowRows {
-            slices,
-            schema,
-            forms,
-            file: input.shown.clone(),
-            number,
+        let forms = columns.iter();
+        let forms = forms.filter_map(|column| self.united.forms.get(*column).copied());
+        let forms: Vec<Form> = forms.collect();
+        let file = input.shown.clone();
+        Ok(rows_from(move || {
+            let Some(slice) = slices.next() else {
+                return Ok(None);
+            };
+            let mut columns = Vec::with_capacity(forms.len());
+            let wanted = schema.fields().iter().zip(&forms);
+            for (column, (field, form)) in slice.columns().iter().zip(wanted) {
+                let formed = catch(|| form.apply(column, field.data_type()));
+                let formed = formed.map_err(|reason| corrupt(&reason))?;
+                let formed = formed.map_err(|error| {
+                    SourceError::conversion(&file, field, &one_line(&error.to_string()))
+                })?;
+                if !field.is_nullable() && formed.logical_null_count() > 0 {
+                    return Err(corrupt(&format!(
+                        "column `{}` has nulls though it is required",
+                        shardmill_core::escape(field.name())
+                    )));
+                }
+                columns.push(formed);
+            }
+            batch(&schema, columns, slice.num_rows()).map(Some)
         }))
     }
 
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
-    }
-
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
-        let (_, _, layout, _, batch) = self.place(unit).ok()?;
-        let field = self.schema.fields().get(column)?;
-        batch_nulls(layout, batch, field.name())
+        let (layout, number) = self.place(unit)?;
+        let field = self.schema().fields().get(column)?;
+        batch_nulls(layout, layout.batches.get(number)?, field.name())
     }
 }
 
 /// Selects the wanted columns of a batch, with the types of the file.
 fn select(found: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, SourceError> {
     let own = found.schema();
-    let places = own
-        .fields()
-        .iter()
-        .enumerate()
-        .map(|(place, field)| (field.name().clone(), place))
-        .collect();
-    let columns = by_name(found, &places, schema.fields());
-    let fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .zip(&columns)
+    let names = own.fields().iter().map(|field| field.name().clone());
+    let columns = by_name(found, &names.zip(0..).collect(), schema.fields());
+    let fields = schema.fields().iter().zip(&columns);
+    let fields: Vec<Field> = fields
         .map(|(field, column)| Field::new(field.name(), column.data_type().clone(), true))
         .collect();
     batch(&Arc::new(Schema::new(fields)), columns, found.num_rows())
-}
-
-struct ArrowRows {
-    slices: Slices,
-    schema: SchemaRef,
-    forms: Vec<Form>,
-    file: String,
-    number: usize,
-}
-
-impl Rows for ArrowRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(slice) = self.slices.next() else {
-            return Ok(None);
-        };
-        let corrupt = |reason: String| {
-            SourceProblem::ArrowCorrupt.at(
-                self.file.clone(),
-                format!("record batch {}: {}", self.number, one_line(&reason)),
-            )
-        };
-        let mut columns = Vec::with_capacity(self.forms.len());
-        let wanted = self.schema.fields().iter().zip(&self.forms);
-        for (column, (field, form)) in slice.columns().iter().zip(wanted) {
-            let formed = catch(|| form.apply(column, field.data_type())).map_err(corrupt)?;
-            columns.push(formed.map_err(|error| {
-                SourceError::conversion(&self.file, field, &one_line(&error.to_string()))
-            })?);
-        }
-        for (column, field) in columns.iter().zip(self.schema.fields()) {
-            if !field.is_nullable() && column.logical_null_count() > 0 {
-                return Err(corrupt(format!(
-                    "column `{}` has nulls though it is required",
-                    field.name()
-                )));
-            }
-        }
-        batch(&self.schema, columns, slice.num_rows()).map(Some)
-    }
 }

@@ -10,16 +10,16 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use shardmill_storage::Location;
 
-use crate::base::{Base, described_by_fields, pick, project};
+use crate::base::{Base, TableFacts, pick, project, rows_from};
 use crate::exact::EXACT_DIGITS;
-use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
+use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::hints::column_of;
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, one_line};
 
 /// A large file is read in ranges of about this size, each by its own thread.
@@ -27,17 +27,15 @@ const RANGE_BYTES: u64 = 16 << 20;
 
 /// A table of JSON lines files.
 pub(crate) struct JsonTable {
-    files: Arc<Vec<InputFile>>,
+    facts: TableFacts,
+    files: Vec<InputFile>,
     /// Fields that are read as their JSON text.
     raw: Arc<[RawField]>,
     /// Whether types were inferred from a sample of the rows.
     is_sampled: bool,
-    schema: SchemaRef,
-    units: Vec<Unit>,
+    /// The range of each unit.
     ranges: Vec<(u64, u64)>,
-    null_counts: Vec<Option<u64>>,
-    options: Arc<SourceOptions>,
-    description: SourceDescription,
+    options: SourceOptions,
 }
 
 struct Scanned {
@@ -78,7 +76,7 @@ pub(crate) fn open(
             ranges.push((start, end));
             start = end;
         }
-        all.merge_lines(scanned.object, &taken).map_err(|reason| {
+        all.merge(scanned.object, &taken).map_err(|reason| {
             row_error(
                 input,
                 1,
@@ -108,17 +106,18 @@ pub(crate) fn open(
         .values()
         .map(|member: &Member| whole.then(|| all.objects - member.values))
         .collect();
-    let description = describe(SourceKind::JsonLines, &files, rows);
     Ok(JsonTable {
-        files: Arc::new(files),
+        facts: TableFacts {
+            schema: Arc::new(Schema::new(fields)),
+            units,
+            null_counts,
+            description: describe(SourceKind::JsonLines, &files, rows),
+        },
+        files,
         raw: raw.into(),
         is_sampled: !whole,
-        schema: Arc::new(Schema::new(fields)),
-        units,
         ranges,
-        null_counts,
-        options: Arc::new(options.clone()),
-        description,
+        options: options.clone(),
     })
 }
 
@@ -149,6 +148,7 @@ fn among_fractions(path: &str) -> String {
 
 fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceError {
     let reason = reason.into();
+    let error = SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), &reason);
     let hint = if reason.contains(": a whole number that ") {
         let (column, is_nested) = column_of(&reason);
         let encoding = if is_nested { "json" } else { "str" };
@@ -157,9 +157,8 @@ fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceE
         let (column, _) = column_of(&reason);
         format!("values without a type in common can be kept as they are: --column {column}:json")
     } else {
-        return SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), reason);
+        return error;
     };
-    let error = SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), reason);
     error.with_hint(hint)
 }
 
@@ -195,7 +194,7 @@ fn scan(
     let mut number = 0;
     let mut ended = false;
     while object.objects < most {
-        lines.read(input, 1 << 20, &mut block)?;
+        lines.read(1 << 20, &mut block)?;
         if block.is_empty() {
             ended = true;
             break;
@@ -209,10 +208,8 @@ fn scan(
                 continue;
             }
             let place = Line { file, line: number };
-            let own = shape_of_line(line, place, taken)
-                .map_err(|reason| row_error(input, number, one_line(&reason)))?;
-            object
-                .merge_lines(own, &taken)
+            let own = shape_of_line(line, place, taken);
+            own.and_then(|own| object.merge(own, taken))
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
         }
     }
@@ -226,7 +223,7 @@ fn scan(
 /// Splits a large uncompressed file after the line that crosses each multiple of the range size.
 fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
     let size = input.file_version.bytes;
-    let failed = |source| SourceError::io("read", &input.shown, source);
+    let failed = |source| input.read_error(source);
     let mut ends = Vec::new();
     if size > RANGE_BYTES {
         let file = input.open()?;
@@ -257,48 +254,33 @@ fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
 }
 
 impl Base for JsonTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let found = self
-            .units
-            .get(unit)
-            .and_then(|unit| unit.file)
-            .zip(self.ranges.get(unit).copied());
-        let (number, (start, end)) = found.ok_or_else(|| SourceError::no_unit(unit))?;
-        let input = self
-            .files
-            .get(number)
-            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
-        fetch_early(&self.files, number);
-        Ok(Box::new(JsonRows {
-            files: Arc::clone(&self.files),
-            number,
+        let input = file_of_unit(&self.files, &self.facts.units, unit)?;
+        let (start, end) = self.ranges.get(unit).copied().unwrap_or_default();
+        let text = Text::open_range(input, start, end)?;
+        let mut rows = JsonRows {
             start,
-            lines: Some(Lines::new(
-                Text::open_range(input, start, end)?,
-                &self.options.limits,
-            )),
+            lines: Lines::new(text, &self.options.limits),
             raw: Arc::clone(&self.raw),
             is_sampled: self.is_sampled,
-            full: Arc::clone(&self.schema),
-            schema: project(&self.schema, columns),
+            full: Arc::clone(self.schema()),
+            schema: project(self.schema(), columns),
             columns: columns.to_vec(),
             batch_bytes: self.options.resources.batch_bytes.max(1),
             block: Vec::new(),
             line: 0,
-        }))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
+        };
+        Ok(rows_from(move || rows.pull()))
     }
 
     fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let known = self.units.get(unit).and_then(|unit| unit.first_row);
-        row + known.unwrap_or_else(|| {
-            let number = self.units.get(unit).and_then(|unit| unit.file);
-            let input = number.and_then(|number| self.files.get(number));
+        let unit_facts = self.facts.units.get(unit).copied().unwrap_or_default();
+        row + unit_facts.first_row.unwrap_or_else(|| {
+            let input = unit_facts.file.and_then(|number| self.files.get(number));
             let start = self.ranges.get(unit).map_or(0, |(start, _)| *start);
             input.map_or(0, |input| count_lines(input, start, |line| !is_blank(line)))
         })
@@ -325,12 +307,9 @@ fn count_lines(input: &InputFile, end: u64, counts: impl Fn(&[u8]) -> bool) -> u
 }
 
 struct JsonRows {
-    files: Arc<Vec<InputFile>>,
-    number: usize,
     /// The offset at which the range begins.
     start: u64,
-    /// `None` at the end of the unit.
-    lines: Option<Lines>,
+    lines: Lines,
     raw: Arc<[RawField]>,
     is_sampled: bool,
     full: SchemaRef,
@@ -372,15 +351,8 @@ fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, 
 
 impl JsonRows {
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let files = Arc::clone(&self.files);
-        let Some(input) = files.get(self.number) else {
-            return Ok(None);
-        };
         loop {
-            let Some(lines) = &mut self.lines else {
-                return Ok(None);
-            };
-            lines.read(input, self.batch_bytes, &mut self.block)?;
+            self.lines.read(self.batch_bytes, &mut self.block)?;
             if self.block.is_empty() {
                 return Ok(None);
             }
@@ -393,7 +365,7 @@ impl JsonRows {
                 self.block = lines.concat();
             }
             if self.is_sampled {
-                self.check_numbers(input)?;
+                self.check_numbers()?;
             }
             let (mut rows, mut count) = (0, 0);
             for line in self.block.split_inclusive(|byte| *byte == b'\n') {
@@ -401,8 +373,8 @@ impl JsonRows {
                 rows += usize::from(!is_blank(line));
             }
             if rows > 0 {
-                let found = decode(&self.full, &self.block, rows)
-                    .map_err(|reason| self.blame(input, &reason))?;
+                let found =
+                    decode(&self.full, &self.block, rows).map_err(|reason| self.blame(&reason))?;
                 self.line += count;
                 return pick(&found, &self.columns, &self.schema).map(Some);
             }
@@ -411,7 +383,7 @@ impl JsonRows {
     }
 
     /// Refuses whole numbers that the decoder would round, in rows that type inference did not examine.
-    fn check_numbers(&self, input: &InputFile) -> Result<(), SourceError> {
+    fn check_numbers(&self) -> Result<(), SourceError> {
         // Only numbers with at least this many digits are rounded.
         if !has_digits(&self.block, EXACT_DIGITS + 1) {
             return Ok(());
@@ -427,39 +399,27 @@ impl JsonRows {
                 .ok()
                 .and_then(|object| object.rounded_by(self.full.fields()));
             if let Some(path) = path {
-                let before = self.line + count_lines(input, self.start, |_| true);
-                let line = before + number as u64 + 1;
-                return Err(row_error(input, line, among_fractions(&path)));
+                return Err(self.error_at(number, among_fractions(&path)));
             }
         }
         Ok(())
     }
 
     /// Returns the error of the first line that does not decode on its own.
-    fn blame(&self, input: &InputFile, reason: &str) -> SourceError {
-        let before = self.line + count_lines(input, self.start, |_| true);
-        for (number, line) in self
-            .block
-            .split_inclusive(|byte| *byte == b'\n')
-            .enumerate()
-        {
-            if is_blank(line) {
-                continue;
-            }
-            if let Err(own) = decode(&self.full, line, 1) {
-                return row_error(input, before + number as u64 + 1, own);
-            }
-        }
-        row_error(input, before + 1, reason)
+    fn blame(&self, reason: &str) -> SourceError {
+        let lines = self.block.split_inclusive(|byte| *byte == b'\n');
+        let mut lines = lines.enumerate().filter(|(_, line)| !is_blank(line));
+        let wrong = lines.find_map(|(number, line)| {
+            let error = decode(&self.full, line, 1).err()?;
+            Some(self.error_at(number, error))
+        });
+        wrong.unwrap_or_else(|| self.error_at(0, reason))
     }
-}
 
-impl Rows for JsonRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let result = self.pull();
-        if !matches!(result, Ok(Some(_))) {
-            self.lines = None;
-        }
-        result
+    /// Returns the error about a line of the block.
+    fn error_at(&self, number: usize, reason: impl Into<String>) -> SourceError {
+        let input = &self.lines.text.input;
+        let before = self.line + count_lines(input, self.start, |_| true);
+        row_error(input, before + number as u64 + 1, reason)
     }
 }

@@ -1,8 +1,7 @@
 //! Rows with random keys in temporary files, and their order by key.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, BufReader, BufWriter};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +13,9 @@ use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 
+use crate::input::Range;
 use crate::slices::used_bytes;
-use crate::{ResourceOptions, Rows, SourceError};
+use crate::{ResourceOptions, SourceError};
 
 /// The maximum number of files that are written at the same time.
 pub(crate) const MOST_FILES: u64 = 256;
@@ -55,7 +55,7 @@ impl RowStore {
             schema,
             batch_bytes: options.batch_bytes.max(1),
             rows_bytes,
-            temp_dir: options.temp_dir.clone().unwrap_or_else(std::env::temp_dir),
+            temp_dir: options.temp_folder(),
         }
     }
 
@@ -92,13 +92,11 @@ impl RowStore {
     /// Reads all batches of a file from its beginning. Several threads may read it at the same time.
     fn batches(
         &self,
-        file: &File,
+        file: &Arc<File>,
     ) -> Result<impl Iterator<Item = Result<RecordBatch, SourceError>>, SourceError> {
         let failed = |error| self.failed("read shuffled rows in", error);
-        let file = file
-            .try_clone()
-            .map_err(|error| self.io("read shuffled rows in", error))?;
-        let reader = BufReader::with_capacity(1 << 20, FromStart { file, offset: 0 });
+        let whole = Range::new(Arc::clone(file), 0, u64::MAX);
+        let reader = BufReader::with_capacity(1 << 20, whole);
         let reader = StreamReader::try_new(reader, None).map_err(failed)?;
         Ok(reader.map(move |batch| batch.map_err(failed)))
     }
@@ -125,20 +123,6 @@ fn stored_type(data_type: &DataType) -> DataType {
     match can_cast_types(data_type, &stored) && can_cast_types(&stored, data_type) {
         true => stored,
         false => data_type.clone(),
-    }
-}
-
-/// A file from its beginning, with an offset of its own.
-struct FromStart {
-    file: File,
-    offset: u64,
-}
-
-impl Read for FromStart {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.offset)?;
-        self.offset += read as u64;
-        Ok(read)
     }
 }
 
@@ -179,8 +163,9 @@ impl KeyRange {
 }
 
 /// The rows whose keys are in one range, in no particular order.
+#[derive(Clone)]
 pub(crate) struct KeyFile {
-    file: File,
+    file: Arc<File>,
     range: KeyRange,
     rows: u64,
 }
@@ -261,8 +246,9 @@ impl<'a> KeyFiles<'a> {
             let writer = writer.unwrap_or_else(PoisonError::into_inner).into_inner();
             let buffer = writer.map_err(|error| self.store.failed(WRITE, error))?;
             let written = buffer.into_inner();
+            let written = written.map_err(|error| self.store.io(WRITE, error.into_error()))?;
             Ok(KeyFile {
-                file: written.map_err(|error| self.store.io(WRITE, error.into_error()))?,
+                file: Arc::new(written),
                 range: self.range.part(number, count),
                 rows: file.rows.into_inner(),
             })
@@ -329,17 +315,33 @@ struct SortedBatches {
 }
 
 impl SortedRows {
-    pub(crate) fn new(store: Arc<RowStore>, file: &KeyFile) -> Result<Self, SourceError> {
-        let clone = file.file.try_clone();
-        let file = KeyFile {
-            file: clone.map_err(|error| store.io("read shuffled rows in", error))?,
-            ..*file
-        };
-        Ok(Self {
+    pub(crate) fn new(store: Arc<RowStore>, file: KeyFile) -> Self {
+        Self {
             store,
             files: vec![file],
             current: None,
-        })
+        }
+    }
+
+    pub(crate) fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        loop {
+            if let Some(current) = &mut self.current {
+                if let Some(batch) = current.next_batch(&self.store)? {
+                    return Ok(Some(batch));
+                }
+                self.current = None;
+            }
+            let Some(file) = self.files.pop() else {
+                return Ok(None);
+            };
+            let bytes = self.size(&file)?;
+            if bytes > self.store.rows_bytes && file.rows > 1 && file.range.width > 1 {
+                let count = (bytes as u64 / self.store.rows_bytes as u64 + 1).min(MOST_FILES);
+                self.divide(&file, usize::try_from(count).unwrap_or(2))?;
+            } else if file.rows > 0 {
+                self.current = Some(self.sort(&file, bytes)?);
+            }
+        }
     }
 
     /// Returns the size of a file in memory.
@@ -396,37 +398,12 @@ impl SortedBatches {
         let restored = interleave_record_batch(&all, rows).and_then(|batch| {
             let columns = batch.columns().iter().zip(store.schema.fields());
             let columns = columns.map(|(column, field)| cast(column, field.data_type()));
-            RecordBatch::try_new(
-                Arc::clone(&store.schema),
-                columns.collect::<Result<_, _>>()?,
-            )
+            let columns = columns.collect::<Result<_, _>>()?;
+            RecordBatch::try_new(Arc::clone(&store.schema), columns)
         });
         restored
             .map(Some)
             .map_err(|error| store.failed("read shuffled rows in", error))
-    }
-}
-
-impl Rows for SortedRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        loop {
-            if let Some(current) = &mut self.current {
-                if let Some(batch) = current.next_batch(&self.store)? {
-                    return Ok(Some(batch));
-                }
-                self.current = None;
-            }
-            let Some(file) = self.files.pop() else {
-                return Ok(None);
-            };
-            let bytes = self.size(&file)?;
-            if bytes > self.store.rows_bytes && file.rows > 1 && file.range.width > 1 {
-                let count = (bytes as u64 / self.store.rows_bytes as u64 + 1).min(MOST_FILES);
-                self.divide(&file, usize::try_from(count).unwrap_or(2))?;
-            } else if file.rows > 0 {
-                self.current = Some(self.sort(&file, bytes)?);
-            }
-        }
     }
 }
 

@@ -36,74 +36,54 @@
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
 //! 4180, JSON lines, TensorFlow's TFRecord, Megatron's indexed datasets, Zarr. The limits are L4 and L9 of the reliability rules.
 
-// The modules, from the bottom up: each uses only modules above it in this list.
-
-mod options; // What a caller can choose.
-
-mod hints; // Remedies for errors, and similar names.
-
-mod error; // The error of this crate.
-
-mod source; // A source, its units and its rows.
-
+mod adapter; // Sources of other crates as readers.
+mod arrayrecord; // ArrayRecord files.
 mod base; // The interface of the readers of this crate.
-mod lists; // Nested lists of numbers.
-mod slices; // Large batches in slices.
-
+mod casts; // Types that expressions cast columns to.
 mod conform; // Arrays as another type.
-mod exact; // Whole numbers that floats represent exactly.
-
-mod file_names; // Classes of files by their names.
-mod walk; // Parallel listing of directories.
-
-mod objects; // Files in stores.
-
-mod file_filter; // Files that patterns select.
-
-mod prefetch; // Downloads of row groups ahead of their use.
-
-mod files; // The files of a location.
-
-mod detect; // What a location holds.
-mod input; // Text files, compressed or not.
-mod unite; // The columns of several files as those of one table.
-
+mod csv; // CSV files.
 mod csv_fields; // Nulls and numbers of CSV fields.
 mod csv_scanner; // Quotes of CSV files.
 mod csv_values; // Types of CSV values.
+mod delta; // Delta tables.
+mod detect; // What a location holds.
+mod direct; // Selected columns of a reader.
+mod error; // The error of this crate.
+mod exact; // Whole numbers that floats represent exactly.
+mod expr; // Computed columns and filtered rows.
 mod feature_columns; // Features of examples as columns.
+mod file_filter; // Files that patterns select.
+mod file_names; // Classes of files by their names.
+mod files; // The files of a location.
+mod hints; // Remedies for errors, and similar names.
+mod ignored; // Clauses that the query engine ignores.
+mod input; // Text files, compressed or not.
+mod ipc; // Arrow IPC files and streams.
+mod json; // JSON lines files.
 mod json_pairs; // Escaped surrogate pairs of JSON.
+mod key_files; // Rows with random keys in temporary files.
+mod lists; // Nested lists of numbers.
+mod litdata; // Chunks of LitData.
+mod media; // Images and audio.
+mod megatron; // Tokens of Megatron.
+mod numbered; // The numbers of rows as a column.
+mod objects; // Files in stores.
+mod options; // What a caller can choose.
+mod parquet; // Parquet files.
+mod prefetch; // Downloads of row groups ahead of their use.
+mod query; // Parsing and checks of expressions and queries.
 mod raw_json_fields; // Fields of JSON objects as their text.
 mod shape; // Types of JSON values.
 mod shape_reader; // Types of the values of one line.
-
-mod arrayrecord; // ArrayRecord files.
-mod csv; // CSV files.
-mod ipc; // Arrow IPC files and streams.
-mod json; // JSON lines files.
-mod litdata; // Chunks of LitData.
-mod megatron; // Tokens of Megatron.
-mod parquet; // Parquet files.
+mod shuffle; // Sources in a random order.
+mod slices; // Large batches in slices.
+mod source; // A source, its units and its rows.
+mod sql; // Whole queries.
 mod tfrecord; // TFRecord files.
 mod tree; // Trees of plain files.
+mod unite; // The columns of several files as those of one table.
+mod walk; // Parallel listing of directories.
 mod zarr; // Windows of Zarr arrays.
-
-mod delta; // Delta tables.
-
-mod adapter; // Sources of other crates as readers.
-mod direct; // Selected columns of a reader.
-mod ignored; // Clauses that the query engine ignores.
-mod media; // Images and audio.
-mod numbered; // The numbers of rows as a column.
-mod query; // Parsing and checks of expressions and queries.
-
-mod expr; // Computed columns and filtered rows.
-
-mod casts; // Types that expressions cast columns to.
-mod sql; // Whole queries.
-
-mod key_files; // Rows with random keys in temporary files.
-mod shuffle; // Sources in a random order.
 
 use std::sync::Arc;
 
@@ -114,9 +94,9 @@ pub use detect::detect;
 pub use error::SourceError;
 pub use lists::number_type;
 pub use options::{
-    CsvOptions, DeltaOptions, FileOptions, ParseSourceKindError, QueryOptions, ReadAs,
-    ResourceOptions, SampleOptions, SchemaOptions, SchemaRule, SelectColumn, SourceKind,
-    SourceOptions, TextOptions, TreeGroup, TreeOptions, ZarrOptions,
+    CsvOptions, DeltaOptions, FileOptions, QueryOptions, ReadAs, ResourceOptions, SampleOptions,
+    SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions, TextOptions, TreeGroup,
+    TreeOptions, ZarrOptions,
 };
 pub use shardmill_delta::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice,
@@ -196,21 +176,13 @@ pub fn expand_patterns(
     let mut found = Vec::with_capacity(locations.len());
     for location in locations {
         match location {
-            Location::Local(path) => match files::expand(path)? {
-                files::Expanded::DirectSource(path) => found.push(path.into()),
-                files::Expanded::Pattern { matches, .. } => {
-                    found.extend(matches.into_iter().map(Location::from));
-                }
-            },
-            Location::Remote(remote) if file_names::is_pattern(remote.prefix()) => {
-                match objects::find(remote, &options)? {
-                    objects::Found::Pattern(store, matches) => {
-                        found.extend(matches.iter().map(|found| store.location(&found.name)));
-                    }
-                    _ => found.push(location.clone()),
-                }
+            Location::Remote(remote) if !file_names::is_pattern(remote.prefix()) => {
+                found.push(location.clone());
             }
-            Location::Remote(_) => found.push(location.clone()),
+            _ => {
+                let matches = files::find(location, &options)?;
+                found.extend(matches.iter().map(objects::Found::location));
+            }
         }
     }
     Ok(found)

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use arrow::array::{
@@ -10,7 +9,7 @@ use arrow::array::{
     StringBuilder,
 };
 use arrow::buffer::MutableBuffer;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use serde_json::Value;
 use shardmill_core::catch_panic::one_line;
@@ -20,24 +19,21 @@ use shardmill_records::{
 };
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, described_by_fields, project};
-use crate::files::{InputFile, describe, fetch_early, list_tables};
+use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::files::{InputFile, describe, file_of_unit, list_tables};
 use crate::ipc::read_embedded;
 use crate::lists::{lists_of_numbers, number_type};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 const INDEX: &str = "index.json";
 
 /// A table of LitData chunks.
 pub(crate) struct LitdataTable {
-    files: Arc<Vec<InputFile>>,
+    /// Each chunk is a unit.
+    facts: TableFacts,
+    files: Vec<InputFile>,
     set: Arc<Set>,
-    schema: SchemaRef,
-    units: Vec<Unit>,
-    /// The numbers of items of the chunks.
-    items: Vec<u64>,
-    options: Arc<SourceOptions>,
-    description: SourceDescription,
+    options: SourceOptions,
 }
 
 /// How the items of all chunks are stored.
@@ -78,7 +74,7 @@ pub(crate) fn open(
         .iter()
         .map(|file| (file.shown.as_str(), file))
         .collect();
-    let (mut files, mut items, mut units) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut files, mut units) = (Vec::new(), Vec::new());
     let mut set: Option<(Set, &InputFile)> = None;
     let mut rows = 0;
     for index in listed.iter().filter(|file| is_index(file)) {
@@ -110,7 +106,6 @@ pub(crate) fn open(
                 bytes: file.file_version.bytes,
             });
             files.push(file.clone());
-            items.push(count);
             rows += count;
         }
     }
@@ -119,15 +114,20 @@ pub(crate) fn open(
         return Err(SourceProblem::LitdataIndex.at(place, "there is no index.json of LitData"));
     };
     let mut table = LitdataTable {
-        description: describe(SourceKind::Litdata, &files, Some(rows)),
-        files: Arc::new(files),
+        facts: TableFacts {
+            schema: Arc::new(Schema::empty()),
+            units,
+            null_counts: Vec::new(),
+            description: describe(SourceKind::Litdata, &files, Some(rows)),
+        },
+        files,
         set: Arc::new(set),
-        schema: Arc::new(Schema::empty()),
-        units,
-        items,
-        options: Arc::new(options.clone()),
+        options: options.clone(),
     };
-    table.schema = table.find_schema(index)?;
+    let schema = table.find_schema(index)?;
+    let null_count = |field: &FieldRef| (!field.is_nullable()).then_some(0);
+    table.facts.null_counts = schema.fields().iter().map(null_count).collect();
+    table.facts.schema = schema;
     Ok(table)
 }
 
@@ -137,9 +137,7 @@ fn is_index(file: &InputFile) -> bool {
 
 fn read_index(index: &InputFile, options: &SourceOptions) -> Result<Value, SourceError> {
     let size = index.file_version.bytes;
-    SourceError::check_limit("index-bytes", size, options.limits.index_bytes, || {
-        index.shown.clone()
-    })?;
+    index.check_limit("index-bytes", size, options.limits.index_bytes)?;
     let bytes = read_whole(index)?;
     serde_json::from_slice(&bytes).map_err(|error| wrong_index(index, error.to_string()))
 }
@@ -149,8 +147,7 @@ fn read_whole(input: &InputFile) -> Result<Vec<u8>, SourceError> {
     let file = input.open()?;
     let size = usize::try_from(input.file_version.bytes).unwrap_or(usize::MAX);
     let mut bytes = vec![0; size];
-    file.read_exact_at(&mut bytes, 0)
-        .map_err(|source| SourceError::io("read", &input.shown, source))?;
+    input.read_at(&file, &mut bytes, 0)?;
     input.check(&file)?;
     Ok(bytes)
 }
@@ -254,11 +251,11 @@ fn lists(number: DType, dimensions: usize) -> DataType {
 impl LitdataTable {
     /// Finds the columns, in the index and in the first item.
     fn find_schema(&self, index: &InputFile) -> Result<SchemaRef, SourceError> {
-        let first = self.items.iter().position(|items| *items > 0);
-        let Some(unit) = first else {
+        let mut chunks = self.files.iter().zip(self.units());
+        let Some((input, unit)) = chunks.find(|(_, unit)| unit.rows > Some(0)) else {
             return Err(wrong_index(index, "its chunks have no items"));
         };
-        let mut rows = self.rows(unit)?;
+        let mut rows = self.rows(input, unit.rows, &[])?;
         if let Content::Arrow(batches) = &rows.content {
             let schema = batches.first().map(RecordBatch::schema);
             return schema.ok_or_else(|| {
@@ -297,28 +294,25 @@ impl LitdataTable {
     }
 
     /// Reads a chunk.
-    fn rows(&self, unit: usize) -> Result<LitdataRows, SourceError> {
-        let input = self
-            .files
-            .get(unit)
-            .ok_or_else(|| SourceError::no_unit(unit))?;
-        let items = self.items.get(unit).copied().unwrap_or_default();
+    fn rows(
+        &self,
+        input: &InputFile,
+        items: Option<u64>,
+        columns: &[usize],
+    ) -> Result<LitdataRows, SourceError> {
+        let items = items.unwrap_or_default();
         let limit = self.options.limits.shard_bytes;
-        SourceError::check_limit("shard-bytes", input.file_version.bytes, limit, || {
-            input.shown.clone()
-        })?;
+        input.check_limit("shard-bytes", input.file_version.bytes, limit)?;
         let mut bytes = read_whole(input)?;
         if self.set.packing == Packing::File {
             bytes = unpack(input, "the chunk", &bytes, limit)?;
-            SourceError::check_limit("shard-bytes", bytes.len() as u64, limit, || {
-                input.shown.clone()
-            })?;
+            input.check_limit("shard-bytes", bytes.len() as u64, limit)?;
         }
         let mut rows = LitdataRows {
             input: input.clone(),
             set: Arc::clone(&self.set),
-            schema: Arc::clone(&self.schema),
-            columns: Vec::new(),
+            schema: Arc::clone(self.schema()),
+            columns: columns.to_vec(),
             content: Content::Arrow(Vec::new()),
             next: 0,
             batch_bytes: self.options.resources.batch_bytes,
@@ -333,7 +327,7 @@ impl LitdataTable {
                     .iter()
                     .map(|frame| frame.unpacked.unwrap_or(frame.bytes.len()) as u64)
                     .sum();
-                SourceError::check_limit("shard-bytes", total, limit, || input.shown.clone())?;
+                input.check_limit("shard-bytes", total, limit)?;
                 for frame in frames {
                     match frame.unpacked {
                         None => content.extend_from_slice(frame.bytes),
@@ -595,27 +589,14 @@ impl Builder {
 }
 
 impl Base for LitdataTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        fetch_early(&self.files, unit);
-        let mut rows = self.rows(unit)?;
-        rows.columns = columns.to_vec();
-        Ok(Box::new(rows))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        let field = self.schema.fields().get(column)?;
-        (!field.is_nullable()).then_some(0)
-    }
-}
-
-impl Rows for LitdataRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let result = self.pull();
-        if result.is_err() {
-            self.next = usize::MAX;
-        }
-        result
+        let input = file_of_unit(&self.files, self.units(), unit)?;
+        let items = self.units().get(unit).and_then(|unit| unit.rows);
+        let mut rows = self.rows(input, items, columns)?;
+        Ok(rows_from(move || rows.pull()))
     }
 }

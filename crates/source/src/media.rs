@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, AsArray as _, RecordBatch, make_array};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, make_array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use crate::base::batch;
+use crate::base::{batch, map_rows};
 use crate::source::first_null_by_reading;
 use crate::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
 
@@ -70,10 +70,15 @@ impl Source for Media {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(MediaRows {
-            rows: self.source.open_unit(unit)?,
-            schema: Arc::clone(&self.schema),
-            places: Arc::clone(&self.places),
+        let (schema, places) = (Arc::clone(&self.schema), Arc::clone(&self.places));
+        Ok(map_rows(self.source.open_unit(unit)?, move |found| {
+            let columns = found.columns().iter().zip(places.iter());
+            let columns = columns.map(|(column, place)| match place {
+                Some(place) => bytes_of(column, *place),
+                None => Ok(Arc::clone(column)),
+            });
+            let columns: Result<_, SourceError> = columns.collect();
+            batch(&schema, columns?, found.num_rows())
         }))
     }
 
@@ -98,27 +103,6 @@ impl Source for Media {
 
     fn description(&self) -> &SourceDescription {
         self.source.description()
-    }
-}
-
-struct MediaRows {
-    rows: Box<dyn Rows>,
-    schema: SchemaRef,
-    places: Arc<[Option<usize>]>,
-}
-
-impl Rows for MediaRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(found) = self.rows.next_batch()? else {
-            return Ok(None);
-        };
-        let columns = found.columns().iter().zip(self.places.iter());
-        let columns = columns.map(|(column, place)| match place {
-            Some(place) => bytes_of(column, *place),
-            None => Ok(Arc::clone(column)),
-        });
-        let columns: Result<_, SourceError> = columns.collect();
-        batch(&self.schema, columns?, found.num_rows()).map(Some)
     }
 }
 

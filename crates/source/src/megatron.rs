@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int8Array, RecordBatch};
@@ -13,12 +12,12 @@ use shardmill_core::{DType, Diagnostic as _};
 use shardmill_records::{INDEX_HEAD, IndexHead, IndexParts, RecordError};
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, described_by_fields, project};
+use crate::base::{Base, TableFacts, batch, project, rows_from};
 use crate::file_names::{has_extension, is_pattern};
 use crate::files::{InputFile, Origin, describe, list_tables};
 use crate::input::Range as FileRange;
 use crate::lists::{lists_of_numbers, number_type};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// A file is read in units of about this size.
 const UNIT_BYTES: u64 = 16 << 20;
@@ -34,12 +33,10 @@ const MODE: &str = "mode";
 
 /// A table of tokens: a row for each sequence or document.
 pub(crate) struct MegatronTable {
+    facts: TableFacts,
     sets: Vec<TokenSet>,
-    schema: SchemaRef,
-    units: Vec<Unit>,
     slices: Vec<Slice>,
-    options: Arc<SourceOptions>,
-    description: SourceDescription,
+    options: SourceOptions,
 }
 
 /// A file of tokens and its index.
@@ -71,14 +68,16 @@ pub(crate) fn open(
     for location in locations {
         files.extend(list(location, kind, options)?);
     }
-    let description = describe(kind, &files, None);
     let mut table = MegatronTable {
+        facts: TableFacts {
+            schema: Arc::new(Schema::empty()),
+            units: Vec::new(),
+            null_counts: Vec::new(),
+            description: describe(kind, &files, None),
+        },
         sets: Vec::new(),
-        schema: Arc::new(Schema::empty()),
-        units: Vec::new(),
         slices: Vec::new(),
-        options: Arc::new(options.clone()),
-        description,
+        options: options.clone(),
     };
     let mut rows = 0;
     for index in files.iter().filter(|file| is_index(file)) {
@@ -109,7 +108,8 @@ pub(crate) fn open(
         let place = files.first().map_or("", |file| &file.shown);
         return Err(missing(place, &format!("{place}, but with .idx")));
     }
-    table.description.rows = Some(rows);
+    table.facts.null_counts = vec![Some(0); table.facts.schema.fields().len()];
+    table.facts.description.rows = Some(rows);
     Ok(table)
 }
 
@@ -165,8 +165,7 @@ fn read_head(index: &InputFile, file: &File) -> Result<(IndexHead, IndexParts), 
         return Err(SourceProblem::MegatronIndex.at(&index.shown, reason));
     }
     let mut head = [0; INDEX_HEAD];
-    file.read_exact_at(&mut head, 0)
-        .map_err(|source| SourceError::io("read", &index.shown, source))?;
+    index.read_at(file, &mut head, 0)?;
     let head = IndexHead::decode(&head).map_err(|error| index_error(index, error))?;
     let parts = head.parts(bytes);
     let parts = parts.map_err(|error| index_error(index, error))?;
@@ -175,6 +174,21 @@ fn read_head(index: &InputFile, file: &File) -> Result<(IndexHead, IndexParts), 
 
 fn element(tokens: DType) -> FieldRef {
     Arc::new(Field::new_list_field(number_type(tokens), false))
+}
+
+/// Returns the bytes of an index that a slice needs: its lengths, places, bounds of documents from the second one on, and
+/// modes.
+fn index_ranges(parts: &IndexParts, slice: &Slice) -> [Range<u64>; 4] {
+    let of = |start: u64, range: &Range<u64>, bytes: u64| {
+        start + range.start * bytes..start + range.end * bytes
+    };
+    let (sequences, bounds) = (&slice.sequences, slice.rows.start + 1..slice.rows.end + 1);
+    [
+        of(parts.lengths, sequences, 4),
+        of(parts.places, sequences, 8),
+        of(parts.bounds, &bounds, 8),
+        parts.modes.map_or(0..0, |start| of(start, sequences, 1)),
+    ]
 }
 
 /// Reads the sequences of an index in order.
@@ -190,19 +204,16 @@ struct Sequences {
 
 impl Sequences {
     fn new(set: &TokenSet, file: &Arc<File>, slice: &Slice, has_documents: bool) -> Self {
-        let (parts, sequences) = (&set.parts, &slice.sequences);
-        let reader = |start: u64, range: &Range<u64>, bytes: u64| {
-            let file = Arc::clone(file);
-            let range =
-                FileRange::new(file, start + range.start * bytes, start + range.end * bytes);
+        let reader = |range: Range<u64>| {
+            let range = FileRange::new(Arc::clone(file), range.start, range.end);
             BufReader::with_capacity(64 << 10, range)
         };
-        let bounds = slice.rows.start + 1..slice.rows.end + 1;
+        let [lengths, places, bounds, _] = index_ranges(&set.parts, slice);
         Self {
-            lengths: reader(parts.lengths, sequences, 4),
-            places: reader(parts.places, sequences, 8),
-            bounds: has_documents.then(|| reader(parts.bounds, &bounds, 8)),
-            next: sequences.start,
+            lengths: reader(lengths),
+            places: reader(places),
+            bounds: has_documents.then(|| reader(bounds)),
+            next: slice.sequences.start,
             token_bytes: set.head.tokens.size() as u64,
         }
     }
@@ -252,9 +263,8 @@ fn number<const N: usize>(
     index: &InputFile,
 ) -> Result<[u8; N], SourceError> {
     let mut bytes = [0; N];
-    reader
-        .read_exact(&mut bytes)
-        .map_err(|source| SourceError::io("read", &index.shown, source))?;
+    let read = reader.read_exact(&mut bytes);
+    read.map_err(|source| index.read_error(source))?;
     Ok(bytes)
 }
 
@@ -268,10 +278,10 @@ impl MegatronTable {
         }
         let schema = Arc::new(Schema::new(fields));
         let Some(first) = self.sets.first() else {
-            self.schema = schema;
+            self.facts.schema = schema;
             return Ok(());
         };
-        if schema == self.schema {
+        if schema == self.facts.schema {
             return Ok(());
         }
         let reason = format!(
@@ -326,7 +336,7 @@ impl MegatronTable {
             slice.sequences.end = sequences.next;
             let count = slice.rows.end - slice.rows.start;
             if size >= UNIT_BYTES || count >= UNIT_ROWS || row + 1 == rows {
-                self.units.push(Unit {
+                self.facts.units.push(Unit {
                     file: Some(file_number),
                     first_row: Some(slice.rows.start),
                     rows: Some(count),
@@ -343,7 +353,7 @@ impl MegatronTable {
     }
 
     fn has_documents(&self) -> bool {
-        self.description.kind == SourceKind::MegatronDocuments
+        self.facts.description.kind == SourceKind::MegatronDocuments
     }
 }
 
@@ -351,8 +361,8 @@ impl MegatronTable {
 fn check_ends(set: &TokenSet, file: &File) -> Result<(), SourceError> {
     let read = |bound: u64| -> Result<u64, SourceError> {
         let mut bytes = [0; 8];
-        file.read_exact_at(&mut bytes, set.parts.bounds + 8 * bound)
-            .map_err(|source| SourceError::io("read", &set.index.shown, source))?;
+        let place = set.parts.bounds + 8 * bound;
+        set.index.read_at(file, &mut bytes, place)?;
         Ok(u64::from_le_bytes(bytes))
     };
     let (first, last) = (read(0)?, read(set.head.bounds - 1)?);
@@ -376,52 +386,39 @@ fn open_ranges(input: &InputFile, ranges: &[Range<u64>]) -> Result<Arc<File>, So
 }
 
 impl Base for MegatronTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let slice = self.slices.get(unit);
         let slice = slice.ok_or_else(|| SourceError::no_unit(unit))?.clone();
         let set = self.sets.get(slice.set);
         let set = set.ok_or_else(|| SourceError::no_unit(unit))?.clone();
-        let (parts, sequences) = (&set.parts, &slice.sequences);
-        let of = |start: u64, range: Range<u64>, bytes: u64| {
-            start + range.start * bytes..start + range.end * bytes
-        };
-        let mut ranges = vec![
-            of(parts.lengths, sequences.clone(), 4),
-            of(parts.places, sequences.clone(), 8),
-        ];
-        if self.has_documents() {
-            let bounds = slice.rows.start + 1..slice.rows.end + 1;
-            ranges.push(of(parts.bounds, bounds, 8));
-        }
-        let modes = parts.modes.filter(|_| columns.contains(&1));
-        ranges.extend(modes.map(|start| of(start, sequences.clone(), 1)));
+        let [lengths, places, bounds, modes] = index_ranges(&set.parts, &slice);
+        let has_modes = set.parts.modes.is_some() && columns.contains(&1);
+        let mut ranges = vec![lengths, places];
+        ranges.extend(self.has_documents().then_some(bounds));
+        ranges.extend(has_modes.then(|| modes.clone()));
         ranges.retain(|range| !range.is_empty());
         let index = open_ranges(&set.index, &ranges)?;
         let is_read = columns.contains(&0) && !slice.bytes.is_empty();
         let tokens = is_read.then(|| open_ranges(&set.tokens, std::slice::from_ref(&slice.bytes)));
         let most = self.options.resources.batch_bytes as u64;
-        Ok(Box::new(MegatronRows {
+        let mut rows = MegatronRows {
             sequences: Sequences::new(&set, &index, &slice, self.has_documents()),
-            modes: modes.map(|start| {
-                let range = of(start, sequences.clone(), 1);
-                FileRange::new(Arc::clone(&index), range.start, range.end)
-            }),
+            modes: has_modes.then(|| FileRange::new(Arc::clone(&index), modes.start, modes.end)),
             index,
             tokens: tokens.transpose()?,
-            schema: project(&self.schema, columns),
+            schema: project(self.schema(), columns),
             has_tokens: columns.contains(&0),
             rows_left: slice.rows.end - slice.rows.start,
             batch_bytes: most.clamp(1, MOST_BYTES),
             row_limit: self.options.limits.sample_bytes.min(MOST_BYTES),
             waiting: None,
             set,
-        }))
-    }
-
-    fn null_count(&self, _column: usize) -> Option<u64> {
-        Some(0)
+        };
+        Ok(rows_from(move || rows.pull()))
     }
 }
 
@@ -502,9 +499,8 @@ impl MegatronRows {
         }
         if let Some(modes) = &mut self.modes {
             let mut bytes = vec![0; rows];
-            modes
-                .read_exact(&mut bytes)
-                .map_err(|source| SourceError::io("read", &self.set.index.shown, source))?;
+            let read = modes.read_exact(&mut bytes);
+            read.map_err(|source| self.set.index.read_error(source))?;
             let modes = bytes.into_iter().map(u8::cast_signed);
             columns.push(Arc::new(modes.collect::<Int8Array>()));
         }
@@ -527,22 +523,11 @@ impl MegatronRows {
             let (Some(into), Some(file)) = (into, &self.tokens) else {
                 return Err(SourceError::bug("tokens outside the range of their unit"));
             };
-            file.read_exact_at(into, place.start)
-                .map_err(|source| SourceError::io("read", &self.set.tokens.shown, source))?;
+            self.set.tokens.read_at(file, into, place.start)?;
             at += length;
         }
         let data_type = DataType::List(element(self.set.head.tokens));
         let lists = lists_of_numbers(&data_type, vec![lengths], values);
         lists.map_err(|error| SourceError::bug(error.to_string()))
-    }
-}
-
-impl Rows for MegatronRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let result = self.pull();
-        if result.is_err() {
-            (self.rows_left, self.waiting) = (0, None);
-        }
-        result
     }
 }

@@ -2,37 +2,36 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{ArrayRef, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::collect_columns;
 
-use crate::base::{Base, batch, project};
+use crate::base::{Base, TableFacts, batch, map_rows, project};
 use crate::error::SourceProblem;
 use crate::source::count_rows;
-use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
+use crate::{RowPlace, Rows, SourceError};
 
 /// A reader with one more column, the last, which numbers all rows from 0.
 pub(crate) struct Numbered {
     base: Arc<dyn Base>,
-    schema: SchemaRef,
+    facts: TableFacts,
     /// The number of the first row of each unit.
     starts: Vec<u64>,
 }
 
 impl Numbered {
     pub(crate) fn new(base: Arc<dyn Base>, name: &str) -> Result<Self, SourceError> {
-        let own = base.schema();
-        if own.field_with_name(name).is_ok() {
+        let own = base.facts();
+        if own.schema.field_with_name(name).is_ok() {
             let fact = format!("there is a column `{name}`, the name of the numbers of rows");
             return Err(SourceProblem::Option.at("--where", fact));
         }
         let number = Arc::new(Field::new(name, DataType::UInt64, false));
-        let fields = own.fields().iter().cloned().chain([number]);
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let fields = own.schema.fields().iter().cloned().chain([number]);
         let mut next = 0;
-        let mut starts = Vec::with_capacity(base.units().len());
-        for (number, unit) in base.units().iter().enumerate() {
+        let mut starts = Vec::with_capacity(own.units.len());
+        for (number, unit) in own.units.iter().enumerate() {
             starts.push(next);
             next += match unit.rows {
                 Some(rows) => rows,
@@ -41,8 +40,13 @@ impl Numbered {
             };
         }
         Ok(Self {
+            facts: TableFacts {
+                schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+                units: own.units.clone(),
+                null_counts: [own.null_counts.as_slice(), &[Some(0)]].concat(),
+                description: own.description.clone(),
+            },
             base,
-            schema,
             starts,
         })
     }
@@ -54,12 +58,8 @@ impl Numbered {
 }
 
 impl Base for Numbered {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn units(&self) -> &[Unit] {
-        self.base.units()
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
@@ -78,18 +78,15 @@ impl Base for Numbered {
         if !is_numbered {
             return Ok(rows);
         }
-        Ok(Box::new(NumberedRows {
-            rows,
-            next: self.starts.get(unit).copied().unwrap_or_default(),
-            schema: project(&self.schema, columns),
+        let mut next = self.starts.get(unit).copied().unwrap_or_default();
+        let schema = project(self.schema(), columns);
+        Ok(map_rows(rows, move |found| {
+            let numbers = next..next + found.num_rows() as u64;
+            next = numbers.end;
+            let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(numbers));
+            let columns = found.columns().iter().cloned().chain([numbers]).collect();
+            batch(&schema, columns, found.num_rows())
         }))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        match column == self.place_of_number() {
-            true => Some(0),
-            false => self.base.null_count(column),
-        }
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
@@ -111,28 +108,5 @@ impl Base for Numbered {
 
     fn place(&self, unit: usize, row: u64) -> RowPlace {
         self.base.place(unit, row)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        self.base.description()
-    }
-}
-
-struct NumberedRows {
-    rows: Box<dyn Rows>,
-    next: u64,
-    schema: SchemaRef,
-}
-
-impl Rows for NumberedRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(found) = self.rows.next_batch()? else {
-            return Ok(None);
-        };
-        let numbers = self.next..self.next + found.num_rows() as u64;
-        self.next = numbers.end;
-        let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(numbers));
-        let columns = found.columns().iter().cloned().chain([numbers]).collect();
-        batch(&self.schema, columns, found.num_rows()).map(Some)
     }
 }

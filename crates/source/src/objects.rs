@@ -36,7 +36,7 @@ const LISTING: &str = "objects";
 #[derive(Debug)]
 pub(crate) struct Store {
     remote: Remote,
-    temp_dir: Option<PathBuf>,
+    temp_dir: PathBuf,
     kept: Mutex<Kept>,
     /// A folder in which a listing found the remains of an unfinished conversion.
     unfinished: OnceLock<(String, Unfinished)>,
@@ -65,28 +65,35 @@ pub(crate) struct Object {
     pub name: String,
 }
 
-/// What a location of a store refers to.
+/// What a location refers to, or a match of its pattern.
 pub(crate) enum Found {
-    /// An object. Its store is the folder that contains it.
+    /// A file or directory on this machine.
+    Path(PathBuf),
     Object(Object, FileVersion),
     /// All objects below a prefix.
-    Folder(Arc<Store>),
-    /// The matches of a pattern, sorted by bytes. Names are relative to the part of the pattern before the first
-    /// wildcard.
-    Pattern(Arc<Store>, Vec<Match>),
+    Prefix(Arc<Store>),
+    /// A folder that matches a pattern, and the names below it.
+    Folder(Arc<Store>, String, Listing),
 }
 
-/// An object or folder that matches a pattern.
-pub(crate) struct Match {
-    pub name: String,
-    pub holds: Holds,
-}
+impl Found {
+    pub(crate) fn location(&self) -> Location {
+        match self {
+            Self::Path(path) => path.clone().into(),
+            Self::Prefix(store) => Location::Remote(store.remote.location().clone()),
+            Self::Object(Object { store, name }, _) | Self::Folder(store, name, _) => {
+                Location::Remote(store.remote.location().join(name))
+            }
+        }
+    }
 
-/// What a matching name refers to.
-pub(crate) enum Holds {
-    Object(FileVersion),
-    /// The names below the folder.
-    Folder(Listing),
+    /// Returns the name of a match, relative to the part of the pattern before the first wildcard.
+    fn name(&self) -> &str {
+        match self {
+            Self::Object(Object { name, .. }, _) | Self::Folder(_, name, _) => name,
+            Self::Path(_) | Self::Prefix(_) => "",
+        }
+    }
 }
 
 /// Returns the version of an object when it was listed. A hash of its entity tag replaces the modification time.
@@ -102,21 +109,21 @@ fn is_file_name(name: &str) -> bool {
     kind_of_name(name).is_some() || has_extension(name, &["json", "tar", "tgz", "gz", "zst"])
 }
 
-/// Finds out what a location refers to.
+/// Finds out what a location refers to. The matches of a pattern are sorted by the bytes of their names.
 pub(crate) fn find(
     location: &RemoteLocation,
     options: &SourceOptions,
-) -> Result<Found, SourceError> {
+) -> Result<Vec<Found>, SourceError> {
     let missing = || SourceError::not_found(location.to_string());
     let Some((folder, name)) = location.split_name() else {
-        return Ok(Found::Folder(Store::open(location, options)?));
+        return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
     };
     let store = Store::open(&folder, options)?;
     let can_list = store.remote.can_list();
     let is_pattern = is_pattern(location.prefix());
     if is_file_name(name) || is_pattern || !can_list {
         if let Some(found) = store.object(name)? {
-            return Ok(found);
+            return Ok(vec![found]);
         }
         if is_pattern {
             return expand(location, options);
@@ -124,17 +131,17 @@ pub(crate) fn find(
         if !can_list {
             return Err(missing());
         }
-        return Ok(Found::Folder(Store::open(location, options)?));
+        return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
     }
     let beneath = Store::open(location, options)?;
     if !beneath.remote.peek("", 1, &mut |_| true)?.is_empty() {
-        return Ok(Found::Folder(beneath));
+        return Ok(vec![Found::Prefix(beneath)]);
     }
-    store.object(name)?.ok_or_else(missing)
+    Ok(vec![store.object(name)?.ok_or_else(missing)?])
 }
 
 /// Expands a pattern. It requests only names that begin with the part before the first wildcard.
-fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, SourceError> {
+fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Found>, SourceError> {
     let parts: Vec<&str> = location.prefix().split('/').collect();
     let exact = parts.iter().take_while(|part| !is_pattern(part)).count();
     let base = parts.get(..exact).unwrap_or_default().join("/");
@@ -147,15 +154,13 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
     // Without `**`, a pattern with this many parts matches names with as many parts, and folders by their first parts.
     let depth = (!rest.contains(&"**")).then_some(rest.len());
     let store = Store::open(&location.root().join(&base), options)?;
-    let mut matches: Vec<Match> = Vec::new();
+    let mut matches: Vec<Found> = Vec::new();
     store.list(head, &mut |name, file_version| {
         let end = depth.and_then(|depth| name.match_indices('/').nth(depth - 1));
         let Some((end, _)) = end else {
             if compiled.matches_with(name, PATTERN_RULES) {
-                matches.push(Match {
-                    name: name.to_owned(),
-                    holds: Holds::Object(file_version),
-                });
+                store.check_name(name)?;
+                matches.push(Found::Object(store.named(name), file_version));
             }
             return Ok(());
         };
@@ -163,29 +168,24 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Found, S
             name.get(..end).unwrap_or_default(),
             name.get(end + 1..).unwrap_or_default(),
         );
-        if let Some(Match {
-            name,
-            holds: Holds::Folder(listing),
-        }) = matches.last_mut()
-            && name == folder
+        if let Some(Found::Folder(_, last, listing)) = matches.last_mut()
+            && last == folder
         {
             return listing.push(below, file_version);
         }
         if compiled.matches_with(folder, PATTERN_RULES) {
             let mut listing = Listing::default();
             listing.push(below, file_version)?;
-            matches.push(Match {
-                name: folder.to_owned(),
-                holds: Holds::Folder(listing),
-            });
+            let (store, folder) = (Arc::clone(&store), folder.to_owned());
+            matches.push(Found::Folder(store, folder, listing));
         }
         Ok(())
     })?;
     if matches.is_empty() {
         return Err(SourceError::not_found(location.to_string()));
     }
-    matches.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Found::Pattern(store, matches))
+    matches.sort_by(|a, b| a.name().cmp(b.name()));
+    Ok(matches)
 }
 
 impl Store {
@@ -195,7 +195,7 @@ impl Store {
     ) -> Result<Arc<Self>, SourceError> {
         Ok(Arc::new(Self {
             remote: Remote::open(location, &options.remote)?,
-            temp_dir: options.resources.temp_dir.clone(),
+            temp_dir: options.resources.temp_folder(),
             kept: Mutex::default(),
             unfinished: OnceLock::new(),
         }))
@@ -205,9 +205,12 @@ impl Store {
         &self.remote
     }
 
-    /// Returns the location of a name.
-    pub(crate) fn location(&self, name: &str) -> Location {
-        Location::Remote(self.remote.location().join(name))
+    /// Returns the object of a name.
+    pub(crate) fn named(self: &Arc<Self>, name: &str) -> Object {
+        Object {
+            store: Arc::clone(self),
+            name: name.to_owned(),
+        }
     }
 
     /// Returns the object of that name in its current version.
@@ -217,14 +220,8 @@ impl Store {
         };
         self.remote
             .pin(std::iter::once((name, found.tag.as_str())))?;
-        let object = Object {
-            store: Arc::clone(self),
-            name: name.to_owned(),
-        };
-        Ok(Some(Found::Object(
-            object,
-            file_version(found.bytes, &found.tag),
-        )))
+        let version = file_version(found.bytes, &found.tag);
+        Ok(Some(Found::Object(self.named(name), version)))
     }
 
     /// Calls `each` with the names that begin with `prefix`, sorted by bytes. Ignores objects that mark folders. From
@@ -234,17 +231,9 @@ impl Store {
         prefix: &str,
         each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
-        let made = match &self.temp_dir {
-            Some(dir) => tempfile::tempdir_in(dir),
-            None => tempfile::tempdir(),
-        };
-        let folder = made.map_err(|source| {
-            let place = self.temp_dir.clone().unwrap_or_else(std::env::temp_dir);
-            SourceError::io(
-                "make a temporary folder in",
-                place.to_string_lossy(),
-                source,
-            )
+        let folder = tempfile::tempdir_in(&self.temp_dir).map_err(|source| {
+            let place = self.temp_dir.to_string_lossy();
+            SourceError::io("make a temporary folder in", place, source)
         })?;
         let dir = Dir::open(folder.path())?;
         let options = ListOptions::default();
@@ -348,26 +337,6 @@ impl Store {
         }
         whole
     }
-
-    /// Returns the whole object as a file. The caller must read by position, because the file offset is shared.
-    fn open_whole(&self, name: &str, bytes: u64) -> Result<File, SourceError> {
-        let whole = self.whole(name, bytes);
-        // A second caller waits here until the first has downloaded the object.
-        let mut held = whole.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = match held.take() {
-            Some(file) => file,
-            None => {
-                let all = 0..bytes;
-                let dir = self.temp_dir.as_deref();
-                self.remote.spool(name, bytes, &[all], dir)?
-            }
-        };
-        let copy = file
-            .try_clone()
-            .map_err(|source| SourceError::io("open", self.remote.display(name), source));
-        *held = Some(file);
-        copy
-    }
 }
 
 impl Object {
@@ -378,9 +347,24 @@ impl Object {
 
     /// Returns the whole object as a file, which must be read by position.
     pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, SourceError> {
-        self.store
-            .open_whole(&self.name, file_version.bytes)
-            .map_err(|error| self.changed(error, file_version))
+        let Store {
+            remote, temp_dir, ..
+        } = &*self.store;
+        let bytes = file_version.bytes;
+        let whole = self.store.whole(&self.name, bytes);
+        // A second caller waits here until the first has downloaded the object.
+        let mut held = whole.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match held.take() {
+            Some(file) => file,
+            None => {
+                let all = 0..bytes;
+                let file = remote.spool(&self.name, bytes, &[all], Some(temp_dir));
+                file.map_err(|error| self.changed(error.into(), file_version))?
+            }
+        };
+        let copy = file.try_clone();
+        *held = Some(file);
+        copy.map_err(|source| SourceError::io("open", self.shown(), source))
     }
 
     /// Downloads some ranges of the object into a sparse file, at their original offsets.
@@ -389,11 +373,10 @@ impl Object {
         file_version: FileVersion,
         ranges: &[Range<u64>],
     ) -> Result<File, SourceError> {
-        let store = &self.store;
-        let dir = store.temp_dir.as_deref();
-        let file = store
-            .remote
-            .spool(&self.name, file_version.bytes, ranges, dir);
+        let Store {
+            remote, temp_dir, ..
+        } = &*self.store;
+        let file = remote.spool(&self.name, file_version.bytes, ranges, Some(temp_dir));
         file.map_err(|error| self.changed(error.into(), file_version))
     }
 
@@ -419,7 +402,7 @@ impl Object {
         }
     }
 
-    /// Translates a failure to read a listed object: into [`SourceError::Changed`] if the object was replaced.
+    /// Translates a failure to read a listed object: into a `source-changed` error if the object was replaced.
     pub(crate) fn changed(&self, error: SourceError, listed: FileVersion) -> SourceError {
         let found_bytes = match &error {
             SourceError::Storage(failed) => match failed.fault() {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
@@ -73,24 +72,6 @@ impl SourceKind {
     }
 }
 
-/// A name that is not a known kind of source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown kind of source `{}`", shardmill_core::escape(name))]
-pub struct ParseSourceKindError {
-    /// The name as given.
-    pub name: String,
-}
-
-impl FromStr for SourceKind {
-    type Err = ParseSourceKindError;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::from_name(name).ok_or_else(|| ParseSourceKindError {
-            name: name.to_owned(),
-        })
-    }
-}
-
 /// A column to keep or to compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectColumn {
@@ -106,14 +87,6 @@ impl SelectColumn {
         Self {
             name: name.into(),
             expr: None,
-        }
-    }
-
-    /// Computes a column with an SQL expression.
-    pub fn computed(name: impl Into<String>, expr: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            expr: Some(expr.into()),
         }
     }
 }
@@ -374,6 +347,13 @@ pub struct ResourceOptions {
     pub memory_limit: Option<u64>,
     /// The directory for spilled data of queries and downloaded objects; `None` for the system's temporary directory.
     pub temp_dir: Option<PathBuf>,
+}
+
+impl ResourceOptions {
+    /// Returns the directory for temporary files.
+    pub(crate) fn temp_folder(&self) -> PathBuf {
+        self.temp_dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
 }
 
 impl Default for ResourceOptions {

@@ -1,6 +1,7 @@
 //! Provides what expressions and queries share: parsing, a session, checks for unsupported features, and error
 //! conversion.
 
+use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -146,11 +147,9 @@ pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement,
             .at(clause, what)
             .with_hint("write one SELECT over the table `source`")
     };
-    if statements.len() > 1 {
-        return Err(only_select(format!(
-            "{} statements are more than one",
-            statements.len()
-        )));
+    let count = statements.len();
+    if count > 1 {
+        return Err(only_select(format!("{count} statements are more than one")));
     }
     let Some(statement) = statements.pop_front() else {
         return Err(only_select("there is no statement".to_owned()));
@@ -168,10 +167,8 @@ pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement,
     }
     let text = statement.to_string();
     let verb = text.split_whitespace().next().unwrap_or_default();
-    Err(only_select(format!(
-        "{} does not only read",
-        one_line(verb)
-    )))
+    let verb = one_line(verb);
+    Err(only_select(format!("{verb} does not only read")))
 }
 
 fn only_reads(body: &ast::SetExpr) -> bool {
@@ -209,19 +206,11 @@ pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), 
         Expr::ScalarFunction(function)
             if function.func.signature().volatility != Volatility::Immutable =>
         {
-            Err(external(
-                SourceProblem::SqlRefused
-                    .at(
-                        clause,
-                        format!(
-                            "`{}` gives another value each time",
-                            one_line(function.func.name())
-                        ),
-                    )
-                    .with_hint(
-                        "write the value itself, so that the same input gives the same bytes",
-                    ),
-            ))
+            let name = one_line(function.func.name());
+            let reason = format!("`{name}` gives another value each time");
+            let hint = "write the value itself, so that the same input gives the same bytes";
+            let error = SourceProblem::SqlRefused.at(clause, reason);
+            Err(external(error.with_hint(hint)))
         }
         _ => Ok(TreeNodeRecursion::Continue),
     };
@@ -280,33 +269,32 @@ pub(crate) fn convert(
     memory_limit: Option<u64>,
 ) -> SourceError {
     let again = |error| convert(error, clause, schema, phase, memory_limit);
+    let plain = |reason: &str| plain(clause, phase, reason);
+    let unwrapped = |error: Box<dyn Error + Send + Sync>| match error.downcast::<SourceError>() {
+        Ok(ours) => *ours,
+        Err(other) => plain(&other.to_string()),
+    };
     match error {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => again(*inner),
         DataFusionError::Collection(errors) => match errors.into_iter().next() {
             Some(first) => again(first),
-            None => plain(clause, phase, "no reason given"),
+            None => plain("no reason given"),
         },
         DataFusionError::Shared(shared) => match Arc::try_unwrap(shared) {
             Ok(inner) => again(inner),
-            Err(shared) => plain(clause, phase, &shared.strip_backtrace()),
+            Err(shared) => plain(&shared.strip_backtrace()),
         },
-        DataFusionError::External(inner) => match inner.downcast::<SourceError>() {
-            Ok(ours) => *ours,
-            Err(other) => plain(clause, phase, &other.to_string()),
-        },
+        DataFusionError::External(inner) => unwrapped(inner),
         DataFusionError::ArrowError(inner, _) => match *inner {
-            ArrowError::ExternalError(inner) => match inner.downcast::<SourceError>() {
-                Ok(ours) => *ours,
-                Err(other) => plain(clause, phase, &other.to_string()),
-            },
-            other => plain(clause, phase, &other.to_string()),
+            ArrowError::ExternalError(inner) => unwrapped(inner),
+            other => plain(&other.to_string()),
         },
         DataFusionError::SQL(inner, _) => syntax(clause, &inner),
         DataFusionError::SchemaError(inner, _) => match *inner {
             SchemaError::FieldNotFound { field, .. } => {
                 SourceError::no_column(clause, &field.name, schema)
             }
-            other => plain(clause, phase, &other.to_string()),
+            other => plain(&other.to_string()),
         },
         DataFusionError::ResourcesExhausted(reason) => SourceProblem::SqlMemory.at(
             "--sql",
@@ -318,8 +306,8 @@ pub(crate) fn convert(
         ),
         DataFusionError::Plan(reason)
         | DataFusionError::NotImplemented(reason)
-        | DataFusionError::Execution(reason) => plain(clause, phase, &reason),
-        other => plain(clause, phase, &other.strip_backtrace()),
+        | DataFusionError::Execution(reason) => plain(&reason),
+        other => plain(&other.strip_backtrace()),
     }
 }
 

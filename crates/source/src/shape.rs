@@ -152,7 +152,7 @@ impl Shape {
                     .merge(more.shape)
                     .map_err(|error| prefix_path("[]", &error))
             }
-            (Self::Object(object), Self::Object(more)) => object.merge(more),
+            (Self::Object(object), Self::Object(more)) => object.merge(more, &|_| Taken::Typed),
             (own, other) => Err(format!(
                 ": {} here, and {} before",
                 other.name(),
@@ -259,25 +259,11 @@ impl Shape {
 }
 
 impl Object {
-    /// Extends the shape to cover other objects.
-    pub(crate) fn merge(&mut self, other: Self) -> Result<(), String> {
-        self.objects += other.objects;
-        for (name, member) in other.fields {
-            let shown = shardmill_core::escape(&name).into_owned();
-            let own = self.fields.entry(name).or_default();
-            own.values += member.values;
-            own.shape
-                .merge(member.shape)
-                .map_err(|error| prefix_path(&shown, &error))?;
-        }
-        Ok(())
-    }
-
-    /// Extends the shape as [`Object::merge`] does, for the objects of lines.
-    pub(crate) fn merge_lines(
+    /// Extends the shape to cover other objects, whose fields are read as `taken` says.
+    pub(crate) fn merge(
         &mut self,
         other: Self,
-        taken: &impl Fn(&str) -> Taken,
+        taken: &dyn Fn(&str) -> Taken,
     ) -> Result<(), String> {
         self.objects += other.objects;
         for (name, member) in other.fields {
@@ -293,7 +279,7 @@ impl Object {
     }
 
     /// Finds a whole number that the type of its column cannot represent.
-    pub(crate) fn unfit(&self, taken: &impl Fn(&str) -> Taken) -> Option<Unfit> {
+    pub(crate) fn unfit(&self, taken: &dyn Fn(&str) -> Taken) -> Option<Unfit> {
         let mut fields = self.fields.iter();
         fields.find_map(|(name, member)| {
             let is_raw = member.shape.is_raw(taken(name));
@@ -311,7 +297,7 @@ impl Object {
     }
 
     /// Returns the fields of lines by how they are read, and which of them are read as their text.
-    pub(crate) fn fields_as(&self, taken: &impl Fn(&str) -> Taken) -> (Fields, Vec<RawField>) {
+    pub(crate) fn fields_as(&self, taken: &dyn Fn(&str) -> Taken) -> (Fields, Vec<RawField>) {
         let mut raw = Vec::new();
         let all = self.fields();
         let fields = all.iter().zip(&self.fields).map(|(field, (name, member))| {
@@ -382,7 +368,7 @@ mod tests {
         let mut all = Object::default();
         for (number, line) in (1..).zip(lines) {
             let line = shape_of_line(line.as_bytes(), at(number), &|_| Taken::Typed)?;
-            all.merge(line)?;
+            all.merge(line, &|_| Taken::Typed)?;
         }
         Ok(all)
     }
@@ -496,7 +482,7 @@ mod tests {
             let mut all = Object::default();
             for (number, line) in (1..).zip(lines) {
                 let own = shape_of_line(line.as_bytes(), at(number), &|_| taken)?;
-                all.merge_lines(own, &|_| taken)?;
+                all.merge(own, &|_| taken)?;
             }
             assert_eq!(all.unfit(&|_| taken), None);
             let (fields, raw) = all.fields_as(&|_| taken);

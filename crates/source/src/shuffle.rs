@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::datatypes::SchemaRef;
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::base::rows_from;
 use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MOST_FILES, RowStore, SortedRows};
 use crate::{ResourceOptions, RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
 
@@ -156,7 +157,8 @@ impl Source for Shuffled {
         let files = self.files(&|| true)?;
         let file = files.as_ref().and_then(|files| files.get(unit));
         let file = file.ok_or_else(|| SourceError::no_unit(unit))?;
-        Ok(Box::new(SortedRows::new(Arc::clone(&self.store), file)?))
+        let mut rows = SortedRows::new(Arc::clone(&self.store), file.clone());
+        Ok(rows_from(move || rows.pull()))
     }
 
     fn null_count(&self, column: usize) -> Option<u64> {

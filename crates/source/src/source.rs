@@ -74,7 +74,18 @@ pub trait Source: Send + Sync {
 
     /// Returns the origin of a row, by its number within the unit, for messages. It may read files again.
     fn place(&self, unit: usize, row: u64) -> RowPlace {
-        RowPlace::listed(self.units(), self.description(), unit, row)
+        let unit = self.units().get(unit).copied().unwrap_or_default();
+        let file = unit
+            .file
+            .and_then(|file| self.description().files.get(file));
+        match (file, unit.first_row) {
+            (Some(file), Some(first)) => RowPlace {
+                file: Some(file.path.clone()),
+                row: first + row,
+                key: None,
+            },
+            _ => RowPlace::of_result(row),
+        }
     }
 
     /// Describes what was opened.
@@ -124,20 +135,6 @@ impl RowPlace {
             file: None,
             row,
             key: None,
-        }
-    }
-
-    /// Returns the place of a row by the first row of its unit.
-    fn listed(units: &[Unit], description: &SourceDescription, unit: usize, row: u64) -> Self {
-        let unit = units.get(unit).copied().unwrap_or_default();
-        let file = unit.file.and_then(|file| description.files.get(file));
-        match (file, unit.first_row) {
-            (Some(file), Some(first)) => Self {
-                file: Some(file.path.clone()),
-                row: first + row,
-                key: None,
-            },
-            _ => Self::of_result(row),
         }
     }
 }

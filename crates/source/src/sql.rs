@@ -19,7 +19,7 @@ use datafusion::sql::parser::Statement;
 use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::base::{Base, open_columns, project};
+use crate::base::{Base, open_columns, project, rows_from};
 use crate::expr::{Projection, column_text};
 use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
 use crate::slices::Slices;
@@ -50,20 +50,11 @@ impl Query {
     pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
         let statement = parse_query(SQL, options.query.sql.as_deref().unwrap_or_default())?;
         let mut text = statement.to_string();
-        let context = session(
-            options,
-            engine_rows(base.description(), options.resources.batch_bytes),
-        )?;
+        let batch_bytes = options.resources.batch_bytes;
+        let context = session(options, engine_rows(base.description(), batch_bytes))?;
         let input = Arc::clone(base.schema());
-        let failed = |error| {
-            convert(
-                error,
-                SQL,
-                &input,
-                Phase::Plan,
-                options.resources.memory_limit,
-            )
-        };
+        let memory_limit = options.resources.memory_limit;
+        let failed = |error| convert(error, SQL, &input, Phase::Plan, memory_limit);
         let table = SourceTable {
             base: Arc::clone(&base),
         };
@@ -84,10 +75,8 @@ impl Query {
             let projection = Projection::of_columns(&context, &schema, &options.query.columns)?;
             schema = Arc::clone(projection.schema());
             columns = Some(Arc::new(projection));
-            text = format!(
-                "SELECT {} FROM ({text})",
-                column_text(&options.query.columns)?
-            );
+            let list = column_text(&options.query.columns)?;
+            text = format!("SELECT {list} FROM ({text})");
         }
         let mut description = base.description().clone();
         description.query = Some(text);
@@ -98,7 +87,7 @@ impl Query {
                 context,
                 plan,
                 input: Arc::clone(&input),
-                memory_limit: options.resources.memory_limit,
+                memory_limit,
             }),
             columns,
             schema,
@@ -106,7 +95,7 @@ impl Query {
                 bytes,
                 ..Unit::default()
             }],
-            batch_bytes: options.resources.batch_bytes,
+            batch_bytes,
             description,
         })
     }
@@ -171,13 +160,14 @@ impl Source for Query {
         let stream = stream
             .map_err(planning_panic)?
             .map_err(|error| engine.failed(error))?;
-        Ok(Box::new(QueryRows {
-            stream: Some(stream),
+        let mut rows = QueryRows {
+            stream,
             runtime,
             engine,
             columns: self.columns.clone(),
             slices: Slices::new(self.batch_bytes),
-        }))
+        };
+        Ok(rows_from(move || rows.pull()))
     }
 
     fn description(&self) -> &SourceDescription {
@@ -192,8 +182,8 @@ impl Engine {
 }
 
 struct QueryRows {
-    /// `None` at the end of the unit. Declared before the runtime that drives it, so that it is dropped first.
-    stream: Option<SendableRecordBatchStream>,
+    /// Declared before the runtime that drives it, so that it is dropped first.
+    stream: SendableRecordBatchStream,
     runtime: Runtime,
     engine: Arc<Engine>,
     columns: Option<Arc<Projection>>,
@@ -202,42 +192,18 @@ struct QueryRows {
 
 impl QueryRows {
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(stream) = &mut self.stream else {
-            return Ok(None);
-        };
         loop {
-            let pulled = catch(|| self.runtime.block_on(stream.next()));
-            match pulled {
+            if let Some(slice) = self.slices.next() {
+                return Ok(Some(slice));
+            }
+            match catch(|| self.runtime.block_on(self.stream.next())) {
                 Ok(None) => return Ok(None),
-                Ok(Some(Ok(found))) if found.num_rows() == 0 => {}
-                Ok(Some(Ok(found))) => {
-                    return match &self.columns {
-                        Some(columns) => columns.apply(&found).map(Some),
-                        None => Ok(Some(found)),
-                    };
-                }
+                Ok(Some(Ok(found))) => self.slices.push(match &self.columns {
+                    Some(columns) => columns.apply(&found)?,
+                    None => found,
+                }),
                 Ok(Some(Err(error))) => return Err(self.engine.failed(error)),
-                Err(reason) => {
-                    return Err(SourceProblem::SqlRun.at(SQL, reason));
-                }
-            }
-        }
-    }
-}
-
-impl Rows for QueryRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        if let Some(slice) = self.slices.next() {
-            return Ok(Some(slice));
-        }
-        match self.pull() {
-            Ok(Some(found)) => {
-                self.slices.push(found);
-                Ok(self.slices.next())
-            }
-            over => {
-                self.stream = None;
-                over
+                Err(reason) => return Err(SourceProblem::SqlRun.at(SQL, reason)),
             }
         }
     }
@@ -281,14 +247,8 @@ impl TableProvider for SourceTable {
             schema: Arc::clone(&schema),
             columns,
         };
-        let plan = StreamingTableExec::try_new(
-            schema,
-            vec![Arc::new(scan)],
-            None,
-            Vec::new(),
-            false,
-            limit,
-        )?;
+        let scans: Vec<Arc<dyn PartitionStream>> = vec![Arc::new(scan)];
+        let plan = StreamingTableExec::try_new(schema, scans, None, Vec::new(), false, limit)?;
         Ok(Arc::new(plan))
     }
 }

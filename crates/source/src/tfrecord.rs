@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
@@ -10,11 +11,11 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_records::{FRAME_HEAD, FRAME_TAIL, RecordError, check_data, frame_length};
 use shardmill_storage::Location;
 
-use crate::base::{Base, batch, described_by_fields, project};
+use crate::base::{Base, TableFacts, batch, project, rows_from};
 use crate::feature_columns::{FeatureError, FeatureReader, FeatureShapes};
-use crate::files::{InputFile, describe, fetch_early, inspect_each, list_tables};
+use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::input::{Packing, Text, WHOLE_BYTES, packing};
-use crate::{Rows, SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -28,14 +29,11 @@ const RECORD: &str = "record";
 
 /// A table of TFRecord files.
 pub(crate) struct TfrecordTable {
-    files: Arc<Vec<InputFile>>,
-    schema: SchemaRef,
-    units: Vec<Unit>,
+    facts: TableFacts,
+    files: Vec<InputFile>,
     /// The range of each unit, and the compression of its file.
     ranges: Vec<(u64, u64, Packing)>,
-    null_counts: Vec<Option<u64>>,
-    options: Arc<SourceOptions>,
-    description: SourceDescription,
+    options: SourceOptions,
 }
 
 /// Lists the files and finds the features of their records.
@@ -71,15 +69,16 @@ pub(crate) fn open(
         let field = Field::new(RECORD, DataType::Binary, false);
         (vec![field].into(), vec![Some(0)])
     };
-    let description = describe(kind, &files, rows);
     Ok(TfrecordTable {
-        files: Arc::new(files),
-        schema: Arc::new(Schema::new(fields)),
-        units,
+        facts: TableFacts {
+            schema: Arc::new(Schema::new(fields)),
+            units,
+            null_counts,
+            description: describe(kind, &files, rows),
+        },
+        files,
         ranges,
-        null_counts,
-        options: Arc::new(options.clone()),
-        description,
+        options: options.clone(),
     })
 }
 
@@ -184,7 +183,7 @@ fn scan(
         (true, false) => options.text.infer_rows as u64,
     };
     let text = Text::unpack(input, Arc::clone(&file), packing, 0..size)?;
-    let mut frames = Frames::new(text, 0, (packing == Packing::None).then_some(size), options);
+    let mut frames = Frames::new(text, 0..size, packing, options);
     let mut scanned = Scanned {
         shapes: FeatureShapes::default(),
         is_whole: false,
@@ -194,7 +193,7 @@ fn scan(
     let mut record = Vec::new();
     let cuts = &mut scanned.cuts;
     while scanned.shapes.records < most && !scanned.is_whole {
-        match frames.next(input, &mut record)? {
+        match frames.next(&mut record)? {
             None => scanned.is_whole = true,
             Some(offset) => {
                 let added = scanned.shapes.add(&record);
@@ -223,7 +222,7 @@ fn scan(
 
 /// Returns the compression of a file. A length with a valid checksum is no magic number, whatever its bytes.
 fn packing_of(input: &InputFile, file: &File) -> Result<Packing, SourceError> {
-    let failed = |source| SourceError::io("read", &input.shown, source);
+    let failed = |source| input.read_error(source);
     let mut head = [0; FRAME_HEAD];
     match file.read_exact_at(&mut head, 0) {
         Ok(()) if frame_length(&head).is_ok() => Ok(Packing::None),
@@ -256,8 +255,7 @@ fn count_frames(
             filled =
                 usize::try_from(size - offset).map_or(window.len(), |left| left.min(window.len()));
             let into = window.get_mut(..filled).unwrap_or_default();
-            file.read_exact_at(into, start)
-                .map_err(|source| SourceError::io("read", &input.shown, source))?;
+            input.read_at(file, into, start)?;
         }
         let at = usize::try_from(offset - start).unwrap_or(usize::MAX);
         let head = window.get(at..filled).and_then(|bytes| bytes.first_chunk());
@@ -296,26 +294,23 @@ struct Frames {
 }
 
 impl Frames {
-    fn new(text: Text, offset: u64, end: Option<u64>, options: &SourceOptions) -> Self {
+    fn new(text: Text, range: Range<u64>, packing: Packing, options: &SourceOptions) -> Self {
         Self {
             text,
-            offset,
-            end,
+            offset: range.start,
+            end: (packing == Packing::None).then_some(range.end),
             most: options.limits.sample_bytes.min(MOST_BYTES as u64),
         }
     }
 
     /// Replaces `record` with the next record, and returns its offset; `None` at the end.
-    fn next(
-        &mut self,
-        input: &InputFile,
-        record: &mut Vec<u8>,
-    ) -> Result<Option<u64>, SourceError> {
+    fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<u64>, SourceError> {
         let offset = self.offset;
-        self.take(input, FRAME_HEAD, record)?;
+        self.take(FRAME_HEAD, record)?;
         if record.is_empty() {
             return Ok(None);
         }
+        let input = &self.text.input;
         let head = record
             .first_chunk()
             .ok_or_else(|| cut_short(input, offset))?;
@@ -328,7 +323,8 @@ impl Frames {
             format!("{} byte {offset}", input.shown)
         })?;
         let length = usize::try_from(length).map_err(|_| cut_short(input, offset))?;
-        self.take(input, length + FRAME_TAIL, record)?;
+        self.take(length + FRAME_TAIL, record)?;
+        let input = &self.text.input;
         let crc = record.get(length..).and_then(|bytes| bytes.first_chunk());
         let crc = u32::from_le_bytes(*crc.ok_or_else(|| cut_short(input, offset))?);
         record.truncate(length);
@@ -338,15 +334,10 @@ impl Frames {
     }
 
     /// Replaces `into` with so many bytes, or those that are left.
-    fn take(
-        &mut self,
-        input: &InputFile,
-        count: usize,
-        into: &mut Vec<u8>,
-    ) -> Result<(), SourceError> {
+    fn take(&mut self, count: usize, into: &mut Vec<u8>) -> Result<(), SourceError> {
         into.clear();
         while into.len() < count {
-            let bytes = self.text.fill(input)?;
+            let bytes = self.text.fill()?;
             let bytes = bytes.get(..count - into.len()).unwrap_or(bytes);
             if bytes.is_empty() {
                 return Ok(());
@@ -361,37 +352,29 @@ impl Frames {
 }
 
 impl Base for TfrecordTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let found = self.units.get(unit).and_then(|unit| unit.file);
-        let found = found.zip(self.ranges.get(unit).copied());
-        let (number, (start, end, packing)) = found.ok_or_else(|| SourceError::no_unit(unit))?;
-        let input = self
-            .files
-            .get(number)
-            .ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
-        fetch_early(&self.files, number);
+        let input = file_of_unit(&self.files, &self.facts.units, unit)?;
+        let found = self.ranges.get(unit).copied();
+        let (start, end, packing) = found.ok_or_else(|| SourceError::no_unit(unit))?;
         let text = Text::unpack(input, Arc::new(input.open()?), packing, start..end)?;
-        let end = (packing == Packing::None).then_some(end);
         let batch_bytes = self.options.resources.batch_bytes;
-        let columns_of = match self.description.kind {
+        let columns_of = match self.facts.description.kind {
             SourceKind::TfrecordRaw => Columns::Raw(BinaryBuilder::new(), 0),
-            _ => Columns::Features(FeatureReader::new(&self.schema, columns)),
+            _ => Columns::Features(FeatureReader::new(self.schema(), columns)),
         };
-        Ok(Box::new(TfrecordRows {
-            input: input.clone(),
-            frames: Some(Frames::new(text, start, end, &self.options)),
+        let mut rows = TfrecordRows {
+            frames: Frames::new(text, start..end, packing, &self.options),
             columns: columns_of,
-            schema: project(&self.schema, columns),
+            schema: project(self.schema(), columns),
             batch_bytes: batch_bytes.clamp(1, MOST_BYTES),
             record: Vec::new(),
             waiting: None,
-        }))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
+        };
+        Ok(rows_from(move || rows.pull()))
     }
 }
 
@@ -422,9 +405,7 @@ impl Columns {
 }
 
 struct TfrecordRows {
-    input: InputFile,
-    /// `None` at the end of the unit.
-    frames: Option<Frames>,
+    frames: Frames,
     columns: Columns,
     schema: SchemaRef,
     batch_bytes: usize,
@@ -436,13 +417,12 @@ struct TfrecordRows {
 impl TfrecordRows {
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let mut bytes = 0;
-        while let Some(frames) = &mut self.frames {
+        loop {
             let offset = match self.waiting.take() {
                 Some(offset) => Some(offset),
-                None => frames.next(&self.input, &mut self.record)?,
+                None => self.frames.next(&mut self.record)?,
             };
             let Some(offset) = offset else {
-                self.frames = None;
                 break;
             };
             if bytes > 0 && self.record.len() > self.batch_bytes - bytes.min(self.batch_bytes) {
@@ -453,7 +433,7 @@ impl TfrecordRows {
             bytes += self.record.len().max(1);
             self.columns
                 .add(&self.record)
-                .map_err(|error| feature_error(&self.input, Some(offset), error))?;
+                .map_err(|error| feature_error(&self.frames.text.input, Some(offset), error))?;
         }
         let (mut columns, rows) = self.columns.finish();
         if rows == 0 {
@@ -461,15 +441,5 @@ impl TfrecordRows {
         }
         columns.truncate(self.schema.fields().len());
         batch(&self.schema, columns, rows).map(Some)
-    }
-}
-
-impl Rows for TfrecordRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let result = self.pull();
-        if !matches!(result, Ok(Some(_))) {
-            self.frames = None;
-        }
-        result
     }
 }

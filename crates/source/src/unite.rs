@@ -676,13 +676,13 @@ pub(crate) fn match_fields(
     kind: SourceKind,
     files: &[InputFile],
     number: usize,
-    fields: &mut [FieldRef],
+    fields: &[FieldRef],
     own: &Fields,
 ) -> Result<(), SourceError> {
     let shown = |number: usize| files.get(number).map_or("", |file| file.shown.as_str());
-    let lacks = |field: &&mut FieldRef| own.find(field.name()).is_none() && !field.is_nullable();
+    let lacks = |field: &&FieldRef| own.find(field.name()).is_none() && !field.is_nullable();
     let files = [shown(number), shown(0)];
-    if let Some(missing) = fields.iter_mut().find(lacks) {
+    if let Some(missing) = fields.iter().find(lacks) {
         return Err(SourceError::lacking_column(kind, missing.name(), files));
     }
     let mut own = own.iter();

@@ -26,6 +26,17 @@ pub(crate) struct WalkOptions<'a> {
     pub wanted: &'a (dyn Fn(&str) -> bool + Sync),
 }
 
+impl Default for WalkOptions<'_> {
+    /// Lists all files, without following links.
+    fn default() -> Self {
+        Self {
+            follow_links: false,
+            skip_hidden: false,
+            wanted: &|_| true,
+        }
+    }
+}
+
 /// One file of a listing: 32 bytes in addition to its path.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -472,8 +483,7 @@ mod tests {
     fn everything(follow_links: bool) -> WalkOptions<'static> {
         WalkOptions {
             follow_links,
-            skip_hidden: false,
-            wanted: &|_| true,
+            ..WalkOptions::default()
         }
     }
 

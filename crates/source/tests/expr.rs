@@ -138,7 +138,7 @@ fn columns_are_selected_computed_and_renamed() {
 
     let columns = vec![
         SelectColumn::named("odd name"),
-        SelectColumn::computed("n", "length(Text)"),
+        crate::computed("n", "length(Text)"),
     ];
     let source = open_with(&path, |options| options.query.columns = columns).unwrap();
     assert_eq!(
@@ -151,10 +151,7 @@ fn columns_are_selected_computed_and_renamed() {
     // Columns computed from the result of a select list.
     let source = open_with(&path, |options| {
         options.query.select = Some("id AS a, id + 1 AS b".to_owned());
-        options.query.columns = vec![
-            SelectColumn::computed("c", "a + b"),
-            SelectColumn::named("a"),
-        ];
+        options.query.columns = vec![crate::computed("c", "a + b"), SelectColumn::named("a")];
     })
     .unwrap();
     let found = read(source.as_ref());

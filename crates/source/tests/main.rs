@@ -25,3 +25,13 @@ mod text;
 mod tfrecord;
 mod tree;
 mod zarr;
+
+use shardmill_source::SelectColumn;
+
+/// Selects a column that an SQL expression computes.
+fn computed(name: &str, expr: &str) -> SelectColumn {
+    SelectColumn {
+        expr: Some(expr.to_owned()),
+        ..SelectColumn::named(name)
+    }
+}

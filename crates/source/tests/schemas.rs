@@ -388,11 +388,10 @@ fn a_cast_decides_where_types_do_not_go_together() {
                 options.query.select = Some("* EXCEPT (x), CAST(x AS DOUBLE) AS x".to_owned());
             },
             |options: &mut SourceOptions| {
-                options.query.columns = vec![SelectColumn::computed("x", "x::double")];
+                options.query.columns = vec![crate::computed("x", "x::double")];
             },
             |options: &mut SourceOptions| {
-                options.query.columns =
-                    vec![SelectColumn::computed("x", "cast(source.x as double)")];
+                options.query.columns = vec![crate::computed("x", "cast(source.x as double)")];
                 options.query.filter =
                     Some("cast(x as double) > 0 or cast(x as double) is null".to_owned());
             },
@@ -408,17 +407,17 @@ fn a_cast_decides_where_types_do_not_go_together() {
         for change in [
             |options: &mut SourceOptions| {
                 // Where the column is not cast, it has no type.
-                options.query.columns = vec![SelectColumn::computed("x", "cast(x as double)")];
+                options.query.columns = vec![crate::computed("x", "cast(x as double)")];
                 options.query.filter = Some("x > 1".to_owned());
             },
             |options: &mut SourceOptions| {
-                options.query.columns = vec![SelectColumn::computed(
+                options.query.columns = vec![crate::computed(
                     "y",
                     "cast(x as double) + cast(x as bigint)",
                 )];
             },
             |options: &mut SourceOptions| {
-                options.query.columns = vec![SelectColumn::computed("x", "try_cast(x as double)")];
+                options.query.columns = vec![crate::computed("x", "try_cast(x as double)")];
             },
         ] {
             let error = refused(&path, change);

@@ -115,10 +115,7 @@ fn columns_apply_to_the_result() {
     let path = table(&place, 100);
     let source = open_with(&path, |options| {
         options.query.sql = Some("SELECT id AS a, k FROM source ORDER BY id DESC".to_owned());
-        options.query.columns = vec![
-            SelectColumn::computed("b", "a * 10"),
-            SelectColumn::named("a"),
-        ];
+        options.query.columns = vec![crate::computed("b", "a * 10"), SelectColumn::named("a")];
     })
     .unwrap();
     assert_eq!(

@@ -18,7 +18,7 @@ use crate::error::{Problem, TableError};
 #[derive(Debug)]
 pub(crate) struct TableColumns {
     /// The columns as files have them, in the order of the samples.
-    schema: SchemaRef,
+    pub(crate) schema: SchemaRef,
     encodings: Vec<Encoding>,
     /// Replaces nulls, and marks them in the columns of `masks`.
     pub(crate) nulls: NullPlan,
@@ -58,22 +58,15 @@ impl TableColumns {
         }
         let encodings = chosen.iter().map(|field| encoding_of(field));
         let encodings = encodings.collect::<Result<_, _>>()?;
-        Self::with_policies(
-            Arc::new(Schema::new(chosen)),
-            encodings,
-            &BTreeSet::new(),
-            limits,
-        )
+        let schema = Arc::new(Schema::new(chosen));
+        Self::with_policies(schema, encodings, &BTreeSet::new(), limits)
     }
 
     /// Chooses the first column of a file that samples can have.
     pub(crate) fn any(file: &str, fields: &Fields, limits: &Limits) -> Result<Self, TableError> {
         let first = fields.iter().find(|field| encoding_of(field).is_ok());
-        let wanted: Vec<String> = first
-            .map(|field| field.name().clone())
-            .into_iter()
-            .collect();
-        Self::new(file, fields, &wanted, limits)
+        let wanted = first.map(|field| field.name().clone());
+        Self::new(file, fields, wanted.as_slice(), limits)
     }
 
     /// Returns these columns where those with nulls, by position, have masks unless their encoding stores a null.
@@ -102,17 +95,10 @@ impl TableColumns {
         let mut all: Vec<_> = nulls.schema().fields().iter().enumerate().collect();
         // The order of the columns of MDS.
         all.sort_by(|a, b| a.1.name().cmp(b.1.name()));
-        let masks: Vec<String> = nulls
-            .schema()
-            .fields()
-            .iter()
-            .skip(schema.fields().len())
-            .map(|field| field.name().clone())
-            .collect();
-        if let Some(taken) = masks
-            .iter()
-            .find(|name| schema.field_with_name(name).is_ok())
-        {
+        let masks = nulls.schema().fields().iter().skip(schema.fields().len());
+        let masks: Vec<String> = masks.map(|field| field.name().clone()).collect();
+        let mut taken = masks.iter();
+        if let Some(taken) = taken.find(|name| schema.field_with_name(name).is_ok()) {
             let reason = format!(
                 "nulls are marked in a column `{}`, and the table has one",
                 escape(taken)
@@ -190,19 +176,10 @@ impl TableColumns {
         bytes
     }
 
-    /// Returns the type of a column.
-    pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     /// Returns what identifies the samples: names, types and encodings.
     pub(crate) fn identity(&self) -> String {
-        let types: Vec<&DataType> = self
-            .schema
-            .fields()
-            .iter()
-            .map(|field| field.data_type())
-            .collect();
+        let fields = self.schema.fields().iter();
+        let types: Vec<&DataType> = fields.map(|field| field.data_type()).collect();
         format!("{} {types:?}", self.config.to_json())
     }
 }

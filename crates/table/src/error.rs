@@ -30,31 +30,31 @@ shardmill_core::problems! {
 impl Problem {
     /// Builds the error with this problem. `object` is what it is about.
     pub(crate) fn at(self, object: impl AsRef<str>, reason: impl Into<String>) -> TableError {
+        let (kind, id, hint) = self.facts();
         TableError::Table {
-            problem: TableProblem(self),
+            kind,
+            id,
             object: escape(object.as_ref()).into_owned(),
             reason: reason.into(),
+            hint,
         }
     }
 }
 
-/// The category of a [`TableError`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableProblem(Problem);
-
 /// An error of reading a table in place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the messages explain the fields")]
 pub enum TableError {
     /// A file that cannot be used, or options that do not fit the table.
     #[error("{reason}")]
     Table {
-        /// The category.
-        problem: TableProblem,
-        /// The file, row group or column.
+        kind: ErrorKind,
+        id: &'static str,
+        /// The file, row group or column, escaped.
         object: String,
-        /// What is wrong.
         reason: String,
+        hint: Option<&'static str>,
     },
     /// A value that cannot be encoded as that of a sample.
     #[error(transparent)]
@@ -99,7 +99,7 @@ impl TableError {
 impl Diagnostic for TableError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Table { problem, .. } => problem.0.facts().0,
+            Self::Table { kind, .. } => *kind,
             Self::Value(source) => source.kind(),
             Self::Delta(source) => source.kind(),
         }
@@ -107,7 +107,7 @@ impl Diagnostic for TableError {
 
     fn id(&self) -> &'static str {
         match self {
-            Self::Table { problem, .. } => problem.0.facts().1,
+            Self::Table { id, .. } => id,
             Self::Value(source) => source.id(),
             Self::Delta(source) => source.id(),
         }
@@ -123,7 +123,7 @@ impl Diagnostic for TableError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Table { problem, .. } => problem.0.facts().2.map(str::to_owned),
+            Self::Table { hint, .. } => hint.map(str::to_owned),
             Self::Value(WriteError::Null { .. }) => Some(
                 "choose other columns, or convert the table with shardmill convert --nulls mask"
                     .to_owned(),

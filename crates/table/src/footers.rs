@@ -105,7 +105,7 @@ impl Footers {
                 let bytes = own.shard_bytes(part, columns);
                 (part.group, own.live_rows(part), bytes)
             });
-            let fields = columns.schema().fields().iter().enumerate();
+            let fields = columns.schema.fields().iter().enumerate();
             let nullable =
                 fields.filter(|(place, field)| own.may_have_nulls(*place, field.is_nullable()));
             let nullable: Vec<usize> = nullable.map(|(place, _)| place).collect();

@@ -17,7 +17,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use roaring::RoaringTreemap;
 use shardmill_core::Limits;
 use shardmill_core::catch_panic::{attempt, catch, one_line};
-use shardmill_delta::{Shape, file_fields};
+use shardmill_delta::{ColumnOrigin, Found, Shape, file_fields};
 use shardmill_parquet::{
     ErrorSlot, GroupPart, OneGroup, PageProblem, arrow_fields, batch_rows, divide_groups,
     fixed_bytes, group_ranges, repeated,
@@ -25,7 +25,6 @@ use shardmill_parquet::{
 use shardmill_writer::MemoryShard;
 
 use crate::columns::{TableColumns, column_of};
-use crate::delta::DeltaFiles;
 use crate::error::{Problem, TableError};
 use crate::files::{FileBytes, TableFiles};
 
@@ -35,27 +34,14 @@ const MOST_GAP: u64 = 1 << 20;
 /// The approximate number of bytes that are decoded together.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// Where the values of a column come from in a file.
-#[derive(Clone, Debug)]
-enum Origin {
-    /// A column of the file, by its number.
-    Column(usize),
-    /// A column of the file that is converted to that of a Delta table.
-    Shaped(usize, Shape),
-    /// The same value in all rows, as an array of one value.
-    Constant(ArrayRef),
-    /// Nulls: the file is older than the column.
-    Missing,
-}
-
 /// Where the columns of a stream are in a file.
 #[derive(Debug)]
 pub(crate) struct FileColumns {
     pub(crate) metadata: Arc<ParquetMetaData>,
     /// The columns of the file, as they are decoded.
     fields: Fields,
-    /// For each column of the stream, where it comes from, and its leaves in the file.
-    columns: Vec<(Origin, Vec<usize>)>,
+    /// Where each column of the stream comes from.
+    columns: Vec<ColumnOrigin>,
     deleted: Option<Arc<RoaringTreemap>>,
     /// The row groups. Large ones are divided.
     pub(crate) parts: Vec<GroupPart>,
@@ -72,94 +58,72 @@ impl FileColumns {
     ) -> Result<Self, TableError> {
         let file = &*files.name(number);
         let parts = divide_groups(&metadata, &index.bytes, index.start);
-        if let Some(delta) = &files.delta {
-            let own = Self::of_delta(delta, file, number, metadata, columns)?;
-            return Ok(Self { parts, ..own });
-        }
-        let fields =
-            arrow_fields(&metadata).map_err(|problem| TableError::fields(file, problem))?;
-        let descr = metadata.file_metadata().schema_descr();
-        let mut found = Vec::with_capacity(columns.schema().fields().len());
-        for field in columns.schema().fields() {
-            let mut folders = files.partitions.fields.iter();
-            if let Some(place) = folders.position(|own| own.name() == field.name()) {
-                let value = files.partitions.value(number, place);
-                found.push((Origin::Constant(value), Vec::new()));
-                continue;
-            }
-            let root = column_of(file, &fields, field)?;
-            let leaves = 0..descr.num_columns();
-            let own = leaves.filter(|leaf| descr.get_column_root_idx(*leaf) == root);
-            found.push((Origin::Column(root), own.collect()));
-        }
-        Ok(Self {
-            metadata,
-            fields,
-            columns: found,
-            deleted: None,
-            parts,
-        })
-    }
-
-    fn of_delta(
-        delta: &DeltaFiles,
-        file: &str,
-        number: usize,
-        metadata: Arc<ParquetMetaData>,
-        columns: &TableColumns,
-    ) -> Result<Self, TableError> {
+        let wanted = columns.schema.fields().iter();
+        let Some(delta) = &files.delta else {
+            let fields =
+                arrow_fields(&metadata).map_err(|problem| TableError::fields(file, problem))?;
+            let descr = metadata.file_metadata().schema_descr();
+            let origin = |field: &FieldRef| {
+                let mut folders = files.partitions.fields.iter();
+                if let Some(place) = folders.position(|own| own.name() == field.name()) {
+                    let value = files.partitions.value(number, place);
+                    return Ok(ColumnOrigin::Constant(value));
+                }
+                let root = column_of(file, &fields, field)?;
+                let leaves = 0..descr.num_columns();
+                let leaves = leaves.filter(|leaf| descr.get_column_root_idx(*leaf) == root);
+                Ok(ColumnOrigin::Stored(Found {
+                    root,
+                    leaves: leaves.collect(),
+                    shape: Shape::Leaf(field.data_type().clone()),
+                }))
+            };
+            return Ok(Self {
+                columns: wanted.map(origin).collect::<Result<_, TableError>>()?,
+                metadata,
+                fields,
+                deleted: None,
+                parts,
+            });
+        };
         let fields = file_fields(file, &metadata)?;
         let version = &delta.version;
-        let finder = version.finder(file, &fields)?;
         let partition_values = delta.partition_values(number)?;
         let rows = metadata.row_groups().iter();
         let rows = rows.map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
         let deleted = delta.deleted(number, rows.sum())?;
-        let mut found = Vec::with_capacity(columns.schema().fields().len());
-        for field in columns.schema().fields() {
-            let mut own = version.columns().iter().enumerate();
-            let own = own.find(|(_, column)| column.field.name() == field.name());
-            let Some((place, column)) = own else {
-                return Err(Problem::Columns.at(field.name(), "the table has no such column"));
-            };
-            let value = version
-                .partition(place)
-                .and_then(|at| partition_values.get(at));
-            found.push(match value {
-                Some(value) => (Origin::Constant(Arc::clone(value)), Vec::new()),
-                None => match finder.find(column, &fields)? {
-                    Some(found) => (Origin::Shaped(found.root, found.shape), found.leaves),
-                    None => (Origin::Missing, Vec::new()),
-                },
-            });
-        }
+        let number_of = |field: &FieldRef| {
+            let mut own = version.columns().iter();
+            let place = own.position(|column| column.field.name() == field.name());
+            place.ok_or_else(|| Problem::Columns.at(field.name(), "the table has no such column"))
+        };
+        let numbers = wanted.map(number_of).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
+            columns: version.locate(file, &fields, &partition_values, numbers)?,
             metadata,
             fields,
-            columns: found,
             deleted,
-            parts: Vec::new(),
+            parts,
         })
     }
 
     /// Returns the leaves of each column.
     fn leaves(&self) -> Vec<Vec<usize>> {
-        self.columns
-            .iter()
-            .map(|(_, leaves)| leaves.clone())
-            .collect()
+        let leaves = self.columns.iter().map(|origin| match origin {
+            ColumnOrigin::Stored(found) => found.leaves.clone(),
+            ColumnOrigin::Constant(_) | ColumnOrigin::Missing => Vec::new(),
+        });
+        leaves.collect()
     }
 
     /// Returns whether a column of the stream may have nulls in this file.
     pub(crate) fn may_have_nulls(&self, column: usize, is_nullable: bool) -> bool {
-        let Some((origin, leaves)) = self.columns.get(column).filter(|_| is_nullable) else {
-            return false;
-        };
-        match origin {
-            Origin::Constant(value) => value.logical_null_count() > 0,
-            Origin::Missing => true,
+        match self.columns.get(column).filter(|_| is_nullable) {
+            None => false,
+            Some(ColumnOrigin::Constant(value)) => value.logical_null_count() > 0,
+            Some(ColumnOrigin::Missing) => true,
             // The count of a leaf includes empty lists, so more columns than those with nulls are found.
-            Origin::Column(_) | Origin::Shaped(..) => {
+            Some(ColumnOrigin::Stored(Found { leaves, .. })) => {
                 let groups = self.metadata.row_groups().iter();
                 let mut groups = groups.filter(|group| group.num_rows() > 0);
                 groups.any(|group| {
@@ -247,11 +211,8 @@ impl FileColumns {
         };
         let descr = self.metadata.file_metadata().schema_descr();
         let leaves = self.all_leaves();
-        let padded = columns
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| fixed_bytes(field.data_type()));
+        let fields = columns.schema.fields().iter();
+        let padded = fields.map(|field| fixed_bytes(field.data_type()));
         let padded = padded.fold(0, u64::saturating_add);
         let together = batch_rows(&source, &leaves, padded, BATCH_BYTES);
         // Errors of pages are more precise than those of the decoder.
@@ -300,27 +261,23 @@ impl FileColumns {
             let decoded = self.table_columns(&batch, &in_file, columns);
             let decoded = decoded.map_err(|reason| damaged(&reason))?;
             check_required(&decoded, columns, name)?;
-            let whole = RecordBatch::try_new(Arc::clone(columns.schema()), decoded)
+            let whole = RecordBatch::try_new(Arc::clone(&columns.schema), decoded)
                 .map_err(|error| damaged(&error.to_string()))?;
             let start = part.before + first as u64;
             let count = whole.num_rows();
-            let filled = |batch| {
-                let filled = columns.nulls.apply(batch).map(|(filled, _)| filled);
-                filled.map_err(|error| damaged(&error.to_string()))
+            let mask = self.live_mask(start, count);
+            let live = match &mask {
+                None => Ok(whole),
+                Some(mask) => filter_record_batch(&whole, mask),
             };
-            match self.live_mask(start, count) {
-                None => {
-                    let place = |row| format!("{name} row {}", first + row);
-                    shard.push(&filled(whole)?, place)?;
-                }
-                Some(mask) => {
-                    let kept: Vec<usize> = mask.values().set_indices().collect();
-                    let batch = filter_record_batch(&whole, &mask)
-                        .map_err(|error| damaged(&error.to_string()))?;
-                    let row_of = |row: usize| kept.get(row).map_or(row, |at| first + at);
-                    shard.push(&filled(batch)?, |row| format!("{name} row {}", row_of(row)))?;
-                }
-            }
+            let filled = live.and_then(|live| columns.nulls.apply(live));
+            let (filled, _) = filled.map_err(|error| damaged(&error.to_string()))?;
+            shard.push(&filled, |row| {
+                let kept = mask
+                    .as_ref()
+                    .map(|mask| mask.values().set_indices().nth(row));
+                format!("{name} row {}", first + kept.flatten().unwrap_or(row))
+            })?;
             first += count;
         }
         if first < rows.end {
@@ -338,21 +295,19 @@ impl FileColumns {
         columns: &TableColumns,
     ) -> Result<Vec<ArrayRef>, String> {
         let rows = batch.num_rows();
-        let decoded = |root: &usize| {
-            let place = in_file.binary_search(root).ok();
-            let column = place.and_then(|place| batch.columns().get(place));
-            column.ok_or_else(|| format!("column {root} was not decoded"))
-        };
-        let fields = columns.schema().fields();
-        let column = |((origin, _), field): (&(Origin, Vec<usize>), &FieldRef)| match origin {
-            Origin::Column(root) => decoded(root).map(Arc::clone),
-            Origin::Shaped(root, shape) => {
-                let column = decoded(root)?;
+        let fields = columns.schema.fields();
+        let column = |(origin, field): (&ColumnOrigin, &FieldRef)| match origin {
+            ColumnOrigin::Stored(Found { root, shape, .. }) => {
+                let place = in_file.binary_search(root).ok();
+                let column = place.and_then(|place| batch.columns().get(place));
+                let column = column.ok_or_else(|| format!("column {root} was not decoded"))?;
                 let shaped = catch(|| shape.apply(column))?;
                 shaped.map_err(|error| error.to_string())
             }
-            Origin::Constant(value) => repeated(value, rows).map_err(|error| error.to_string()),
-            Origin::Missing => Ok(new_null_array(field.data_type(), rows)),
+            ColumnOrigin::Constant(value) => {
+                repeated(value, rows).map_err(|error| error.to_string())
+            }
+            ColumnOrigin::Missing => Ok(new_null_array(field.data_type(), rows)),
         };
         self.columns.iter().zip(fields).map(column).collect()
     }
@@ -375,7 +330,7 @@ fn check_required(
     columns: &TableColumns,
     name: &str,
 ) -> Result<(), TableError> {
-    for (column, field) in decoded.iter().zip(columns.schema().fields()) {
+    for (column, field) in decoded.iter().zip(columns.schema.fields()) {
         if !field.is_nullable() && column.logical_null_count() > 0 {
             let object = format!("{name} column `{}`", field.name());
             return Err(Problem::Corrupt.at(object, "has nulls though it is required"));

@@ -6,7 +6,6 @@ use url::Url;
 
 use super::DeltaTable;
 use crate::error::DeltaError;
-use shardmill_core::Diagnostic as _;
 use shardmill_core::catch_panic::one_line;
 
 /// The most commits that are read to find the damaged one.
@@ -18,9 +17,11 @@ impl DeltaTable {
         let failed = self.failed(error);
         // The kernel reports what it could not parse, but not the file.
         let is_syntax = match &failed {
-            DeltaError::Table { message, .. } if failed.id() == "delta-log" => {
-                message.to_ascii_lowercase().contains("json")
-            }
+            DeltaError::Table {
+                id: "delta-log",
+                message,
+                ..
+            } => message.to_ascii_lowercase().contains("json"),
             _ => false,
         };
         if !is_syntax {
@@ -34,15 +35,16 @@ impl DeltaTable {
     /// Describes the damage of the last damaged commit.
     fn damaged(&self) -> Result<Option<String>, KernelError> {
         let storage = self.engine.storage_handler();
-        let mut commits: Vec<Url> = Vec::new();
+        let mut commits: Vec<(String, Url)> = Vec::new();
         for file in storage.list_from(&self.root.join("_delta_log/")?)? {
-            let file = file?;
-            if file.location.path().ends_with(".json") && is_commit(&file.location) {
-                commits.push(file.location);
+            let file = file?.location;
+            let name = file.path().rsplit('/').next().unwrap_or_default();
+            let stem = name.strip_suffix(".json").unwrap_or_default();
+            if stem.len() == 20 && stem.bytes().all(|byte| byte.is_ascii_digit()) {
+                commits.push((format!("_delta_log/{name}"), file));
             }
         }
-        for commit in commits.into_iter().rev().take(MOST_COMMITS) {
-            let name = name_of(&commit);
+        for (name, commit) in commits.into_iter().rev().take(MOST_COMMITS) {
             let Some(text) = storage.read_files(vec![(commit, None)])?.next() else {
                 continue;
             };
@@ -81,15 +83,4 @@ impl DeltaTable {
             _ => Ok(()),
         }
     }
-}
-
-fn is_commit(file: &Url) -> bool {
-    let name = file.path().rsplit('/').next().unwrap_or_default();
-    let stem = name.strip_suffix(".json").unwrap_or_default();
-    stem.len() == 20 && stem.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn name_of(commit: &Url) -> String {
-    let name = commit.path().rsplit('/').next().unwrap_or_default();
-    format!("_delta_log/{name}")
 }

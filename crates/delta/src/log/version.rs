@@ -1,6 +1,7 @@
 //! A version: its files, its columns, and what the log says about the rows of a file.
 
 use std::fmt;
+use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef};
 use arrow::datatypes::Fields;
@@ -14,7 +15,7 @@ use super::log_file::{Deletion, LogFile};
 use super::table::DeltaTable;
 use crate::error::{DeltaError, Problem};
 use crate::schema::Column;
-use crate::shape::{Finder, has_ids};
+use crate::shape::{ColumnOrigin, Finder, has_ids};
 use crate::store::KernelStore;
 use crate::summary::DeltaSummary;
 use crate::values::parse_value;
@@ -59,12 +60,6 @@ impl Version {
         &self.columns
     }
 
-    /// Returns the position of a column among the partition columns, if it is one.
-    #[must_use]
-    pub fn partition(&self, column: usize) -> Option<usize> {
-        self.partitions.get(column).copied().flatten()
-    }
-
     /// Returns a text that differs between versions whose rows are read in another way.
     #[must_use]
     pub fn identity(&self) -> &str {
@@ -96,21 +91,43 @@ impl Version {
         )
     }
 
-    /// Returns what finds the columns of the table among the columns of a file.
+    /// Returns where the values of some columns come from in a file with these fields. `partition_values` are those of
+    /// the file.
     ///
     /// # Errors
     ///
-    /// `delta-field-ids` if columns are found by ids and the file has none.
-    pub fn finder<'a>(&self, shown: &'a str, fields: &Fields) -> Result<Finder<'a>, DeltaError> {
-        let mut columns = self.columns.iter().zip(&self.partitions);
-        let reads = columns.any(|(column, partition)| partition.is_none() && !column.is_void());
+    /// `delta-field-ids` if columns are found by ids and the file has none; `delta-column` if a column cannot be read.
+    pub fn locate(
+        &self,
+        file: &str,
+        fields: &Fields,
+        partition_values: &[ArrayRef],
+        columns: impl IntoIterator<Item = usize>,
+    ) -> Result<Vec<ColumnOrigin>, DeltaError> {
+        let mut stored = self.columns.iter().zip(&self.partitions);
+        let reads = stored.any(|(column, partition)| partition.is_none() && !column.is_void());
         if self.mode == ColumnMappingMode::Id && reads && !has_ids(fields) {
-            return Err(Problem::FieldIds.at(shown, "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"));
+            return Err(Problem::FieldIds.at(file, "has no field ids, and the columns of the table are found by them (column mapping mode `id`)"));
         }
-        Ok(Finder {
-            file: shown,
+        let finder = Finder {
+            file,
             mode: self.mode,
-        })
+        };
+        let origin = |number: usize| {
+            let partition = self.partitions.get(number).copied().flatten();
+            if let Some(value) = partition.and_then(|place| partition_values.get(place)) {
+                return Ok(ColumnOrigin::Constant(Arc::clone(value)));
+            }
+            let column = self.columns.get(number);
+            let found = column
+                .map(|column| finder.find(column, fields))
+                .transpose()?;
+            Ok(match found.flatten() {
+                Some(found) => ColumnOrigin::Stored(found),
+                None => ColumnOrigin::Missing,
+            })
+        };
+        columns.into_iter().map(origin).collect()
     }
 
     /// Returns the values of the partition columns for a file, each as an array of one value.
@@ -176,26 +193,24 @@ impl Version {
     ) -> Result<RoaringTreemap, DeltaError> {
         let wrong =
             |reason: String| Problem::DeletionVector.at(file, format!("deletion vector: {reason}"));
-        let storage = self.table.engine.storage_handler();
-        let read = catch(|| deletion.descriptor.read(storage, &self.table.root)).map_err(wrong)?;
-        let deleted = read.map_err(|error| match error.without_backtrace() {
-            KernelError::FileNotFound(_) if self.table.bucket.is_some() => self.missing(file),
+        let DeltaTable {
+            root,
+            bucket,
+            kernel,
+            engine,
+            ..
+        } = &self.table;
+        let read = catch(|| deletion.descriptor.read(engine.storage_handler(), root));
+        let deleted = read.map_err(wrong)?;
+        let deleted = deleted.map_err(|error| match error.without_backtrace() {
+            KernelError::FileNotFound(_) if bucket.is_some() => self.missing(file),
             KernelError::FileNotFound(_) => {
-                let place = deletion
-                    .descriptor
-                    .absolute_path(&self.table.root)
-                    .ok()
-                    .flatten();
+                let place = deletion.descriptor.absolute_path(root).ok().flatten();
                 let place = place.and_then(|place| place.to_file_path().ok());
                 let place = place.map(|place| place.display().to_string());
                 self.missing(place.as_deref().unwrap_or(file))
             }
-            other => match self
-                .table
-                .kernel
-                .as_ref()
-                .and_then(KernelStore::take_failure)
-            {
+            other => match kernel.as_ref().and_then(KernelStore::take_failure) {
                 Some(failure) => failure.into(),
                 None => wrong(one_line(&other.to_string())),
             },

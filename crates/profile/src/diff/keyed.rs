@@ -72,9 +72,7 @@ fn divide(
 ) -> Result<u64, SourceError> {
     let schema = source.schema();
     let Some((key_place, _)) = schema.column_with_name(key) else {
-        return Err(SourceError::Bug {
-            what: "the key of a comparison was not checked".to_owned(),
-        });
+        return Err(SourceError::bug("the key of a comparison was not checked"));
     };
     let mut row = 0;
     for (unit, facts) in source.units().iter().enumerate() {

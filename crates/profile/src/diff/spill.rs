@@ -115,9 +115,7 @@ impl<'a> Spill<'a> {
         let mut records = Vec::new();
         while !rest.is_empty() {
             let Some(record) = read(&mut rest, self.hashes) else {
-                return Err(SourceError::Bug {
-                    what: "a temporary file of rows is cut short".to_owned(),
-                });
+                return Err(SourceError::bug("a temporary file of rows is cut short"));
             };
             records.push(record);
         }

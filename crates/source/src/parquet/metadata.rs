@@ -1,7 +1,6 @@
 //! Reads footers, checks every claim in them, converts them to an Arrow schema, and caches them within a budget.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::Fields;
@@ -71,11 +70,7 @@ impl<'a> Bytes<'a> {
 
     fn read(&self, input: &InputFile, into: &mut [u8], at: u64) -> Result<(), SourceError> {
         let (object, tail) = match self {
-            Self::File(file) => {
-                return file
-                    .read_exact_at(into, at)
-                    .map_err(|source| SourceError::io("read", &input.shown, source));
-            }
+            Self::File(file) => return input.read_at(file, into, at),
             Self::Object(object, tail) => (*object, tail),
         };
         let from = input.file_version.bytes.saturating_sub(tail.len() as u64);
@@ -89,17 +84,14 @@ impl<'a> Bytes<'a> {
         }
         let range = at..at.saturating_add(into.len() as u64);
         let wanted = [(object.name.clone(), input.file_version.bytes, range)];
-        let found = object.store.remote().read_ranges_of(&wanted).into_iter();
-        for found in found {
-            let found = found.map_err(|error| object.changed(error.into(), input.file_version))?;
-            if found.len() == into.len() {
-                into.copy_from_slice(&found);
-                return Ok(());
-            }
+        let found = object.store.remote().read_ranges_of(&wanted).pop();
+        let found = found.transpose();
+        let found = found.map_err(|error| object.changed(error.into(), input.file_version))?;
+        match found.filter(|found| found.len() == into.len()) {
+            Some(found) => into.copy_from_slice(&found),
+            None => return Err(SourceError::bug("a range has another length")),
         }
-        Err(SourceError::bug(
-            "a range of another length than was asked for",
-        ))
+        Ok(())
     }
 }
 
@@ -132,12 +124,12 @@ fn read_footer(
     bytes: &Bytes<'_>,
     most_bytes: u64,
 ) -> Result<(ParquetMetaData, u64), SourceError> {
-    let name = || input.shown.clone();
+    let name = &input.shown;
     let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
     let size = input.file_version.bytes;
     if size < 12 {
         return Err(SourceProblem::ParquetTruncated.at(
-            name(),
+            name,
             format!("is cut short: {size} bytes, and the smallest Parquet file has 12"),
         ));
     }
@@ -150,8 +142,9 @@ fn read_footer(
         let mut start = [0; 4];
         read(&mut start, 0)?;
         check_start(&start).map_err(|problem| match problem {
-            FooterProblem::Magic => SourceProblem::ParquetMagic
-                .at(name(), "does not begin with PAR1: not a Parquet file"),
+            FooterProblem::Magic => {
+                SourceProblem::ParquetMagic.at(name, "does not begin with PAR1: not a Parquet file")
+            }
             problem => refused(problem),
         })?;
     }
@@ -248,13 +241,6 @@ pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
         }
     }
     Ok(())
-}
-
-/// Adds the nulls of one more file; unknown if either count is.
-pub(crate) fn add_nulls(total: &mut Option<u64>, own: Option<u64>) {
-    *total = total
-        .zip(own)
-        .and_then(|(total, own)| total.checked_add(own));
 }
 
 /// The most memory for cached footers.

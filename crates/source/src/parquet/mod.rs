@@ -7,33 +7,27 @@ mod rows;
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Fields, Schema, SchemaRef};
+use arrow::datatypes::Fields;
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_parquet::{GroupPart, Partitions, group_null_count};
 use shardmill_storage::Location;
 
+use crate::base::add_nulls;
 use crate::files::{InputFile, describe, list_tables};
-use crate::unite::{Form as Conform, United, Uniter};
+use crate::unite::{United, Uniter};
 use crate::walk::on_pool;
-use crate::{SourceDescription, SourceError, SourceKind, SourceOptions, SourceProblem};
+use crate::{SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use metadata::arrow_fields;
 
-use groups::input_of;
-pub(crate) use groups::{GroupPlan, GroupTable, RowGroups};
-pub(crate) use metadata::{Tail, add_nulls, fold_in_order, read_groups, read_tails};
-pub(crate) use rows::{Form, Origin};
+pub(crate) use groups::{GroupFiles, GroupTable, RowGroups};
+pub(crate) use metadata::{Tail, fold_in_order, read_groups, read_tails};
+pub(crate) use rows::{Form, GroupPlan, Origin};
 
-/// A table of Parquet files.
-pub(crate) struct ParquetTable {
+/// The files of a table, whose columns are those of the files, then those of the partitions.
+struct ParquetFiles {
     files: Vec<InputFile>,
-    /// File columns, then partition columns.
-    schema: SchemaRef,
-    file_columns: usize,
     united: United,
     partitions: Partitions,
-    groups: RowGroups,
-    null_counts: Vec<Option<u64>>,
-    description: SourceDescription,
 }
 
 /// What is kept of a footer even if the footer is not cached.
@@ -48,7 +42,7 @@ struct Summary {
 pub(crate) fn open(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<ParquetTable, SourceError> {
+) -> Result<GroupTable, SourceError> {
     on_pool(options.resources.jobs, || open_here(locations, options))?
 }
 
@@ -61,7 +55,7 @@ fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
     })
 }
 
-fn open_here(locations: &[Location], options: &SourceOptions) -> Result<ParquetTable, SourceError> {
+fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = partitions_of(&files)?;
     let mut fold = Fold::new(options);
@@ -81,18 +75,15 @@ fn summarise(
 ) -> Result<Summary, SourceError> {
     let (metadata, parts) = read_groups(input, options, tail)?;
     let fields = arrow_fields(&input.shown, &metadata)?;
-    let null_counts = (0..fields.len())
-        .map(|column| {
-            let counts = metadata
-                .row_groups()
-                .iter()
-                .map(|group| group_null_count(&metadata, group, &fields, column));
-            counts.sum::<Option<u64>>()
-        })
-        .collect();
+    let null_count = |column| -> Option<u64> {
+        let groups = metadata.row_groups().iter();
+        groups
+            .map(|group| group_null_count(&metadata, group, &fields, column))
+            .sum()
+    };
     Ok(Summary {
+        null_counts: (0..fields.len()).map(null_count).collect(),
         fields,
-        null_counts,
         metadata,
         parts,
     })
@@ -104,7 +95,6 @@ struct Fold {
     /// For each column, the nulls in the files that have it, and the rows of those files.
     counts: Vec<(Option<u64>, u64)>,
     groups: RowGroups,
-    rows: u64,
 }
 
 impl Fold {
@@ -113,12 +103,11 @@ impl Fold {
             uniter: Uniter::new(options),
             counts: Vec::new(),
             groups: RowGroups::new(options),
-            rows: 0,
         }
     }
 
     fn add(&mut self, summary: Summary) {
-        let (rows, _) = self.groups.add(summary.metadata, summary.parts, |_| 0);
+        let rows = self.groups.add(summary.metadata, summary.parts, |_| 0);
         let places = self.uniter.add(&summary.fields);
         for (place, own) in places.iter().zip(&summary.null_counts) {
             if *place >= self.counts.len() {
@@ -129,28 +118,23 @@ impl Fold {
                 *with = with.saturating_add(rows);
             }
         }
-        self.rows = self.rows.saturating_add(rows);
     }
 
     fn finish(
         self,
         files: Vec<InputFile>,
         partitions: Partitions,
-    ) -> Result<ParquetTable, SourceError> {
+    ) -> Result<GroupTable, SourceError> {
         let united = self.uniter.finish();
         let mut fields = united.fields.clone();
-        let file_columns = fields.len();
         // In a file that lacks a column, all its rows are null.
-        let all_rows = self.rows;
+        let all_rows = self.groups.rows;
         let null_count = |(nulls, with): (Option<u64>, u64)| nulls?.checked_add(all_rows - with);
         let mut null_counts: Vec<_> = self.counts.into_iter().map(null_count).collect();
         for (number, field) in partitions.fields.iter().enumerate() {
             if fields.iter().any(|own| own.name() == field.name()) {
                 return Err(SourceProblem::Partition.at(
-                    files
-                        .first()
-                        .map(|file| file.shown.clone())
-                        .unwrap_or_default(),
+                    files.first().map_or("", |file| &file.shown),
                     format!(
                         "the column `{}` is both in the files and in the names of directories",
                         shardmill_core::escape(field.name())
@@ -158,49 +142,24 @@ impl Fold {
                 ));
             }
             fields.push(Arc::clone(field));
-            let nulls = self
-                .groups
-                .units
-                .iter()
-                .filter(|unit| {
-                    unit.file
-                        .is_some_and(|file| partitions.is_null(file, number))
-                })
-                .filter_map(|unit| unit.rows)
-                .sum();
-            null_counts.push(Some(nulls));
+            let is_null = |unit: &&Unit| {
+                let file = unit.file;
+                file.is_some_and(|file| partitions.is_null(file, number))
+            };
+            let units = self.groups.units.iter().filter(is_null);
+            null_counts.push(Some(units.filter_map(|unit| unit.rows).sum()));
         }
-        let description = describe(SourceKind::Parquet, &files, Some(self.rows));
-        Ok(ParquetTable {
+        let description = describe(SourceKind::Parquet, &files, Some(all_rows));
+        let files = ParquetFiles {
             files,
-            schema: Arc::new(Schema::new(fields)),
-            file_columns,
             united,
             partitions,
-            groups: self.groups,
-            null_counts,
-            description,
-        })
+        };
+        Ok(self.groups.table(fields, null_counts, description, files))
     }
 }
 
-impl GroupTable for ParquetTable {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn groups(&self) -> &RowGroups {
-        &self.groups
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.null_counts.get(column).copied().flatten()
-    }
-
+impl GroupFiles for ParquetFiles {
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
         self.united.check(columns, SourceKind::Parquet, &self.files)
     }
@@ -215,30 +174,23 @@ impl GroupTable for ParquetTable {
         metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
     ) -> Result<GroupPlan, SourceError> {
-        let fields = arrow_fields(&input_of(self, number)?.shown, metadata)?;
+        let file = self.input(number).map_or("", |input| &input.shown);
+        let fields = arrow_fields(file, metadata)?;
         let mut roots = Vec::new();
         let mut origins = Vec::with_capacity(columns.len());
+        let own = self.united.fields.iter().zip(&self.united.forms);
+        let own: Vec<_> = own.collect();
         for column in columns {
-            if *column >= self.file_columns {
-                let value = self.partitions.value(number, column - self.file_columns);
-                origins.push(Origin::Constant(value));
-                continue;
-            }
-            let name = self
-                .schema
-                .fields()
-                .get(*column)
-                .map(|field| field.name().as_str())
-                .unwrap_or_default();
-            match fields.find(name) {
-                Some((place, _)) => {
-                    roots.push(place);
-                    let form = self.united.forms.get(*column).copied();
-                    let form = form.unwrap_or(Conform::Cast);
-                    origins.push(Origin::Decoded(place, Form::Conform(form)));
-                }
-                None => origins.push(Origin::Missing),
-            }
+            origins.push(match own.get(*column) {
+                None => Origin::Constant(self.partitions.value(number, column - own.len())),
+                Some((field, form)) => match fields.find(field.name()) {
+                    Some((place, _)) => {
+                        roots.push(place);
+                        Origin::Decoded(place, Form::Conform(**form))
+                    }
+                    None => Origin::Missing,
+                },
+            });
         }
         let descr = metadata.file_metadata().schema_descr();
         let leaves = (0..descr.num_columns())

@@ -5,19 +5,19 @@ use std::sync::{Arc, PoisonError};
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{Fields, SchemaRef};
-use arrow::error::ArrowError;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::Compression;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use shardmill_core::catch_panic::{catch, one_line};
+use shardmill_delta::Shape;
 use shardmill_parquet::{
     ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, codec_name, fixed_bytes,
     repeated,
 };
 
 use super::metadata::levels;
-use crate::base::batch;
+use crate::base::{batch, rows_from};
 use crate::files::InputFile;
 use crate::unite::Form as Conform;
 use crate::{Rows, SourceError, SourceOptions, SourceProblem};
@@ -38,11 +38,17 @@ pub(crate) enum Form {
     /// A column of one of several files.
     Conform(Conform),
     /// A column of a Delta table.
-    Table(Convert),
+    Delta(Shape),
 }
 
-/// Converts a column of a file to that of a table.
-pub(crate) type Convert = Arc<dyn Fn(&ArrayRef) -> Result<ArrayRef, ArrowError> + Send + Sync>;
+/// How the columns of a unit are built from its file.
+pub(crate) struct GroupPlan {
+    /// All columns of the file, as the decoder should return them.
+    pub fields: Fields,
+    pub origins: Vec<Origin>,
+    /// The leaves of the file to decode, ascending.
+    pub leaves: Vec<usize>,
+}
 
 /// Target sizes of batches, and limits on what a file may claim.
 #[derive(Clone, Copy, Debug)]
@@ -73,129 +79,128 @@ pub(crate) struct Task<'a> {
     pub group: usize,
     /// Where its pages are, if the pages of rows that are not selected may be missing.
     pub pages: Option<Arc<GroupPages>>,
-    /// All columns of the file, as the decoder should return them.
-    pub fields: Fields,
-    /// The leaves of the file to decode, ascending.
-    pub leaves: Vec<usize>,
+    pub plan: GroupPlan,
     /// The rows to read; `None` for all.
     pub selection: Option<RowSelection>,
-    pub origins: Vec<Origin>,
     pub schema: SchemaRef,
     pub sizes: Sizes,
 }
 
-/// The rows of one row group.
-pub(crate) struct GroupRows {
+/// An open row group.
+struct OpenGroup {
     input: InputFile,
     group: usize,
     file: Arc<File>,
-    /// `None` at the end of the unit.
-    reader: Option<ParquetRecordBatchReader>,
     errors: ErrorSlot,
+}
+
+/// The rows of one row group.
+struct GroupRows {
+    open: OpenGroup,
+    reader: ParquetRecordBatchReader,
     schema: SchemaRef,
     origins: Vec<Origin>,
     rows_left: u64,
 }
 
-impl GroupRows {
-    /// Starts to decode a row group.
-    pub(crate) fn open(task: Task<'_>) -> Result<Self, SourceError> {
-        let Task {
-            input,
-            file,
-            metadata,
-            group,
-            pages,
-            fields,
-            leaves,
-            selection,
-            mut origins,
-            schema,
-            sizes,
-        } = task;
-        let row_group = metadata.row_groups().get(group).ok_or_else(|| {
-            let bytes = input.file_version.bytes;
-            SourceError::changed(&input.shown, bytes, bytes, true)
-        })?;
-        let descr = metadata.file_metadata().schema_descr();
-        let mut roots: Vec<usize> = leaves
-            .iter()
-            .filter(|leaf| **leaf < descr.num_columns())
-            .map(|leaf| descr.get_column_root_idx(*leaf))
-            .collect();
-        roots.dedup();
-        for origin in &mut origins {
-            if let Origin::Decoded(place, _) = origin {
-                // The decoder returns the columns of a mask in file order.
-                *place = roots.binary_search(place).unwrap_or(usize::MAX);
-            }
+/// Starts to decode a row group.
+pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError> {
+    let Task {
+        input,
+        file,
+        metadata,
+        group,
+        pages,
+        plan,
+        selection,
+        schema,
+        sizes,
+    } = task;
+    let GroupPlan {
+        fields,
+        mut origins,
+        leaves,
+    } = plan;
+    let row_group = metadata.row_groups().get(group).ok_or_else(|| {
+        let bytes = input.file_version.bytes;
+        SourceError::changed(&input.shown, bytes, bytes, true)
+    })?;
+    let descr = metadata.file_metadata().schema_descr();
+    let mut roots: Vec<usize> = leaves
+        .iter()
+        .filter(|leaf| **leaf < descr.num_columns())
+        .map(|leaf| descr.get_column_root_idx(*leaf))
+        .collect();
+    roots.dedup();
+    for origin in &mut origins {
+        if let Origin::Decoded(place, _) = origin {
+            // The decoder returns the columns of a mask in file order.
+            *place = roots.binary_search(place).unwrap_or(usize::MAX);
         }
-        for leaf in &leaves {
-            if let Some(chunk) = row_group.columns().get(*leaf) {
-                check_codec(input, chunk)?;
-            }
-        }
-        let file = Arc::new(file);
-        let errors = ErrorSlot::default();
-        let all_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
-        let rows = selection
-            .as_ref()
-            .map_or(all_rows, |selection| selection.row_count() as u64);
-        let source = |errors| OneGroup {
-            file: Arc::clone(&file),
-            metadata: Arc::clone(&metadata),
-            group,
-            pages: pages.clone(),
-            page_bytes: sizes.page_bytes,
-            errors,
-        };
-        let padded: u64 = roots
-            .iter()
-            .filter_map(|root| fields.get(*root))
-            .map(|field| fixed_bytes(field.data_type()))
-            .fold(0, u64::saturating_add);
-        SourceError::check_limit("sample-bytes", padded, sizes.sample_bytes, || {
-            input.shown.clone()
-        })?;
-        let mut own = Self {
-            input: input.clone(),
-            group,
-            file: Arc::clone(&file),
-            reader: None,
-            errors: Arc::clone(&errors),
-            schema,
-            origins,
-            rows_left: rows,
-        };
-        if rows == 0 && all_rows > 0 {
-            return Ok(own);
-        }
-        let size = batch_rows(
-            &source(ErrorSlot::default()),
-            &leaves,
-            padded,
-            sizes.batch_bytes,
-        );
-        let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
-        let levels = levels(&input.shown, &metadata, mask, &fields)?;
-        let source = source(errors);
-        let reader = catch(|| {
-            ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, selection)
-        });
-        let reader = reader.and_then(|reader| reader.map_err(|error| error.to_string()));
-        own.reader = Some(reader.map_err(|reason| own.corrupt(&reason))?);
-        Ok(own)
     }
+    for leaf in &leaves {
+        if let Some(chunk) = row_group.columns().get(*leaf) {
+            check_codec(input, chunk)?;
+        }
+    }
+    let file = Arc::new(file);
+    let all_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
+    let rows = selection
+        .as_ref()
+        .map_or(all_rows, |selection| selection.row_count() as u64);
+    let source = |errors| OneGroup {
+        file: Arc::clone(&file),
+        metadata: Arc::clone(&metadata),
+        group,
+        pages: pages.clone(),
+        page_bytes: sizes.page_bytes,
+        errors,
+    };
+    let padded: u64 = roots
+        .iter()
+        .filter_map(|root| fields.get(*root))
+        .map(|field| fixed_bytes(field.data_type()))
+        .fold(0, u64::saturating_add);
+    input.check_limit("sample-bytes", padded, sizes.sample_bytes)?;
+    if rows == 0 && all_rows > 0 {
+        return Ok(rows_from(|| Ok(None)));
+    }
+    let size = batch_rows(
+        &source(ErrorSlot::default()),
+        &leaves,
+        padded,
+        sizes.batch_bytes,
+    );
+    let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
+    let levels = levels(&input.shown, &metadata, mask, &fields)?;
+    let open = OpenGroup {
+        input: input.clone(),
+        group,
+        file: Arc::clone(&file),
+        errors: ErrorSlot::default(),
+    };
+    let source = source(Arc::clone(&open.errors));
+    let reader = catch(|| {
+        ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, selection)
+    });
+    let reader = reader.and_then(|reader| reader.map_err(|error| error.to_string()));
+    let mut rows = GroupRows {
+        reader: reader.map_err(|reason| open.corrupt(&reason))?,
+        open,
+        schema,
+        origins,
+        rows_left: rows,
+    };
+    Ok(rows_from(move || rows.pull()))
+}
 
+impl OpenGroup {
     /// Recovers the operating system's error that the decoder has reduced to text.
     fn system_error(&self, reason: &str) -> Option<SourceError> {
         let (_, rest) = reason.split_once("(os error ")?;
         let code = rest.split(')').next()?.parse().ok()?;
-        Some(SourceError::io(
-            "read",
-            &self.input.shown,
-            std::io::Error::from_raw_os_error(code),
-        ))
+        let error = std::io::Error::from_raw_os_error(code);
+        Some(self.input.read_error(error))
     }
 
     /// Returns the error of this unit: the one of the page checks if there is one, else the decoder's.
@@ -227,26 +232,33 @@ impl GroupRows {
         )
     }
 
-    fn decode(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(reader) = &mut self.reader else {
-            return Ok(None);
-        };
-        loop {
-            match catch(|| reader.next()) {
-                Ok(Some(Ok(batch))) if batch.num_rows() == 0 => {}
-                Ok(Some(Ok(batch))) => return Ok(Some(batch)),
-                Ok(None) => return Ok(None),
-                Ok(Some(Err(error))) => return Err(self.failed(&error.to_string())),
-                Err(panic) => return Err(self.failed(&panic)),
-            }
-        }
-    }
-
     /// Distinguishes corruption from a file that was replaced while it was read.
     fn failed(&self, reason: &str) -> SourceError {
         match self.input.check(&self.file) {
             Err(changed) => changed,
             Ok(()) => self.corrupt(reason),
+        }
+    }
+}
+
+impl GroupRows {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        let (open, reader) = (&self.open, &mut self.reader);
+        loop {
+            match catch(|| reader.next()) {
+                Ok(Some(Ok(decoded))) if decoded.num_rows() == 0 => {}
+                Ok(Some(Ok(decoded))) => return self.assemble(&decoded).map(Some),
+                Ok(Some(Err(error))) => return Err(open.failed(&error.to_string())),
+                Err(panic) => return Err(open.failed(&panic)),
+                Ok(None) if self.rows_left > 0 => {
+                    let left = self.rows_left;
+                    return Err(open.failed(&format!("ends {left} rows before its footer says")));
+                }
+                Ok(None) => {
+                    open.input.check(&open.file)?;
+                    return Ok(None);
+                }
+            }
         }
     }
 
@@ -255,7 +267,7 @@ impl GroupRows {
         self.rows_left = self
             .rows_left
             .checked_sub(rows as u64)
-            .ok_or_else(|| self.corrupt("holds more rows than its footer says"))?;
+            .ok_or_else(|| self.open.corrupt("holds more rows than its footer says"))?;
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.origins.len());
         for (origin, field) in self.origins.iter().zip(self.schema.fields()) {
             let column = match origin {
@@ -265,17 +277,19 @@ impl GroupRows {
                         .get(*place)
                         .ok_or_else(|| SourceError::bug("the decoder left out a column"))?;
                     if !field.is_nullable() && column.logical_null_count() > 0 {
-                        return Err(self.in_column(field.name(), "has nulls though it is required"));
+                        let reason = "has nulls though it is required";
+                        return Err(self.open.in_column(field.name(), reason));
                     }
                     match form {
                         Form::Conform(form) => {
                             form.apply(column, field.data_type()).map_err(|error| {
                                 let reason = one_line(&error.to_string());
-                                SourceError::conversion(&self.input.shown, field, &reason)
+                                SourceError::conversion(&self.open.input.shown, field, &reason)
                             })?
                         }
-                        Form::Table(convert) => convert(column)
-                            .map_err(|error| self.in_column(field.name(), &error.to_string()))?,
+                        Form::Delta(shape) => shape.apply(column).map_err(|error| {
+                            self.open.in_column(field.name(), &error.to_string())
+                        })?,
                     }
                 }
                 Origin::Constant(value) => repeated(value, rows)
@@ -288,33 +302,10 @@ impl GroupRows {
     }
 }
 
-impl Rows for GroupRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        if self.reader.is_none() {
-            return Ok(None);
-        }
-        let result = self.decode().and_then(|decoded| match decoded {
-            Some(decoded) => self.assemble(&decoded).map(Some),
-            None if self.rows_left > 0 => {
-                let left = self.rows_left;
-                Err(self.failed(&format!("ends {left} rows before its footer says")))
-            }
-            None => {
-                self.input.check(&self.file)?;
-                Ok(None)
-            }
-        });
-        if !matches!(result, Ok(Some(_))) {
-            self.reader = None;
-        }
-        result
-    }
-}
-
 fn check_codec(input: &InputFile, chunk: &ColumnChunkMetaData) -> Result<(), SourceError> {
     match chunk.compression() {
         codec @ Compression::LZO => Err(SourceProblem::ParquetCodec.at(
-            input.shown.clone(),
+            &input.shown,
             format!(
                 "column `{}` is compressed with {}, which is not supported",
                 escape(&chunk.column_path().string()),

@@ -9,9 +9,9 @@ use rustix::fs::{Mode, OFlags, openat};
 use shardmill_storage::Location;
 
 use super::group::{FileId, Samples};
-use crate::files::place;
-use crate::objects::{Object, Store};
-use crate::walk::{FileVersion, Listing, shown};
+use crate::files::place_below;
+use crate::objects::Store;
+use crate::walk::{FileVersion, Listing};
 use crate::{SourceError, SourceProblem};
 
 /// One directory of a tree source, or one prefix of a store.
@@ -28,20 +28,6 @@ pub(super) enum Files {
     Store(Arc<Store>, String),
 }
 
-impl Root {
-    pub(super) fn shown(&self, name: &str) -> String {
-        shown_at(&self.location, name)
-    }
-}
-
-/// Returns the printed name of a file below a location.
-pub(super) fn shown_at(location: &Location, name: &str) -> String {
-    match location {
-        Location::Local(path) => shown(path, name),
-        Location::Remote(_) => place(&location.join(name)),
-    }
-}
-
 /// What the rows of all units share.
 pub(super) struct Shared {
     pub locations: Vec<Root>,
@@ -52,12 +38,9 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn file_version(&self, file: FileId) -> FileVersion {
-        let listing = self
-            .locations
-            .get(file.location)
-            .map(|location| &location.listing);
-        listing.map_or(FileVersion::default(), |listing| {
-            listing.file_version(file.number)
+        let root = self.locations.get(file.location);
+        root.map_or(FileVersion::default(), |root| {
+            root.listing.file_version(file.number)
         })
     }
 
@@ -73,10 +56,10 @@ impl Shared {
     }
 
     pub(super) fn shown(&self, file: FileId) -> String {
-        let location = self.locations.get(file.location);
-        location
-            .map(|location| location.shown(self.path(file)))
-            .unwrap_or_default()
+        let root = self.locations.get(file.location);
+        root.map_or(String::new(), |root| {
+            place_below(&root.location, self.path(file))
+        })
     }
 
     /// Fetches those of the files that are in stores, with concurrent requests.
@@ -101,11 +84,8 @@ impl Shared {
                 })
                 .collect();
             let found = store.remote().read_many(&wanted);
-            for ((file, (name, _)), found) in same.iter().zip(wanted).zip(found) {
-                let object = Object {
-                    store: Arc::clone(store),
-                    name,
-                };
+            for ((file, (name, _)), found) in same.iter().zip(&wanted).zip(found) {
+                let object = store.named(name);
                 let file_version = self.file_version(*file);
                 let bytes = found.map_err(|error| object.changed(error.into(), file_version))?;
                 fetched.insert((file.location, file.number), bytes);
@@ -156,13 +136,8 @@ impl Shared {
         if bytes.len() - start == size {
             return Ok(());
         }
-        let found = (bytes.len() - start) as u64;
-        let shown = self.shown(file);
-        Err(SourceError::changed(
-            &shown,
-            file_version.bytes,
-            found,
-            false,
-        ))
+        let (shown, found) = (self.shown(file), (bytes.len() - start) as u64);
+        let listed = file_version.bytes;
+        Err(SourceError::changed(&shown, listed, found, false))
     }
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use shardmill_core::{Limits, escape};
 
 use crate::walk::Listing;
-use crate::{SourceError, SourceProblem};
+use crate::{SourceError, SourceProblem, TreeField};
 
 /// The field of a file without an extension, and of every file that is a sample by itself.
 const DATA: &str = "data";
@@ -18,19 +18,12 @@ pub(super) struct FileId {
     pub number: usize,
 }
 
-/// A field, and how many samples have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SampleField {
-    pub name: String,
-    pub samples: u64,
-}
-
 /// The samples of all locations, in order. It takes ten bytes for each file: keys are parts of paths, and paths are in
 /// the listings.
 #[derive(Debug)]
 pub(super) struct Samples {
     split: Split,
-    fields: Vec<SampleField>,
+    fields: Vec<TreeField>,
     /// The numbers of files in their listing, sorted by location, key and field.
     files: Vec<u32>,
     /// The field of each of these files, in the same order.
@@ -103,7 +96,7 @@ impl Samples {
             split,
             fields: counts
                 .iter()
-                .map(|(name, samples)| SampleField {
+                .map(|(name, samples)| TreeField {
                     name: (*name).to_owned(),
                     samples: *samples,
                 })
@@ -186,7 +179,7 @@ impl Samples {
     }
 
     /// Returns the fields, sorted by the bytes of their names.
-    pub(super) fn fields(&self) -> &[SampleField] {
+    pub(super) fn fields(&self) -> &[TreeField] {
         &self.fields
     }
 
@@ -378,7 +371,7 @@ mod tests {
         );
         assert_eq!(
             samples.fields()[3],
-            SampleField {
+            TreeField {
                 name: "txt".to_owned(),
                 samples: 3
             }

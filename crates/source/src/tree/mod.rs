@@ -5,24 +5,24 @@ mod group;
 mod rows;
 
 use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use shardmill_storage::{Location, RemoteLocation};
+use shardmill_storage::Location;
 
-use crate::base::{Base, described_by_fields, project};
+use crate::base::{Base, TableFacts, project, rows_from};
 use crate::file_filter::FileFilter;
-use crate::files::{Expanded, Fingerprint, check_overlap, expand, place as place_of, stat};
-use crate::objects::{self, Found, Holds, Match};
+use crate::files::{Fingerprint, check_overlap, find, place, place_below, stat};
+use crate::objects::Found;
 use crate::source::ENCODING_KEY;
-use crate::walk::{Listing, WalkOptions, on_pool, resolve, shown, walk};
+use crate::walk::{Listing, WalkOptions, on_pool, resolve, walk};
 use crate::{
     RowPlace, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    SourceProblem, TreeField, TreeGroup, TreeSummary, Unit,
+    SourceProblem, TreeGroup, TreeSummary, Unit,
 };
-use files::{Files, Root, Shared, shown_at};
+use files::{Files, Root, Shared};
 use group::{Samples, by_key, by_stem, whole};
+use rows::SampleRows;
 
 /// A unit ends when it has this many bytes …
 const UNIT_BYTES: u64 = 4 << 20;
@@ -36,12 +36,10 @@ const MAX_BATCH: usize = 256 << 20;
 
 /// A source of file trees.
 pub(crate) struct Tree {
+    facts: TableFacts,
     shared: Arc<Shared>,
-    schema: SchemaRef,
-    units: Vec<Unit>,
     /// The first sample of each unit, and the end of the last unit.
     starts: Vec<usize>,
-    description: SourceDescription,
 }
 
 /// Lists the trees and groups their files.
@@ -53,20 +51,8 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
     let filter = FileFilter::new(&options.files)?;
     let mut locations = Vec::new();
     for location in given {
-        let location = match location {
-            Location::Local(path) => path,
-            Location::Remote(remote) => {
-                list_remote(remote, options, &mut locations)?;
-                continue;
-            }
-        };
-        match expand(location)? {
-            Expanded::DirectSource(path) => locations.push(list_location(&path, options)?),
-            Expanded::Pattern { matches, .. } => {
-                for path in matches {
-                    locations.push(list_location(&path, options)?);
-                }
-            }
+        for found in find(location, options)? {
+            locations.push(list(found, options)?);
         }
     }
     for root in &mut locations {
@@ -91,88 +77,70 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
         batch_bytes: options.resources.batch_bytes.clamp(1, MAX_BATCH) as u64,
     };
     let (units, starts) = cut(&shared);
+    let fields = shared.samples.fields().iter();
+    let nulls = fields.map(|field| Some(shared.samples.len() as u64 - field.samples));
     Ok(Tree {
-        shared: Arc::new(shared),
-        schema,
-        units,
-        starts,
-        description,
-    })
-}
-
-fn list_location(path: &Path, options: &SourceOptions) -> Result<Root, SourceError> {
-    let location = Location::from(path);
-    if !stat(path)?.is_dir() {
-        return Err(single(&location));
-    }
-    check_overlap(&location, options)?;
-    let resolved = resolve(path);
-    let listing = walk(
-        &resolved,
-        WalkOptions {
-            follow_links: options.tree.follow_links,
-            skip_hidden: false,
-            wanted: &|_| true,
+        facts: TableFacts {
+            schema,
+            units,
+            // Each sample has a key.
+            null_counts: std::iter::once(Some(0)).chain(nulls).collect(),
+            description,
         },
-    )?;
-    let directory =
-        File::open(&resolved).map_err(|source| SourceError::io("open", shown(path, ""), source))?;
-    Ok(Root {
-        location,
-        files: Files::Directory(directory),
-        listing,
+        shared: Arc::new(shared),
+        starts,
     })
 }
 
-fn single(location: &Location) -> SourceError {
-    SourceProblem::Unsupported
-        .at(place_of(location), "is a single file, not a tree")
-        .with_hint("give the directory it lies in, or say what it holds with --from")
-}
-
-/// Lists the files of a location in a store.
-fn list_remote(
-    location: &RemoteLocation,
-    options: &SourceOptions,
-    roots: &mut Vec<Root>,
-) -> Result<(), SourceError> {
-    let given = Location::Remote(location.clone());
-    match objects::find(location, options)? {
-        Found::Object(..) => Err(single(&given)),
-        Found::Folder(store) => {
-            check_overlap(&given, options)?;
+/// Lists the files of a location, or of a match of its pattern.
+fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
+    let location = found.location();
+    let single = || {
+        SourceProblem::Unsupported
+            .at(place(&location), "is a single file, not a tree")
+            .with_hint("give the directory it lies in, or say what it holds with --from")
+    };
+    let (files, listing) = match found {
+        Found::Object(..) => return Err(single()),
+        Found::Path(path) => {
+            if !stat(&path)?.is_dir() {
+                return Err(single());
+            }
+            check_overlap(&location, options)?;
+            let resolved = resolve(&path);
+            let walk_options = WalkOptions {
+                follow_links: options.tree.follow_links,
+                ..WalkOptions::default()
+            };
+            let listing = walk(&resolved, walk_options)?;
+            let directory = File::open(&resolved);
+            let directory =
+                directory.map_err(|source| SourceError::io("open", place(&location), source))?;
+            (Files::Directory(directory), listing)
+        }
+        Found::Prefix(store) => {
+            check_overlap(&location, options)?;
             let (listing, all) = store.listing(&|_| true)?;
             store.check_finished()?;
             if all == 0 {
-                return Err(SourceError::not_found(place_of(&given)));
+                return Err(SourceError::not_found(place(&location)));
             }
-            roots.push(Root {
-                location: given,
-                files: Files::Store(store, String::new()),
-                listing,
-            });
-            Ok(())
+            (Files::Store(store, String::new()), listing)
         }
-        Found::Pattern(store, matches) => {
+        Found::Folder(store, name, listing) => {
             store.check_finished()?;
-            for Match { name, holds } in matches {
-                let location = store.location(&name);
-                let Holds::Folder(listing) = holds else {
-                    return Err(single(&location));
-                };
-                check_overlap(&location, options)?;
-                for (below, _) in listing.iter() {
-                    store.check_name(&format!("{name}/{below}"))?;
-                }
-                roots.push(Root {
-                    location,
-                    files: Files::Store(Arc::clone(&store), format!("{name}/")),
-                    listing,
-                });
+            check_overlap(&location, options)?;
+            for (below, _) in listing.iter() {
+                store.check_name(&format!("{name}/{below}"))?;
             }
-            Ok(())
+            (Files::Store(store, format!("{name}/")), listing)
         }
-    }
+    };
+    Ok(Root {
+        location,
+        files,
+        listing,
+    })
 }
 
 /// Checks that there are files and that none is too large.
@@ -184,17 +152,17 @@ fn check_files(
 ) -> Result<(), SourceError> {
     if listing.len() == 0 {
         let reason = format!("holds no file{}", filter.reason());
-        return Err(SourceProblem::TreeEmpty.at(place_of(location), reason));
+        return Err(SourceProblem::TreeEmpty.at(place(location), reason));
     }
     for (name, file_version) in listing.iter() {
         let most = options.limits.sample_bytes;
         SourceError::check_limit("sample-bytes", file_version.bytes, most, || {
-            shown_at(location, name)
+            place_below(location, name)
         })?;
         if file_version.bytes > MAX_FILE {
             return Err(SourceProblem::Unsupported
                 .at(
-                    shown_at(location, name),
+                    place_below(location, name),
                     "is a file of more than 1.5 GiB, which cannot be a sample",
                 )
                 .with_hint("leave it out"));
@@ -218,20 +186,16 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
         files += location.listing.len() as u64;
         description.bytes += bytes;
         description.files.push(SourceFile {
-            path: place_of(&location.location),
+            path: place(&location.location),
             bytes,
         });
     }
-    let fields = samples.fields().iter().map(|field| TreeField {
-        name: field.name.clone(),
-        samples: field.samples,
-    });
     description.rows = Some(samples.len() as u64);
     description.fingerprint = fingerprint.finish();
     description.tree = Some(TreeSummary {
         files,
         samples: samples.len() as u64,
-        fields: fields.collect(),
+        fields: samples.fields().to_vec(),
     });
     description
 }
@@ -319,30 +283,25 @@ impl Tree {
 }
 
 impl Base for Tree {
-    described_by_fields!();
-
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(rows::SampleRows::new(
-            Arc::clone(&self.shared),
-            self.samples_of(unit)?,
-            project(&self.schema, columns),
-            columns,
-        )))
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
-    fn null_count(&self, column: usize) -> Option<u64> {
-        let Some(field) = column.checked_sub(1) else {
-            return Some(0);
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let mut rows = SampleRows {
+            shared: Arc::clone(&self.shared),
+            samples: self.samples_of(unit)?,
+            schema: project(self.schema(), columns),
+            columns: columns.iter().map(|column| column.checked_sub(1)).collect(),
         };
-        let field = self.shared.samples.fields().get(field)?;
-        Some(self.shared.samples.len() as u64 - field.samples)
+        Ok(rows_from(move || rows.pull()))
     }
 
     fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
         let Some(field) = column.checked_sub(1) else {
             return Ok(None);
         };
-        for number in 0..self.units.len() {
+        for number in 0..self.units().len() {
             let range = self.samples_of(number)?;
             let start = range.start;
             for sample in range {

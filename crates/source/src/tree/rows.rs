@@ -11,30 +11,24 @@ use arrow::datatypes::{DataType, SchemaRef};
 use super::files::Shared;
 use super::group::FileId;
 use crate::base::batch;
-use crate::{Rows, SourceError, SourceProblem};
+use crate::{SourceError, SourceProblem};
 
 /// The samples of one unit.
 pub(super) struct SampleRows {
-    shared: Arc<Shared>,
-    samples: Range<usize>,
-    schema: SchemaRef,
+    pub shared: Arc<Shared>,
+    pub samples: Range<usize>,
+    pub schema: SchemaRef,
     /// For each column, its field; `None` for the key.
-    columns: Vec<Option<usize>>,
+    pub columns: Vec<Option<usize>>,
 }
 
 impl SampleRows {
-    pub(super) fn new(
-        shared: Arc<Shared>,
-        samples: Range<usize>,
-        schema: SchemaRef,
-        columns: &[usize],
-    ) -> Self {
-        Self {
-            shared,
-            samples,
-            schema,
-            columns: columns.iter().map(|column| column.checked_sub(1)).collect(),
+    pub(super) fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+        if self.samples.is_empty() {
+            return Ok(None);
         }
+        let samples = self.next_samples();
+        self.read(samples).map(Some)
     }
 
     /// Returns the samples of the next batch, at least one.
@@ -54,21 +48,13 @@ impl SampleRows {
         start..end
     }
 
-    /// Fetches those files of samples that are in stores.
-    fn fetch(
-        &self,
-        samples: Range<usize>,
-    ) -> Result<BTreeMap<(usize, usize), Vec<u8>>, SourceError> {
-        let members = samples.flat_map(|sample| self.shared.samples.members(sample));
-        let wanted: Vec<FileId> = members
-            .filter(|(field, _)| self.columns.contains(&Some(*field)))
-            .map(|(_, file)| file)
-            .collect();
-        self.shared.fetch(&wanted)
-    }
-
     fn read(&self, samples: Range<usize>) -> Result<RecordBatch, SourceError> {
-        let fetched = self.fetch(samples.clone())?;
+        let members = samples
+            .clone()
+            .flat_map(|sample| self.shared.samples.members(sample));
+        let wanted = members.filter(|(field, _)| self.columns.contains(&Some(*field)));
+        let wanted: Vec<FileId> = wanted.map(|(_, file)| file).collect();
+        let fetched = self.shared.fetch(&wanted)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(self.schema.fields()) {
             let is_text = field.data_type() == &DataType::Utf8;
@@ -144,19 +130,5 @@ impl SampleRows {
                 format!("is not UTF-8 at byte {}", error.valid_up_to()),
             )
         })
-    }
-}
-
-impl Rows for SampleRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        if self.samples.is_empty() {
-            return Ok(None);
-        }
-        let samples = self.next_samples();
-        let found = self.read(samples).map(Some);
-        if found.is_err() {
-            self.samples.start = self.samples.end;
-        }
-        found
     }
 }

@@ -5,17 +5,16 @@ mod store;
 mod windows;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayData, ArrayRef, Int64Array, RecordBatch, make_array};
+use arrow::array::{ArrayData, ArrayRef, Int64Array, make_array};
 use arrow::buffer::{Buffer, MutableBuffer};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema};
 use shardmill_core::{Limits, escape};
 use shardmill_storage::Location;
 use shardmill_zarr::{Shard, ZarrArray, copy_region};
 
-use crate::base::{Base, batch, described_by_fields, project};
+use crate::base::{Base, TableFacts, batch, project, rows_from};
 use crate::files::Fingerprint;
 use crate::lists::number_type;
 use crate::walk::Listing;
@@ -44,10 +43,8 @@ const SHOWN_NAMES: usize = 20;
 
 /// Windows of the arrays of a Zarr store.
 pub(crate) struct ZarrTable {
+    facts: TableFacts,
     shared: Arc<Shared>,
-    schema: SchemaRef,
-    units: Vec<Unit>,
-    description: SourceDescription,
 }
 
 /// What the rows of all units share.
@@ -136,10 +133,13 @@ pub(crate) fn open(
             .clamp(1, MOST_ROWS),
     };
     Ok(ZarrTable {
+        facts: TableFacts {
+            null_counts: vec![Some(0); schema.fields().len()],
+            schema: Arc::new(schema),
+            units,
+            description,
+        },
         shared: Arc::new(shared),
-        schema: Arc::new(schema),
-        units,
-        description,
     })
 }
 
@@ -350,54 +350,29 @@ fn cut(count: u64, row_bytes: u64, bytes: u64) -> Vec<Unit> {
 }
 
 impl Base for ZarrTable {
-    described_by_fields!();
+    fn facts(&self) -> &TableFacts {
+        &self.facts
+    }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let found = self
-            .units
-            .get(unit)
-            .and_then(|unit| unit.first_row.zip(unit.rows));
-        let (first, rows) = found.ok_or_else(|| SourceError::no_unit(unit))?;
-        Ok(Box::new(ZarrRows {
-            shared: Arc::clone(&self.shared),
-            columns: columns.to_vec(),
-            schema: project(&self.schema, columns),
-            rows: first..first + rows,
+        let found = self.units().get(unit);
+        let found = found.and_then(|unit| unit.first_row.zip(unit.rows));
+        let (mut next, rows) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        let end = next + rows;
+        let (shared, columns) = (Arc::clone(&self.shared), columns.to_vec());
+        let schema = project(self.schema(), &columns);
+        Ok(rows_from(move || {
+            let rows = next..end.min(next.saturating_add(shared.rows_per_batch));
+            if rows.is_empty() {
+                return Ok(None);
+            }
+            next = rows.end;
+            let starts: Vec<Vec<u64>> = rows.map(|row| shared.windows.starts(row)).collect();
+            let columns = columns.iter().zip(schema.fields());
+            let columns =
+                columns.map(|(column, field)| shared.column(*column, field.data_type(), &starts));
+            batch(&schema, columns.collect::<Result<_, _>>()?, starts.len()).map(Some)
         }))
-    }
-
-    fn null_count(&self, _column: usize) -> Option<u64> {
-        Some(0)
-    }
-}
-
-/// The windows of a unit.
-struct ZarrRows {
-    shared: Arc<Shared>,
-    columns: Vec<usize>,
-    schema: SchemaRef,
-    rows: Range<u64>,
-}
-
-impl Rows for ZarrRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let end = self
-            .rows
-            .end
-            .min(self.rows.start.saturating_add(self.shared.rows_per_batch));
-        if self.rows.is_empty() {
-            return Ok(None);
-        }
-        let starts: Vec<Vec<u64>> = (self.rows.start..end)
-            .map(|row| self.shared.windows.starts(row))
-            .collect();
-        let columns = self.columns.iter().zip(self.schema.fields());
-        let columns =
-            columns.map(|(column, field)| self.shared.column(*column, field.data_type(), &starts));
-        let columns: Result<Vec<ArrayRef>, SourceError> = columns.collect();
-        // After an error, the unit cannot be read further.
-        self.rows.start = if columns.is_ok() { end } else { self.rows.end };
-        batch(&self.schema, columns?, starts.len()).map(Some)
     }
 }
 

@@ -11,9 +11,9 @@ use shardmill_core::Limits;
 use shardmill_storage::Location;
 use shardmill_zarr::{ZarrArray, ZarrError};
 
-use crate::files::{check_overlap, place, stat};
-use crate::objects::{Object, Store};
-use crate::walk::{FileVersion, Listing, WalkOptions, resolve, shown, walk};
+use crate::files::{check_overlap, place, place_below, stat};
+use crate::objects::Store;
+use crate::walk::{FileVersion, Listing, WalkOptions, resolve, walk};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// A Zarr store.
@@ -63,11 +63,7 @@ impl ZarrStore {
 
     /// Returns the printed name of an object.
     pub(super) fn shown(&self, name: &str) -> String {
-        match &self.location {
-            Location::Local(path) => shown(path, name),
-            Location::Remote(_) if name.is_empty() => place(&self.location),
-            Location::Remote(_) => place(&self.location.join(name)),
-        }
+        place_below(&self.location, name)
     }
 
     /// Returns the metadata of an array, or `None` if there is no array of that name.
@@ -143,14 +139,13 @@ impl ZarrStore {
     /// Lists all objects of an array. Their names are relative to the array.
     pub(super) fn list(&self, array: &str) -> Result<Listing, SourceError> {
         match &self.objects {
-            Objects::Directory(root) => walk(
-                &root.join(array),
-                WalkOptions {
+            Objects::Directory(root) => {
+                let options = WalkOptions {
                     follow_links: true,
-                    skip_hidden: false,
-                    wanted: &|_| true,
-                },
-            ),
+                    ..WalkOptions::default()
+                };
+                walk(&root.join(array), options)
+            }
             Objects::Store(store) => {
                 let prefix = format!("{array}/");
                 let mut listing = Listing::default();
@@ -200,28 +195,17 @@ impl ZarrStore {
                 .map(|wanted| self.read_file(&root.join(&wanted.name), wanted))
                 .collect(),
             Objects::Store(store) => {
-                let ranges: Vec<_> = wanted
-                    .iter()
-                    .map(|wanted| {
-                        let bytes = wanted.file_version.bytes;
-                        let range = wanted.range.clone().unwrap_or(0..bytes);
-                        (wanted.name.clone(), bytes, range)
-                    })
-                    .collect();
-                let found = store
-                    .remote()
-                    .read_ranges_of(&ranges)
-                    .into_iter()
-                    .zip(wanted);
-                found
-                    .map(|(found, wanted)| {
-                        let object = Object {
-                            store: Arc::clone(store),
-                            name: wanted.name.clone(),
-                        };
-                        found.map_err(|error| object.changed(error.into(), wanted.file_version))
-                    })
-                    .collect()
+                let ranges = wanted.iter().map(|wanted| {
+                    let bytes = wanted.file_version.bytes;
+                    let range = wanted.range.clone().unwrap_or(0..bytes);
+                    (wanted.name.clone(), bytes, range)
+                });
+                let found = store.remote().read_ranges_of(&ranges.collect::<Vec<_>>());
+                let found = found.into_iter().zip(wanted).map(|(found, wanted)| {
+                    let object = store.named(&wanted.name);
+                    found.map_err(|error| object.changed(error.into(), wanted.file_version))
+                });
+                found.collect()
             }
         }
     }

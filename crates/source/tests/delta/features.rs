@@ -224,7 +224,7 @@ fn filters_columns_and_queries_see_the_rows_that_are_left() {
     let chosen = open_with(&table.path(), |options| {
         options.query.columns = vec![
             SelectColumn::named("name"),
-            SelectColumn::computed("double", "id * 2"),
+            crate::computed("double", "id * 2"),
         ];
     })
     .unwrap();
