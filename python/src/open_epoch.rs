@@ -12,7 +12,7 @@ use crate::process::OfProcess;
 use crate::waiting::interruptible;
 
 /// Batches, until they are closed.
-pub(crate) struct OpenEpoch<T> {
+pub(crate) struct OpenEpoch<T: Send> {
     batches: Mutex<Option<OfProcess<T>>>,
     /// The statistics at the time of closing.
     closed: Mutex<BatchStats>,
@@ -77,7 +77,7 @@ impl<T: Send> OpenEpoch<T> {
     }
 }
 
-impl<T> Drop for OpenEpoch<T> {
+impl<T: Send> Drop for OpenEpoch<T> {
     fn drop(&mut self) {
         let batches = self.batches.get_mut();
         let mut batches = Some(batches.unwrap_or_else(PoisonError::into_inner).take());
