@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -365,6 +365,21 @@ impl Write for TempFile {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Creates an unnamed file in `dir`, or in the temporary directory of the system. It is deleted when it is closed.
+pub(crate) fn unnamed_file(dir: Option<&Path>) -> Result<File, StorageError> {
+    let made = match dir {
+        Some(dir) => tempfile::tempfile_in(dir),
+        None => tempfile::tempfile(),
+    };
+    made.map_err(|error| unnamed_error(dir, error))
+}
+
+/// Returns the error of reading or writing such a file.
+pub(crate) fn unnamed_error(dir: Option<&Path>, error: io::Error) -> StorageError {
+    let folder = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+    StorageError::io("write a temporary file in", folder, error)
 }
 
 /// Returns whether the error means that the file system has no exclusive rename.
