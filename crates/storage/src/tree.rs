@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::dir::Dir;
 use crate::entry::{EntryKind, ListedFile};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 
 /// The maximum depth. No real dataset is deeper, but loops of bind mounts are.
 const MOST_DEPTH: usize = 128;
@@ -82,7 +82,7 @@ impl Dir {
                 source: shardmill_core::NameError::Character,
             });
         }
-        Self::check(name)
+        check_name(name)
     }
 
     /// Returns the listing entry of a file; `None` if it was removed since its directory was read.

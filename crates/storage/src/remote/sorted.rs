@@ -99,8 +99,10 @@ impl SortedListing {
         let mut bytes = vec![0; run.bytes];
         let read = self.file.read_exact_at(&mut bytes, run.offset);
         let entries = read.and_then(|()| {
-            let entries = serde_json::Deserializer::from_slice(&bytes).into_iter();
-            entries.collect::<Result<_, _>>().map_err(io::Error::from)
+            let entries = serde_json::Deserializer::from_slice(&bytes).into_iter::<Spooled>();
+            entries
+                .collect::<Result<VecDeque<_>, _>>()
+                .map_err(io::Error::from)
         });
         entries.map_err(|error| unnamed_error(self.temp_dir.as_deref(), error))
     }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::handle::{Remote, check_name};
-use crate::error::StorageError;
+use super::handle::Remote;
+use crate::error::{StorageError, check_name};
 use crate::temp::{unnamed_error, unnamed_file};
 
 /// Ranges with smaller gaps are fetched as one, because a request costs more than these bytes.

@@ -138,9 +138,7 @@ impl<P: Pages> Run<P> {
             changed.as_mut().enable();
             let job = {
                 let mut state = self.state();
-                if state.failed.is_some()
-                    || state.intervals.is_empty() && state.folders.active.is_empty()
-                {
+                if state.is_over() {
                     return;
                 }
                 match state.waiting.pop() {
@@ -170,8 +168,7 @@ impl<P: Pages> Run<P> {
                 if let Err(fault) = done {
                     state.failed.get_or_insert(fault);
                 }
-                state.failed.is_some()
-                    || state.intervals.is_empty() && state.folders.active.is_empty()
+                state.is_over()
             };
             if is_over {
                 self.changed.notify_waiters();
