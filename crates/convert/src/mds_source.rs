@@ -325,12 +325,10 @@ pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
 
 /// Returns some columns of a schema.
 pub(crate) fn project(schema: &Schema, columns: &[usize]) -> Result<SchemaRef, SourceError> {
-    match schema.project(columns) {
-        Ok(schema) => Ok(Arc::new(schema)),
-        Err(error) => Err(SourceError::Bug {
-            what: format!("columns {columns:?}: {error}"),
-        }),
-    }
+    let schema = schema.project(columns);
+    schema
+        .map(Arc::new)
+        .map_err(|error| SourceError::bug(format!("columns {columns:?}: {error}")))
 }
 
 /// The samples of a shard that remain to be read, by their numbers in the shard.

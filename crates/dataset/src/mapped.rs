@@ -7,15 +7,14 @@ use shardmill_storage::{FileHandle, StorageError, Stored};
 pub fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
     use std::os::fd::AsFd as _;
 
-    let bytes = usize::try_from(file.len()).map_err(|_| StorageError::OutOfMemory {
-        path: file.path().to_owned(),
-        bytes: file.len(),
-    })?;
-    Mapping::new(file.as_fd(), bytes).map_err(|source| StorageError::Io {
+    let failed = |source| StorageError::Io {
         action: "map",
         path: file.path().to_owned(),
         source,
-    })
+    };
+    let bytes = usize::try_from(file.len());
+    let bytes = bytes.map_err(|_| failed(std::io::ErrorKind::OutOfMemory.into()))?;
+    Mapping::new(file.as_fd(), bytes).map_err(failed)
 }
 
 /// The bytes of a file, mapped or in memory.

@@ -11,9 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path};
-use shardmill_storage::{
-    Dir, ListOptions, Location, Manifest, Remote, RemoteLocation, StorageError,
-};
+use shardmill_storage::{ListOptions, Location, Remote, RemoteLocation, StorageError};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::file_names::{PATTERN_RULES, bad_pattern, has_extension, is_pattern, kind_of_name};
@@ -28,9 +26,6 @@ const KEPT_FILES: usize = 64;
 
 /// The most whole files that are downloaded ahead at the same time.
 const EARLY: usize = 2;
-
-/// The file name of a listing while it is read.
-const LISTING: &str = "objects";
 
 /// A prefix of a store that files are read from.
 #[derive(Debug)]
@@ -231,18 +226,13 @@ impl Store {
         prefix: &str,
         each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
-        let folder = tempfile::tempdir_in(&self.temp_dir).map_err(|source| {
-            let place = self.temp_dir.to_string_lossy();
-            SourceError::io("make a temporary folder in", place, source)
-        })?;
-        let dir = Dir::open(folder.path())?;
-        let options = ListOptions::default();
-        self.remote
-            .list_to(prefix, &dir, LISTING, &options, &mut |_| true)?;
-        for entry in Manifest::open(&dir, LISTING)?.entries() {
+        let (temp_dir, options) = (Some(&*self.temp_dir), ListOptions::default());
+        let listing = self
+            .remote
+            .list_sorted(prefix, temp_dir, &options, &mut |_| true)?;
+        for entry in listing {
             let entry = entry?;
-            // The marker of the folder itself has an empty name.
-            if entry.is_marker() || entry.name.is_empty() || self.is_internal(&entry.name) {
+            if self.is_internal(&entry.name) {
                 continue;
             }
             let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags};
 
 use crate::dir::Dir;
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::file::FileHandle;
 
 /// A file to which lines are appended, with one write per line.
@@ -24,7 +24,7 @@ impl AppendFile {
     /// Opens the file `name` in `dir` and truncates it to its first `keep_bytes` bytes. Creates the file if it is
     /// missing.
     pub fn open(dir: &Dir, name: &str, keep_bytes: u64) -> Result<Self, StorageError> {
-        Dir::check(name)?;
+        check_name(name)?;
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let handle = dir.open_at(name, "open for adding", flags, Mode::RUSR | Mode::WUSR)?;

@@ -12,10 +12,9 @@ use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, fstat, fstatvfs, linkat, mkdirat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use shardmill_core::check_relative_path;
 
 use crate::entry::{Entry, EntryKind};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::file::FileHandle;
 use crate::resolve::{Parent, Resolver, open_beneath, open_parent};
 
@@ -41,8 +40,8 @@ pub struct Space {
 
 /// A directory that was opened once. Names are resolved relative to the open directory, even if its path changes later.
 ///
-/// Names are relative, with `/` between the parts. Names that [`check_relative_path`] rejects are refused, and so are
-/// names that lead through a symbolic link. Clones share the file descriptor.
+/// Names are relative, with `/` between the parts. Names that [`check_relative_path`](shardmill_core::check_relative_path)
+/// rejects are refused, and so are names that lead through a symbolic link. Clones share the file descriptor.
 #[derive(Clone, Debug)]
 pub struct Dir {
     handle: Arc<OwnedFd>,
@@ -178,13 +177,6 @@ impl Dir {
         self.resolver
     }
 
-    pub(crate) fn check(name: &str) -> Result<(), StorageError> {
-        check_relative_path(name).map_err(|source| StorageError::Name {
-            name: name.to_owned(),
-            source,
-        })
-    }
-
     /// Checks the name and opens it below this directory.
     pub(crate) fn open_at(
         &self,
@@ -193,7 +185,7 @@ impl Dir {
         flags: OFlags,
         mode: Mode,
     ) -> Result<OwnedFd, StorageError> {
-        Self::check(name)?;
+        check_name(name)?;
         open_beneath(self.resolver, self.as_fd(), name, flags, mode)
             .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
     }
@@ -204,7 +196,7 @@ impl Dir {
         name: &'a str,
         action: &'static str,
     ) -> Result<(Parent<'_>, &'a str), StorageError> {
-        Self::check(name)?;
+        check_name(name)?;
         open_parent(self.resolver, self.as_fd(), name)
             .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
     }
@@ -220,14 +212,7 @@ impl Dir {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         match self.open_at(name, "open", flags, Mode::empty()) {
             Ok(file) => FileHandle::from_handle(file, self.path_of(name)),
-            Err(StorageError::Io { source, path, .. })
-                if source.raw_os_error() == Some(Errno::NXIO.raw_os_error()) =>
-            {
-                Err(StorageError::NotRegular {
-                    path,
-                    found: EntryKind::Socket,
-                })
-            }
+            Err(StorageError::Io { source, path, .. }) => Err(StorageError::opening(path, source)),
             Err(error) => Err(error),
         }
     }
@@ -357,7 +342,7 @@ impl Dir {
     ///
     /// As [`Dir::open_dir`], and when a directory cannot be created.
     pub fn make_dir(&self, name: &str) -> Result<Self, StorageError> {
-        Self::check(name)?;
+        check_name(name)?;
         let mut here = self.clone();
         for part in name.split('/') {
             here = here.make_one(part, Mode::from_raw_mode(0o777))?.0;

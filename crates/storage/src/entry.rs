@@ -66,6 +66,17 @@ pub struct FileVersion {
     pub etag: Option<String>,
 }
 
+/// A file or an object in a listing of many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListedFile {
+    /// The name relative to the location. That of an object is as the store returns it, and is not checked.
+    pub name: String,
+    /// The length in bytes.
+    pub bytes: u64,
+    /// The version tag: an `ETag` or a time. Empty if the store has none.
+    pub tag: String,
+}
+
 /// An entry in a folder of a [`Place`](crate::Place).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlaceEntry {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use shardmill_core::{Diagnostic, ErrorKind, NameError, escape, io_error_id};
+use shardmill_core::{Diagnostic, ErrorKind, NameError, check_relative_path, escape, io_error_id};
 
 use crate::entry::{EntryKind, StoreKind};
 
@@ -61,9 +61,6 @@ pub enum StorageError {
         end: u64,
         bytes: u64,
     },
-    /// Memory for the contents of a file could not be allocated.
-    #[error("no memory for {bytes} bytes")]
-    OutOfMemory { path: PathBuf, bytes: u64 },
     /// A file changed after it was opened.
     #[error(
         "the file changed while it was read: it had {expected} bytes when it was opened and has {found} now"
@@ -141,54 +138,17 @@ pub enum StorageError {
     /// The endpoint has no TLS and is not on this machine.
     #[error("the endpoint is not on this machine and its connections would be open")]
     UrlPlain,
-    /// No store has a setting with this name.
-    #[error("{name} is no setting of a store")]
-    SettingUnknown { name: String },
-    /// A required setting has no value.
-    #[error("the store has no address")]
-    SettingMissing { hint: &'static str },
-    /// The store requires a login, and none is configured.
-    #[error("nothing says who logs in to the store")]
-    SettingLogin { hint: &'static str },
-    /// The value of a setting is not valid.
-    #[error("{name} cannot have this value")]
-    SettingValue { name: &'static str },
-    /// A line of a file of profiles that is neither `[profile]`, `key = value`, empty nor a comment, or that occurs twice.
-    #[error("line {line}: expected `[profile]` or `key = value`, each only once")]
-    ProfileLine {
-        /// The line number, from 1.
-        line: usize,
+    /// A setting is unknown, missing or not valid.
+    #[error("{message}")]
+    Setting {
+        message: String,
+        hint: Option<&'static str>,
     },
-    /// The file does not have the profile.
-    #[error("there is no profile {profile:?}{}", others(known))]
-    ProfileMissing {
-        profile: String,
-        known: Vec<String>,
-        hint: &'static str,
-    },
-    /// The source profiles of a role lead back to the profile.
-    #[error("source_profile leads back to the profile {profile:?}")]
-    ProfileCycle { profile: String },
-    /// The profile uses an unsupported login method.
-    #[error("the profile {profile:?} logs in by {field}, which is not supported")]
-    ProfileLogin {
-        profile: String,
-        /// The field that selects the method, with its value if the field is `auth_type`.
-        field: String,
-        hint: &'static str,
-    },
-    /// The value of a field is not valid.
-    #[error("{field} of the profile {profile:?} cannot have this value")]
-    ProfileValue {
-        profile: String,
-        field: &'static str,
-    },
-    /// A required field has no value.
-    #[error("the profile {profile:?} has no {field}")]
-    ProfileWithout {
-        profile: String,
-        /// The field, or the fields.
-        field: &'static str,
+    /// A profile of a file is missing, incomplete or not valid.
+    #[error("{message}")]
+    Profile {
+        message: String,
+        hint: Option<&'static str>,
     },
     /// The object or the bucket does not exist.
     #[error("no such {} (404{})", if is_no_bucket(code.as_deref()) { "bucket" } else { "object" }, after(code.as_deref()))]
@@ -232,7 +192,7 @@ pub enum StorageError {
     /// The object has more bytes than the caller allows.
     #[error("the object has {bytes} bytes, more than the {most} that are allowed")]
     ObjectTooLarge { bytes: u64, most: u64 },
-    /// Memory for the object could not be allocated.
+    /// Memory for a file or an object could not be allocated.
     #[error("no memory for {bytes} bytes")]
     NoMemory { bytes: u64 },
     /// The store answered with a redirect, which is not followed.
@@ -322,6 +282,15 @@ impl StorageError {
         }
     }
 
+    /// Converts the error of opening a file. Sockets cannot be opened.
+    pub(crate) fn opening(path: PathBuf, source: io::Error) -> Self {
+        let found = EntryKind::Socket;
+        match source.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+            true => Self::NotRegular { path, found },
+            false => Self::io("open", path, source),
+        }
+    }
+
     /// Adds the place of a failure.
     pub(crate) fn at(self, place: impl Into<String>) -> Self {
         Self::At {
@@ -354,7 +323,6 @@ impl StorageError {
             | Self::NotDirectory { path }
             | Self::TooLarge { path, .. }
             | Self::Range { path, .. }
-            | Self::OutOfMemory { path, .. }
             | Self::Changed { path, .. }
             | Self::Length { path, .. }
             | Self::Incomplete { path }
@@ -439,7 +407,7 @@ impl StorageError {
             Self::NotRegular { .. } => (Corrupt, "path-not-a-file"),
             Self::TooLarge { .. } | Self::ObjectTooLarge { .. } => (Corrupt, "limit-file-bytes"),
             Self::Range { .. } => (Corrupt, "file-range"),
-            Self::OutOfMemory { .. } | Self::NoMemory { .. } => (Resource, "out-of-memory"),
+            Self::NoMemory { .. } => (Resource, "out-of-memory"),
             Self::Changed { .. } => (Corrupt, "file-changed"),
             Self::Length { .. } => (Storage, "file-length"),
             Self::Incomplete { .. } => (Storage, "file-incomplete"),
@@ -478,16 +446,8 @@ impl StorageError {
             Self::UrlTooLong => (InvalidInput, "url-long"),
             Self::UrlHost => (InvalidInput, "url-host"),
             Self::UrlPlain => (InvalidInput, "url-plain"),
-            Self::SettingUnknown { .. }
-            | Self::SettingMissing { .. }
-            | Self::SettingLogin { .. }
-            | Self::SettingValue { .. } => (InvalidInput, "url-setting"),
-            Self::ProfileLine { .. }
-            | Self::ProfileMissing { .. }
-            | Self::ProfileCycle { .. }
-            | Self::ProfileLogin { .. }
-            | Self::ProfileValue { .. }
-            | Self::ProfileWithout { .. } => (InvalidInput, "url-profile"),
+            Self::Setting { .. } => (InvalidInput, "url-setting"),
+            Self::Profile { .. } => (InvalidInput, "url-profile"),
         }
     }
 }
@@ -525,19 +485,9 @@ impl Diagnostic for StorageError {
                 Self::UrlQuery => "take everything from the ? or # on away",
                 Self::UrlSyntax | Self::UrlEmpty | Self::UrlBucket => FORMS,
                 Self::UrlPlain => "use https, or set ALLOW_HTTP=true where the network is trusted",
-                Self::UrlScheme { hint, .. }
-                | Self::SettingMissing { hint }
-                | Self::SettingLogin { hint }
-                | Self::ProfileMissing { hint, .. }
-                | Self::ProfileLogin { hint, .. } => hint,
+                Self::UrlScheme { hint, .. } => hint,
+                Self::Setting { hint, .. } | Self::Profile { hint, .. } => (*hint)?,
                 Self::NoCredentials { hint, .. } => hint,
-                Self::SettingUnknown { .. } => "the guide to stores lists the names that are known",
-                Self::ProfileLine { .. } => {
-                    "a line is [PROFILE], FIELD = VALUE, empty, or begins with # or ;, and no profile or field occurs twice"
-                }
-                Self::ProfileCycle { .. } => {
-                    "end the chain with a profile that has keys, a single sign-on or a credential_process"
-                }
                 Self::NotFound { code } if is_no_repository(code.as_deref()) => HUB,
                 Self::Credentials {
                     hint: Some(hint), ..
@@ -572,19 +522,12 @@ impl Diagnostic for StorageError {
     }
 }
 
-/// Returns the profiles that exist, for the message about one that does not.
-fn others(known: &[String]) -> String {
-    const MOST: usize = 10;
-    if known.is_empty() {
-        return String::new();
-    }
-    let names = known.iter().take(MOST).map(|name| format!("{name:?}"));
-    let names: Vec<_> = names.collect();
-    let more = match known.len() > MOST {
-        true => ", …",
-        false => "",
-    };
-    format!(", but {}{more}", names.join(", "))
+/// Checks that a relative name is allowed.
+pub(crate) fn check_name(name: &str) -> Result<(), StorageError> {
+    check_relative_path(name).map_err(|source| StorageError::Name {
+        name: name.to_owned(),
+        source,
+    })
 }
 
 /// Returns the text without user information, query and fragment. Also works for texts that are not valid URLs.

@@ -40,13 +40,7 @@ impl FileHandle {
         let flags = i32::try_from(flags.bits()).unwrap_or_default();
         match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => Self::from_handle(file.into(), path.to_owned()),
-            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-                Err(StorageError::NotRegular {
-                    path: path.to_owned(),
-                    found: EntryKind::Socket,
-                })
-            }
-            Err(error) => Err(StorageError::io("open", path, error)),
+            Err(error) => Err(StorageError::opening(path.to_owned(), error)),
         }
     }
 
@@ -129,7 +123,7 @@ impl FileHandle {
     ///
     /// # Errors
     ///
-    /// As [`FileHandle::read_at`]; [`StorageError::OutOfMemory`].
+    /// As [`FileHandle::read_at`]; [`StorageError::NoMemory`].
     pub fn read_range(&self, offset: u64, len: u64) -> Result<Vec<u8>, StorageError> {
         let mut bytes = Vec::new();
         self.check_range(offset, len)?;
@@ -149,7 +143,7 @@ impl FileHandle {
     /// # Errors
     ///
     /// [`StorageError::TooLarge`] above `max`, [`StorageError::Changed`] when the length or modification time differs
-    /// from when the file was opened, [`StorageError::OutOfMemory`], `Storage`.
+    /// from when the file was opened, [`StorageError::NoMemory`], `Storage`.
     pub fn read_all_into(&self, bytes: &mut Vec<u8>, max: u64) -> Result<(), StorageError> {
         bytes.clear();
         self.check_size(max)?;
@@ -162,7 +156,7 @@ impl FileHandle {
     ///
     /// # Errors
     ///
-    /// [`StorageError::TooLarge`] above `max`, [`StorageError::OutOfMemory`], `Storage`.
+    /// [`StorageError::TooLarge`] above `max`, [`StorageError::NoMemory`], `Storage`.
     pub fn read_log(&self, max: u64) -> Result<Vec<u8>, StorageError> {
         let mut bytes = Vec::new();
         self.check_size(max)?;
@@ -234,10 +228,7 @@ impl FileHandle {
 
     /// Appends up to `len` bytes from `offset`, fewer where the file ends earlier. Returns their number.
     fn fill(&self, bytes: &mut Vec<u8>, offset: u64, len: u64) -> Result<u64, StorageError> {
-        let too_much = || StorageError::OutOfMemory {
-            path: self.path.clone(),
-            bytes: len,
-        };
+        let too_much = || StorageError::NoMemory { bytes: len }.at(self.path.to_string_lossy());
         let wanted = usize::try_from(len).map_err(|_| too_much())?;
         bytes.try_reserve_exact(wanted).map_err(|_| too_much())?;
         let end = bytes.len() + wanted;

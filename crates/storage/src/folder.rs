@@ -5,11 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_core::check_relative_path;
-
 use crate::dir::Dir;
 use crate::entry::PlaceEntry;
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::file::FileHandle;
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
@@ -133,10 +131,7 @@ impl Folder {
 
     /// Opens a file that should have `bytes` bytes. Sends no request to a store: reading a missing object, or one of another
     /// length, fails there. A local file may have any length.
-    ///
-    /// # Errors
-    ///
-    /// As [`open_file`](Self::open_file).
+    /// Errors are those of [`open_file`](Self::open_file).
     pub fn open_listed(&self, name: &str, bytes: u64) -> Result<Stored, StorageError> {
         let Self::Store(store) = self else {
             return self.open_file(name);
@@ -146,10 +141,7 @@ impl Folder {
     }
 
     /// Reads a whole file of at most `most` bytes. In a store, this takes one request.
-    ///
-    /// # Errors
-    ///
-    /// As [`Dir::open_file`] and [`Remote::read`].
+    /// Errors are those of [`Dir::open_file`] and [`Remote::read`].
     pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
         match self {
             Self::Local(dir) => dir.open_file(name)?.read_all(most),
@@ -206,10 +198,7 @@ impl Folder {
         match self {
             Self::Local(dir) => dir.open_dir(name).map(Self::Local),
             Self::Store(store) => {
-                check_relative_path(name).map_err(|source| StorageError::Name {
-                    name: name.to_owned(),
-                    source,
-                })?;
+                check_name(name)?;
                 Ok(Self::Store(store.beneath(name)))
             }
         }
@@ -400,7 +389,10 @@ impl Stored {
                 *bytes = Vec::new();
                 *bytes = match &object.kept {
                     Some(kept) => kept.as_ref().clone(),
-                    None => object.whole()?,
+                    None => {
+                        let (name, bytes) = (&object.name, object.bytes);
+                        object.remote.read_one(name, None, Some(bytes), bytes)?
+                    }
                 };
                 Ok(())
             }
@@ -441,14 +433,6 @@ impl StoredObject {
         }
         self.remote
             .read_range(&self.name, Some(self.bytes), offset..end)
-    }
-
-    fn whole(&self) -> Result<Vec<u8>, StorageError> {
-        let wanted = [(self.name.clone(), self.bytes)];
-        let mut found = self.remote.read_many(&wanted).into_iter();
-        found
-            .next()
-            .unwrap_or_else(|| Err(self.remote.not_found(&self.name)))
     }
 }
 

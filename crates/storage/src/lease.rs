@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::claim::{Claim, ClaimMode, ClaimState};
 use crate::dir::Dir;
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::remove::remove_all;
 
 /// An exclusive lock of one writer on a folder.
@@ -30,7 +30,7 @@ impl Lease {
         /// An attempt fails only if another writer acquires or removes the lease at the same moment.
         const ATTEMPTS: usize = 64;
 
-        Dir::check(name)?;
+        check_name(name)?;
         let mut lost = StorageError::OtherWriter {
             path: dir.path_of(name),
             pid: None,

@@ -58,14 +58,20 @@ enum Kind {
 
 #[derive(Debug)]
 struct StoreLease {
-    /// For the lease object.
-    remote: Remote,
+    held: HeldLease,
     /// For the other objects in the folder.
     data: Remote,
+    heart: Option<JoinHandle<()>>,
+}
+
+/// A lease that this writer acquired, as the thread of its heartbeat sees it too.
+#[derive(Clone, Debug)]
+struct HeldLease {
+    /// For the lease object.
+    remote: Remote,
     name: String,
     owner: String,
     heartbeat: Arc<Heartbeat>,
-    heart: Option<JoinHandle<()>>,
 }
 
 impl PlaceLease {
@@ -92,25 +98,23 @@ impl PlaceLease {
         let lasts = patience.clamp(LEAST, LEASE_PATIENCE);
         let heartbeat = Arc::new(Heartbeat::new(every, lasts, last));
         store.remote().leases().add(Arc::downgrade(&heartbeat));
-        let beating = Beating {
-            remote: remote.clone(),
+        let held = HeldLease {
+            remote,
             name: name.to_owned(),
-            owner: owner.clone(),
-            heartbeat: Arc::clone(&heartbeat),
+            owner,
+            heartbeat,
         };
+        let beating = held.clone();
         let heart = std::thread::Builder::new()
             .name("shardmill-lease".to_owned())
             .spawn(move || beating.run())
             .map_err(|error| {
                 let reason = error.to_string();
-                StorageError::NoStart { reason }.at(remote.display(name))
+                StorageError::NoStart { reason }.at(held.remote.display(name))
             })?;
         Ok(Self(Kind::Store(StoreLease {
-            remote,
+            held,
             data: store.remote().clone(),
-            name: name.to_owned(),
-            owner,
-            heartbeat,
             heart: Some(heart),
         })))
     }
@@ -130,7 +134,7 @@ impl PlaceLease {
     pub fn is_lost(&self) -> bool {
         match &self.0 {
             Kind::Local(_) => false,
-            Kind::Store(lease) => lease.heartbeat.is_lost(),
+            Kind::Store(lease) => lease.held.heartbeat.is_lost(),
         }
     }
 
@@ -141,7 +145,7 @@ impl PlaceLease {
             Kind::Local(lease) => lease.end(),
             Kind::Store(mut lease) => {
                 lease.stop();
-                lease.release(go_on)
+                lease.held.release(go_on)
             }
         }
     }
@@ -160,11 +164,11 @@ impl PlaceLease {
         // The lease still excludes other writers here.
         match lease.clear_folder(spared, go_on) {
             // The contents belong to another writer now.
-            Err(_) if lease.heartbeat.is_lost() => {}
+            Err(_) if lease.held.heartbeat.is_lost() => {}
             cleared => cleared?,
         }
         lease.stop();
-        lease.release(go_on)
+        lease.held.release(go_on)
     }
 }
 
@@ -176,7 +180,7 @@ impl StoreLease {
         spared: &[&str],
         go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
-        if let Some((folder, _)) = self.name.rsplit_once('/') {
+        if let Some((folder, _)) = self.held.name.rsplit_once('/') {
             let inside = format!("{folder}/");
             let objects = self.data.list(&inside, Remote::LIST_MOST, go_on)?;
             let is_spared = |name: &str| {
@@ -187,7 +191,7 @@ impl StoreLease {
             // Remove a log from its end, so that the remaining objects are always a prefix of the log.
             for object in objects.into_iter().rev() {
                 // No writer uploads objects with invalid names, so these are kept.
-                if object.name != self.name
+                if object.name != self.held.name
                     && !is_spared(&object.name)
                     && shardmill_core::check_relative_path(&object.name).is_ok()
                 {
@@ -199,26 +203,11 @@ impl StoreLease {
     }
 
     fn stop(&mut self) {
-        self.heartbeat.end();
+        self.held.heartbeat.end();
         if let Some(heart) = self.heart.take() {
             // The thread does not panic, and a panic could not be handled here.
             let _ = heart.join();
         }
-    }
-
-    fn release(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
-        // INVARIANT: a lease that another writer holds by now is kept. `stop` has ended the heartbeat, so only the
-        // clock tells whether that is possible.
-        if self.heartbeat.is_lost() {
-            return Ok(());
-        }
-        if self.heartbeat.is_old() {
-            match read(&self.remote, &self.name, go_on)? {
-                Some(Some((owner, _))) if owner == self.owner => {}
-                _ => return Ok(()),
-            }
-        }
-        self.remote.remove(&self.name, go_on)
     }
 }
 
@@ -230,7 +219,9 @@ impl Drop for StoreLease {
         self.stop();
         // If this fails, the next writer takes the lease over after its `patience`.
         let began = Instant::now();
-        let _ = self.release(&mut |_| began.elapsed() < Duration::from_secs(2));
+        let _ = self
+            .held
+            .release(&mut |_| began.elapsed() < Duration::from_secs(2));
     }
 }
 
@@ -345,15 +336,23 @@ fn parse(text: &str) -> Option<(String, u64)> {
     is_owner.then(|| (owner.to_owned(), beat))
 }
 
-/// The thread that sends heartbeats.
-struct Beating {
-    remote: Remote,
-    name: String,
-    owner: String,
-    heartbeat: Arc<Heartbeat>,
-}
+impl HeldLease {
+    fn release(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+        // INVARIANT: a lease that another writer holds by now is kept. `stop` has ended the heartbeat, so only the
+        // clock tells whether that is possible.
+        if self.heartbeat.is_lost() {
+            return Ok(());
+        }
+        if self.heartbeat.is_old() {
+            match read(&self.remote, &self.name, go_on)? {
+                Some(Some((owner, _))) if owner == self.owner => {}
+                _ => return Ok(()),
+            }
+        }
+        self.remote.remove(&self.name, go_on)
+    }
 
-impl Beating {
+    /// Sends heartbeats until the lease ends.
     fn run(&self) {
         let mut beat = 0_u64;
         let mut has_failed = false;

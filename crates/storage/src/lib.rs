@@ -27,8 +27,8 @@
 //! - A [`Location`] is a path or a prefix in a store. A [`Remote`] reads whole objects and ranges below a prefix,
 //!   uploads objects and lists them. Stores differ in their protocols and in nothing else.
 //! - A [`Folder`] is a directory or a prefix in a store that a dataset is read from, by the same names.
-//! - A [`Manifest`] is a listing stored in a file, so its number of objects is not limited by memory. [`probe`] reports
-//!   what a location supports.
+//! - A [`SortedListing`] is spooled to a file, so its number of objects is not limited by memory.
+//! - [`probe`] reports what a location supports.
 //!
 //! ```
 //! use std::io::Write as _;
@@ -86,7 +86,7 @@ pub use shardmill_core::CancelToken;
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
 pub use dir::{Dir, PublishMode, Space};
-pub use entry::{Entry, EntryKind, FileVersion, PlaceEntry, StoreKind};
+pub use entry::{Entry, EntryKind, FileVersion, ListedFile, PlaceEntry, StoreKind};
 pub use error::StorageError;
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use folder::{Folder, StoreFolder, Stored, StoredObject};
@@ -100,9 +100,9 @@ pub use place::{Place, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use random::random_number;
 pub use remote::{
-    CredentialSource, DownloadOptions, Fetching, ListOptions, ListReport, Manifest,
-    ManifestEntries, ManifestEntry, OnLeaseWait, Remote, RemoteObject, RemoteOptions, RemoteStats,
-    RequestOptions, RetryOptions, SETTINGS, StoreSettings, UploadOptions, settings_of,
+    CredentialSource, DownloadOptions, Fetching, ListOptions, OnLeaseWait, Remote, RemoteObject,
+    RemoteOptions, RemoteStats, RequestOptions, RetryOptions, SETTINGS, SortedListing,
+    StoreSettings, UploadOptions, settings_of,
 };
 pub use temp::TempFile;
 

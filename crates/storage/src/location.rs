@@ -490,26 +490,20 @@ fn hub(rest: &str) -> Result<RemoteLocation, StorageError> {
         Some((name, revision)) => (name, Some(revision)),
         None => (name, None),
     };
-    refuse_if(
-        !is_repository(owner) || !is_repository(name),
-        StorageError::UrlBucket,
-    )?;
-    if kind == StoreKind::HubBucket {
-        refuse_if(
-            revision.is_some(),
-            StorageError::UrlRevision {
-                bucket: format!("{owner}/{name}"),
-            },
-        )?;
-        let prefix: Vec<&str> = parts.collect();
-        return hub_root(kind, format!("buckets/{owner}/{name}"), &prefix);
-    }
-    let mut bucket = format!("datasets/{owner}/{name}");
+    let is_named = is_repository(owner) && is_repository(name);
+    refuse_if(!is_named, StorageError::UrlBucket)?;
+    let folder = match kind {
+        StoreKind::HubBucket => "buckets",
+        _ => "datasets",
+    };
+    let mut bucket = format!("{folder}/{owner}/{name}");
     if let Some(first) = revision {
-        refuse_if(
-            is_odd(first) || first.contains('@'),
-            StorageError::UrlBucket,
-        )?;
+        if kind == StoreKind::HubBucket {
+            let bucket = format!("{owner}/{name}");
+            return Err(StorageError::UrlRevision { bucket });
+        }
+        let is_odd_or_two = is_odd(first) || first.contains('@');
+        refuse_if(is_odd_or_two, StorageError::UrlBucket)?;
         bucket.push_str(&format!("@{first}"));
         if first == "refs" {
             for _ in 0..2 {
@@ -519,14 +513,6 @@ fn hub(rest: &str) -> Result<RemoteLocation, StorageError> {
         }
     }
     let prefix: Vec<&str> = parts.collect();
-    hub_root(kind, bucket, &prefix)
-}
-
-fn hub_root(
-    kind: StoreKind,
-    bucket: String,
-    prefix: &[&str],
-) -> Result<RemoteLocation, StorageError> {
     Ok(RemoteLocation {
         kind,
         root: format!("hf://{bucket}"),

@@ -24,9 +24,9 @@ mod pages; // Pages of listings.
 mod token; // Tokens of Databricks.
 
 mod credential; // Credentials from providers, and signatures.
-mod manifest; // Listings in files.
 mod precedence; // Explicit settings before those of the environment.
 mod protocol; // The requests of each store, and their answers.
+mod sorted; // Listings that are too large for memory.
 
 mod options; // Options for requests.
 mod request; // Signed requests.
@@ -58,11 +58,11 @@ mod tests;
 pub use credential_source::CredentialSource;
 pub use handle::{Remote, RemoteStats};
 pub use list::RemoteObject;
-pub use manifest::{ListReport, Manifest, ManifestEntries, ManifestEntry};
 pub use options::{
     DownloadOptions, OnLeaseWait, RemoteOptions, RequestOptions, RetryOptions, StoreSettings,
     UploadOptions,
 };
 pub use read::Fetching;
 pub use settings::{SETTINGS, settings_of};
+pub use sorted::SortedListing;
 pub use walk::ListOptions;

@@ -47,7 +47,9 @@ pub(crate) fn open_beneath(
             other => other,
         };
     }
-    open_by_parts(dir, name, flags, mode)
+    let (parent, last) = open_parent(Resolver::Parts, dir, name)?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    open_part(parent.as_fd(), last, flags, mode)
 }
 
 /// Returns `None` if the kernel lacks the call or a seccomp filter blocks it.
@@ -93,16 +95,6 @@ fn open_by_kernel(
     _mode: Mode,
 ) -> Option<Result<OwnedFd>> {
     None
-}
-
-fn open_by_parts(dir: BorrowedFd<'_>, name: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
-    let (parent, last) = open_parent(Resolver::Parts, dir, name)?;
-    open_part(
-        parent.as_fd(),
-        last,
-        flags | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        mode,
-    )
 }
 
 fn open_part(dir: BorrowedFd<'_>, part: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd> {

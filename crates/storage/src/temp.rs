@@ -3,14 +3,14 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinkat};
 use rustix::io::Errno;
 use shardmill_mmap::begin_writeback;
 
 use crate::dir::{Dir, PublishMode, rename_exclusive, sync_handle};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::file::{FileBirth, FileHandle, birth_of};
 use crate::random::random_number;
 
@@ -38,18 +38,10 @@ impl TempFile {
     /// The prefix of the names of temporary files.
     pub const PREFIX: &'static str = "tmp-";
 
-    pub(crate) fn create(target: &Dir, folder: Option<&str>) -> Result<Self, StorageError> {
-        let folder = match folder {
-            Some(name) => target.open_dir(name)?,
-            None => target.clone(),
-        };
-        Self::create_in(target, folder, "")
-    }
-
     /// Creates a file without a name, so nothing is left of it however the process ends. It cannot be published, only
     /// read with [`TempFile::into_handle`].
     pub(crate) fn nameless(folder: &Dir) -> Result<Self, StorageError> {
-        let mut file = Self::create(folder, None)?;
+        let mut file = folder.temp_file(None)?;
         file.discard();
         Ok(file)
     }
@@ -71,7 +63,7 @@ impl TempFile {
     }
 
     /// Creates a file whose name has `stem` between the prefix and the random part.
-    pub(crate) fn create_in(target: &Dir, folder: Dir, stem: &str) -> Result<Self, StorageError> {
+    fn create_in(target: &Dir, folder: Dir, stem: &str) -> Result<Self, StorageError> {
         /// Names are random 64-bit numbers, so a collision is very unlikely.
         const ATTEMPTS: usize = 8;
 
@@ -162,7 +154,7 @@ impl TempFile {
 
     /// Checks and prepares the file before it gets its name.
     fn prepare(&self, name: &str, sync: bool) -> Result<(), StorageError> {
-        Dir::check(name)?;
+        check_name(name)?;
         self.check_written()?;
         let path = self.path();
         fchmod(&self.file, Mode::from_raw_mode(0o644 & !umask()))
@@ -195,7 +187,7 @@ impl TempFile {
     /// a power failure the file may exist without its contents. Readers see all of it or nothing.
     /// Errors are those of [`TempFile::publish`].
     pub fn publish_unsynced(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
-        Dir::check(name)?;
+        check_name(name)?;
         self.check_written()?;
         self.rename(name, mode)
     }
@@ -278,7 +270,11 @@ impl Dir {
     /// Creates a temporary file with mode 0600, in `folder` below this directory or in the directory
     /// itself. The folder has to be on the same file system.
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
-        TempFile::create(self, folder)
+        let folder = match folder {
+            Some(name) => self.open_dir(name)?,
+            None => self.clone(),
+        };
+        TempFile::create_in(self, folder, "")
     }
 
     /// Creates a temporary file as [`Dir::temp_file`] does, in an open folder. Its temporary name is `tmp-`, the `stem`
@@ -309,7 +305,7 @@ impl Dir {
     ///
     /// As [`Dir::make_dir`]; [`StorageError::Owner`].
     pub fn make_private_dir(&self, name: &str) -> Result<Self, StorageError> {
-        Self::check(name)?;
+        check_name(name)?;
         let (dir, made) = self.make_one(name, Mode::RWXU)?;
         if !made {
             dir.close_to_others()?;
@@ -323,7 +319,7 @@ impl Dir {
         if stat.st_uid != user {
             // Some file systems report the same owner for every file. There the owner of a new file is the one to
             // compare with.
-            let own = TempFile::create(self, None)?.owner()?;
+            let own = self.temp_file(None)?.owner()?;
             if stat.st_uid != own {
                 return Err(StorageError::Owner {
                     path: self.path().to_owned(),
@@ -365,6 +361,21 @@ impl Write for TempFile {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Creates an unnamed file in `dir`, or in the temporary directory of the system. It is deleted when it is closed.
+pub(crate) fn unnamed_file(dir: Option<&Path>) -> Result<File, StorageError> {
+    let made = match dir {
+        Some(dir) => tempfile::tempfile_in(dir),
+        None => tempfile::tempfile(),
+    };
+    made.map_err(|error| unnamed_error(dir, error))
+}
+
+/// Returns the error of reading or writing such a file.
+pub(crate) fn unnamed_error(dir: Option<&Path>, error: io::Error) -> StorageError {
+    let folder = dir.map_or_else(std::env::temp_dir, Path::to_owned);
+    StorageError::io("write a temporary file in", folder, error)
 }
 
 /// Returns whether the error means that the file system has no exclusive rename.

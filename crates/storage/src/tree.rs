@@ -6,9 +6,8 @@ use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
-use crate::entry::EntryKind;
-use crate::error::StorageError;
-use crate::remote::ManifestEntry;
+use crate::entry::{EntryKind, ListedFile};
+use crate::error::{StorageError, check_name};
 
 /// The maximum depth. No real dataset is deeper, but loops of bind mounts are.
 const MOST_DEPTH: usize = 128;
@@ -27,7 +26,7 @@ impl Dir {
     pub fn files(
         &self,
         wanted: &(dyn Fn(&str) -> bool + Sync),
-    ) -> Result<Vec<ManifestEntry>, StorageError> {
+    ) -> Result<Vec<ListedFile>, StorageError> {
         let mut found = Vec::new();
         // Not recursive: the depth of the tree does not use stack.
         let mut open = vec![(String::new(), 0_usize)];
@@ -83,11 +82,11 @@ impl Dir {
                 source: shardmill_core::NameError::Character,
             });
         }
-        Self::check(name)
+        check_name(name)
     }
 
     /// Returns the listing entry of a file; `None` if it was removed since its directory was read.
-    fn listed(&self, own: &Path, name: String) -> Result<Option<ManifestEntry>, StorageError> {
+    fn listed(&self, own: &Path, name: String) -> Result<Option<ListedFile>, StorageError> {
         let stat = match statat(self, own, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
@@ -99,7 +98,7 @@ impl Dir {
             return Ok(None);
         }
         let tag = crate::file::tag_of(&stat);
-        Ok(Some(ManifestEntry {
+        Ok(Some(ListedFile {
             name,
             bytes: u64::try_from(stat.st_size).unwrap_or_default(),
             tag,

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use glob::{MatchOptions, Pattern};
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{Limits, escape};
-use shardmill_storage::{
-    Dir, Folder, ListOptions, Manifest, ManifestEntry, PublishMode, Remote, StorageError,
-};
+use shardmill_storage::{Dir, Folder, ListOptions, ListedFile, PublishMode, Remote, StorageError};
 
 use super::tree::{FileEntry, FileForm, FileList, FileOptions, KnownFiles};
 use crate::error::DatasetError;
@@ -20,8 +18,6 @@ use shardmill_cache::private_folder;
 pub const LIST: &str = "files.list";
 /// The first line of a list: its type and version.
 const MAGIC: &str = "shardmill-files 1";
-/// The prefix of the file for a listing in progress; each process has its own.
-const LISTING: &str = "listing-";
 
 /// Patterns are case-sensitive, and `*` does not match `/`.
 const RULES: MatchOptions = MatchOptions {
@@ -151,7 +147,7 @@ fn damaged(path: &Path, what: &str) -> DatasetError {
 
 impl FileList {
     /// Makes the list with these entries. `head` identifies the tree and the patterns, and `text` is the whole list.
-    fn new(head: &str, entries: Vec<ManifestEntry>, text: &[u8], form: FileForm) -> Self {
+    fn new(head: &str, entries: Vec<ListedFile>, text: &[u8], form: FileForm) -> Self {
         Self {
             known: KnownFiles {
                 head: Arc::from(head),
@@ -165,7 +161,7 @@ impl FileList {
 
 fn finish(
     head: &str,
-    entries: Vec<ManifestEntry>,
+    entries: Vec<ListedFile>,
     text: &[u8],
     location: &str,
     options: &FileOptions,
@@ -190,7 +186,7 @@ fn list(
     filter: &Filter,
     options: &FileOptions,
     limits: &Limits,
-) -> Result<Vec<ManifestEntry>, DatasetError> {
+) -> Result<Vec<ListedFile>, DatasetError> {
     let found = match source {
         Folder::Local(dir) => dir.files(&|name| filter.takes(name))?,
         Folder::Store(store) => {
@@ -215,9 +211,9 @@ fn list_store(
     store: &Remote,
     own: Option<&Dir>,
     filter: &Filter,
-) -> Result<Vec<ManifestEntry>, DatasetError> {
+) -> Result<Vec<ListedFile>, DatasetError> {
     let mut found = Vec::new();
-    let mut take = |entry: ManifestEntry| -> Result<(), StorageError> {
+    let mut take = |entry: ListedFile| -> Result<(), StorageError> {
         // The folder itself has an empty name.
         if entry.is_marker() || entry.name.is_empty() || !filter.takes(&entry.name) {
             return Ok(());
@@ -233,7 +229,7 @@ fn list_store(
     };
     let Some(own) = own else {
         for object in store.list("", Remote::LIST_MOST, &mut |_| true)? {
-            take(ManifestEntry {
+            take(ListedFile {
                 name: object.name,
                 bytes: object.bytes,
                 tag: object.tag,
@@ -242,20 +238,15 @@ fn list_store(
         found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         return Ok(found);
     };
-    let name = format!("{LISTING}{}", std::process::id());
-    let listed = store.list_to("", own, &name, &ListOptions::default(), &mut |_| true);
-    let manifest = listed.and_then(|_| Manifest::open(own, &name));
-    // The manifest stays open without its name, so a killed process leaves no file.
-    let removed = own.remove(&name);
-    for entry in manifest?.entries() {
+    let options = ListOptions::default();
+    for entry in store.list_sorted("", Some(own.path()), &options, &mut |_| true)? {
         take(entry?)?;
     }
-    removed?;
     Ok(found)
 }
 
 /// Checks that no object is also a folder of others: a store may have `a` and `a/b`, but a folder cannot.
-fn check_clashes(entries: &[ManifestEntry]) -> Result<(), DatasetError> {
+fn check_clashes(entries: &[ListedFile]) -> Result<(), DatasetError> {
     let mut last = "";
     for entry in entries {
         let Some((folder, _)) = entry.name.rsplit_once('/') else {
@@ -297,7 +288,7 @@ fn head_in(text: &[u8]) -> String {
     String::from_utf8_lossy(line.unwrap_or_default()).into_owned()
 }
 
-fn render(head: &str, entries: &[ManifestEntry]) -> Vec<u8> {
+fn render(head: &str, entries: &[ListedFile]) -> Vec<u8> {
     let mut text = format!("{MAGIC}\n{head}\n");
     for entry in entries {
         let line = serde_json::json!([entry.name, entry.bytes, entry.tag]);
@@ -309,7 +300,7 @@ fn render(head: &str, entries: &[ManifestEntry]) -> Vec<u8> {
     text.into_bytes()
 }
 
-fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, DatasetError> {
+fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ListedFile>, DatasetError> {
     let damaged = |what| damaged(path, what);
     let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not UTF-8"))?;
     let mut lines = text.lines();
@@ -327,7 +318,7 @@ fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, Da
         );
         return Err(DatasetProblem::OtherTree.at(path, reason));
     }
-    let mut entries: Vec<ManifestEntry> = Vec::new();
+    let mut entries: Vec<ListedFile> = Vec::new();
     for line in lines.by_ref() {
         if let Some(count) = line.strip_prefix("end ") {
             let whole = count.parse() == Ok(entries.len()) && lines.next().is_none();
@@ -344,7 +335,7 @@ fn parse(bytes: &[u8], head: &str, path: &Path) -> Result<Vec<ManifestEntry>, Da
         {
             return Err(damaged("its names are out of order, or none of files"));
         }
-        entries.push(ManifestEntry { name, bytes, tag });
+        entries.push(ListedFile { name, bytes, tag });
     }
     Err(damaged("it is not whole"))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use shardmill_cache::{Blob, BlobFile};
 use shardmill_mds::{FileHashes, FileInfo};
-use shardmill_storage::{FileHandle, ManifestEntry};
+use shardmill_storage::{FileHandle, ListedFile};
 
 /// The column of the bytes of a file.
 pub const DATA_COLUMN: &str = "data";
@@ -132,7 +132,7 @@ impl FileEntry {
         }
     }
 
-    pub(super) fn new(entry: ManifestEntry) -> Self {
+    pub(super) fn new(entry: ListedFile) -> Self {
         Self {
             info: FileInfo {
                 basename: entry.name.into(),

@@ -2,9 +2,9 @@
 
 pub(super) mod azure;
 pub(super) mod databricks;
-mod google;
+pub(super) mod google;
 mod hub;
-mod s3;
+pub(super) mod s3;
 mod web;
 
 use std::collections::BTreeMap;

@@ -22,51 +22,57 @@ const ERROR_BODY: usize = 8 << 10;
 /// An answer with one of the statuses that the caller handles.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) status: u16,
-    pub(super) etag: Option<String>,
-    /// The header `x-amz-checksum-sha256`.
-    pub(super) sum: Option<String>,
-    /// The header `Content-Length`.
-    pub(super) length: Option<u64>,
+    pub(super) head: Head,
     pub(super) body: Vec<u8>,
-    /// The error code, if a header has it.
-    pub(super) header_code: Option<String>,
-    /// The header `Link`.
-    pub(super) link: Option<String>,
 }
 
 impl Answer {
     /// Returns the error code in the answer, if it is an error.
     pub(super) fn code(&self) -> Option<String> {
-        self.header_code.clone().or_else(|| code_in(&self.body))
+        self.head.code.clone().or_else(|| code_in(&self.body))
     }
 
-    /// Reads the body as XML, as [`xml::read`] does.
+    /// Parses the body as JSON.
+    pub(super) fn json(&self) -> Result<Value, Failure> {
+        serde_json::from_slice(&self.body).map_err(|_| protocol_error("it is not JSON"))
+    }
+
+    /// Reads the body as XML, as [`xml::read`] does. Fails if its root element is not `expected`.
     pub(super) fn xml(
         &self,
-        each: impl FnMut(&str, &str) -> Result<(), &'static str>,
+        expected: &str,
+        mut each: impl FnMut(&str, &str) -> Result<(), &'static str>,
     ) -> Result<(), Failure> {
+        /// The characters of another name that a message shows.
+        const SHOWN: usize = 64;
+
         let text =
             std::str::from_utf8(&self.body).map_err(|_| protocol_error("it is not UTF-8"))?;
-        xml::read(text.trim_start(), each).map_err(protocol_error)
+        let mut root = String::new();
+        let read = xml::read(text.trim_start(), |path, inside| {
+            if !path.contains('/') {
+                path.clone_into(&mut root);
+            }
+            each(path, inside)
+        });
+        read.map_err(protocol_error)?;
+        match root.as_str() {
+            found if found == expected => Ok(()),
+            "Error" => Err(inside(self.head.status, self.code())),
+            other => {
+                let shown: String = other.chars().take(SHOWN).collect();
+                let shown = escape(&shown);
+                Err(protocol_error(format!(
+                    "its root element is `{shown}`, not `{expected}`"
+                )))
+            }
+        }
     }
 }
 
 /// Returns the failure for an invalid answer. It is retried a few times.
 pub(super) fn protocol_error(what: impl Into<Cow<'static, str>>) -> Failure {
     Failure::ProtocolError(StorageError::Answer { what: what.into() })
-}
-
-/// Returns the failure for XML with another root element than the one of a valid answer.
-pub(super) fn other_root(found: &str, expected: &str) -> Failure {
-    /// The characters of the name that a message shows.
-    const SHOWN: usize = 64;
-
-    let shown: String = found.chars().take(SHOWN).collect();
-    protocol_error(format!(
-        "its root element is `{}`, not `{expected}`",
-        escape(&shown)
-    ))
 }
 
 /// Why an attempt failed.
@@ -182,7 +188,7 @@ fn again(status: u16, code: Option<&str>) -> String {
 }
 
 /// The relevant part of the head of an answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Head {
     pub(super) status: u16,
     pub(super) etag: Option<String>,
@@ -193,13 +199,15 @@ pub(super) struct Head {
     pub(super) range_text: Option<String>,
     /// The first byte, the end (exclusive), and the length of the whole object.
     pub(super) range: Option<(u64, u64, Option<u64>)>,
-    /// The length of the object, from `Content-Range: bytes */LENGTH`.
-    pub(super) whole: Option<u64>,
     pub(super) retry_after: Option<Duration>,
     pub(super) redirect: Option<String>,
     pub(super) region: Option<String>,
     /// The error code, if a header has it.
     pub(super) code: Option<String>,
+    /// The header `x-amz-checksum-sha256`.
+    pub(super) sum: Option<String>,
+    /// The header `Link`.
+    pub(super) link: Option<String>,
 }
 
 impl Head {
@@ -219,9 +227,6 @@ impl Head {
             chunked: text(&TRANSFER_ENCODING)
                 .is_some_and(|value| value.to_ascii_lowercase().contains("chunked")),
             range: range_text.as_deref().and_then(parse_content_range),
-            whole: range_text
-                .as_deref()
-                .and_then(|value| value.strip_prefix("bytes */")?.parse().ok()),
             range_text,
             retry_after: text(&RETRY_AFTER)
                 .and_then(|value| value.trim().parse().ok())
@@ -231,7 +236,15 @@ impl Head {
             code: text_of(headers, "x-ms-error-code")
                 .or_else(|| text_of(headers, "x-error-code"))
                 .filter(|value| is_code(value)),
+            sum: text_of(headers, "x-amz-checksum-sha256"),
+            link: text_of(headers, "link"),
         }
+    }
+
+    /// Returns the length of the object, from `Content-Range: bytes */LENGTH`.
+    pub(super) fn whole(&self) -> Option<u64> {
+        let range = self.range_text.as_deref()?;
+        range.strip_prefix("bytes */")?.parse().ok()
     }
 }
 

@@ -21,3 +21,4 @@ pub(super) use environment::{HINT, environment, source};
 pub(super) use files::{Files, Profiles};
 pub(super) use login::ProfileLogin;
 pub(super) use provider::ProfileProvider;
+pub(super) use service::domain;

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -19,13 +18,15 @@ use object_store::client::HttpRequest;
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use ring::{digest, hmac};
 
+use super::access::azure::ACCOUNT_KEYS;
 use super::access::databricks;
+use super::access::google::SERVICE_ACCOUNTS;
 use super::aws::{self, ProfileProvider};
 use super::connector::{Connector, retry};
 use super::credential_source::CredentialSource;
 use super::payload::hex;
 use super::renewal::{CREDENTIALS, NoToken, STANDS};
-use super::settings::Settings;
+use super::settings::{Settings, is_graphic};
 use super::signing::{Access, Credential, Signing};
 use super::token::Tokens;
 use crate::entry::StoreKind;
@@ -43,40 +44,33 @@ enum Provider {
 
 impl Provider {
     async fn ask(&self) -> Result<Credential, NoToken> {
-        match self {
-            Self::Client(tokens) => Ok(Credential::Bearer(tokens.token().await?)),
-            Self::Profile(provider) => Ok(Credential::Aws(provider.credential().await?)),
-            // The error may quote an answer that contains secrets.
-            _ => self.find().await.ok_or_else(NoToken::unknown),
-        }
-    }
-
-    async fn find(&self) -> Option<Credential> {
-        let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-        match self {
+        let found = match self {
+            Self::Client(tokens) => return Ok(Credential::Bearer(tokens.token().await?)),
+            Self::Profile(provider) => return Ok(Credential::Aws(provider.credential().await?)),
             Self::Aws(provider) => {
-                let found = provider.get_credential().await.ok()?;
-                let is_header =
-                    graphic(&found.key_id) && found.token.as_deref().is_none_or(graphic);
-                is_header.then_some(Credential::Aws(found))
+                let found = provider.get_credential().await.ok();
+                let found = found.filter(|it| is_graphic(&it.key_id));
+                let found = found.filter(|it| it.token.as_deref().is_none_or(is_graphic));
+                found.map(Credential::Aws)
             }
             Self::Google(provider) => {
-                let found = provider.get_credential().await.ok()?;
-                let bearer = found.bearer.trim();
+                let found = provider.get_credential().await.ok();
+                let bearer = found.map(|found| found.bearer.trim().to_owned());
                 let letter = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
-                (!bearer.is_empty() && bearer.bytes().all(letter))
-                    .then(|| Credential::Bearer(bearer.to_owned()))
+                let bearer = bearer.filter(|it| !it.is_empty() && it.bytes().all(letter));
+                bearer.map(Credential::Bearer)
             }
             Self::Azure(provider) => {
-                let found = provider.get_credential().await.ok()?;
-                let is_header = match &*found {
-                    AzureCredential::BearerToken(token) => graphic(token),
+                let found = provider.get_credential().await.ok();
+                let found = found.filter(|found| match &**found {
+                    AzureCredential::BearerToken(token) => is_graphic(token),
                     _ => true,
-                };
-                is_header.then_some(Credential::Azure(found))
+                });
+                found.map(Credential::Azure)
             }
-            Self::Client(_) | Self::Profile(_) => None,
-        }
+        };
+        // The error is not shown, because it may quote an answer that contains secrets.
+        found.ok_or_else(NoToken::unknown)
     }
 }
 
@@ -98,6 +92,14 @@ struct Refusal {
 }
 
 impl Refusal {
+    fn new(provider: &str, failed: NoToken, kind: StoreKind) -> Self {
+        Self {
+            at: Instant::now(),
+            reason: format!("{provider} {}", failed.what),
+            hint: failed.hint.unwrap_or(Cow::Borrowed(hint(kind))),
+        }
+    }
+
     fn error(&self) -> StorageError {
         StorageError::NoCredentials {
             reason: self.reason.clone(),
@@ -112,12 +114,6 @@ struct Kept {
     provider: Option<Named>,
     /// How often the credentials were forgotten.
     epoch: u64,
-}
-
-impl fmt::Debug for CredentialCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CredentialCache").finish_non_exhaustive()
-    }
 }
 
 impl CredentialCache {
@@ -164,11 +160,7 @@ impl CredentialCache {
                     Ok(Err(found)) => found,
                     _ => NoToken::unknown(),
                 };
-                let refusal = Refusal {
-                    at: Instant::now(),
-                    reason: format!("{name} {}", found.what),
-                    hint: found.hint.unwrap_or(Cow::Borrowed(hint(access.kind))),
-                };
+                let refusal = Refusal::new(&name, found, access.kind);
                 let error = refusal.error();
                 *failed = Some(refusal);
                 Err(error)
@@ -198,11 +190,11 @@ impl CredentialCache {
         }
         let made = match &access.signing {
             Signing::AwsProvider(settings) => {
-                let name = Cow::Owned(access.source.name.clone());
-                match aws::environment(settings, &access.region) {
-                    Ok(provider) => (Provider::Aws(provider), name),
-                    Err(failed) => return Err(no_credentials(&name, failed, access.kind)),
-                }
+                let name: Cow<'static, str> = Cow::Owned(access.source.name.clone());
+                let provider = aws::environment(settings, &access.region);
+                let provider =
+                    provider.map_err(|failed| Refusal::new(&name, failed, access.kind).error())?;
+                (Provider::Aws(provider), name)
             }
             Signing::AwsProfile(login, settings) => {
                 let (settings, region) = (settings.clone(), access.region.clone());
@@ -210,7 +202,7 @@ impl CredentialCache {
                 let name = Cow::Owned(provider.name());
                 (Provider::Profile(Arc::new(provider)), name)
             }
-            Signing::GoogleProvider(settings) => google(settings)?,
+            Signing::GoogleProvider(settings) => google(settings, access)?,
             Signing::AzureProvider(settings) => azure(settings, access)?,
             Signing::Client(client) => {
                 let tokens = Tokens::new(client.clone(), access)?;
@@ -226,13 +218,9 @@ impl CredentialCache {
     }
 }
 
-fn google(settings: &BTreeMap<String, String>) -> Result<Named, StorageError> {
+fn google(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, StorageError> {
     let known = Settings(settings);
-    let file = known.first(&[
-        "GOOGLE_SERVICE_ACCOUNT",
-        "GOOGLE_SERVICE_ACCOUNT_PATH",
-        "SERVICE_ACCOUNT",
-    ]);
+    let file = known.first(&SERVICE_ACCOUNTS);
     let key = known.text("GOOGLE_SERVICE_ACCOUNT_KEY");
     let default = known.text("GOOGLE_APPLICATION_CREDENTIALS");
     let (name, direct) = match (file, key, default) {
@@ -257,7 +245,7 @@ fn google(settings: &BTreeMap<String, String>) -> Result<Named, StorageError> {
     }
     let store = builder
         .build()
-        .map_err(|_| no_credentials(name, NoToken::unknown(), StoreKind::Google))?;
+        .map_err(|_| Refusal::new(name, NoToken::unknown(), access.kind).error())?;
     Ok((
         Provider::Google(Arc::clone(store.credentials())),
         Cow::Borrowed(name),
@@ -266,12 +254,7 @@ fn google(settings: &BTreeMap<String, String>) -> Result<Named, StorageError> {
 
 fn azure(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, StorageError> {
     let known = Settings(settings);
-    let key = known.first(&[
-        "AZURE_STORAGE_ACCOUNT_KEY",
-        "AZURE_STORAGE_ACCESS_KEY",
-        "AZURE_STORAGE_KEY",
-        "AZURE_ACCOUNT_ACCESS_KEY",
-    ]);
+    let key = known.first(&ACCOUNT_KEYS);
     let mut builder = MicrosoftAzureBuilder::new()
         .with_container_name("credentials")
         .with_account(access.account.clone().unwrap_or_default())
@@ -317,7 +300,7 @@ fn azure(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, 
     let store = builder
         .with_http_connector(Connector::new(direct))
         .build()
-        .map_err(|_| no_credentials(name, NoToken::unknown(), StoreKind::Azure))?;
+        .map_err(|_| Refusal::new(name, NoToken::unknown(), access.kind).error())?;
     Ok((
         Provider::Azure(Arc::clone(store.credentials())),
         Cow::Borrowed(name),
@@ -336,13 +319,6 @@ const fn hint(kind: StoreKind) -> &'static str {
         StoreKind::Volumes | StoreKind::Http => databricks::HINT,
         StoreKind::Hub => HUB,
         StoreKind::HubBucket => HUB_BUCKET,
-    }
-}
-
-fn no_credentials(provider: &str, failed: NoToken, kind: StoreKind) -> StorageError {
-    StorageError::NoCredentials {
-        reason: format!("{provider} {}", failed.what),
-        hint: failed.hint.unwrap_or(Cow::Borrowed(hint(kind))),
     }
 }
 

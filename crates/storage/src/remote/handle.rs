@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use shardmill_core::{CancelToken, PerProcess, check_relative_path};
+use shardmill_core::{CancelToken, PerProcess};
 use tokio::task::AbortHandle;
 
 use super::access::access;
@@ -50,30 +50,27 @@ pub struct RemoteStats {
 ///
 /// Every wait has a deadline. Every object has its declared length and is of a single version: an `ETag` that was seen
 /// for a name holds for the life of the `Remote` (in each process).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Remote {
     pub(super) shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Remote {
+    /// Shows only the location, because the rest contains secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Remote").field(self.location()).finish()
+    }
+}
+
 pub(super) struct Shared {
     pub(super) location: RemoteLocation,
     pub(super) options: Arc<RemoteOptions>,
-    pub(super) access: Hidden,
+    pub(super) access: Access,
     /// Whether it has its own engine. Tests need separate retry budgets and threads.
     alone: bool,
     /// The leases under which the location is written.
     leases: Arc<Leases>,
     pub(super) live: PerProcess<Mutex<Option<Arc<Live>>>, 16>,
-}
-
-/// Hides secrets from `Debug`.
-pub(super) struct Hidden(pub(super) Access);
-
-impl fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Access")
-    }
 }
 
 /// The number of connections for heartbeats.
@@ -90,10 +87,7 @@ impl Remote {
     }
 
     /// Opens the whole bucket of this location, with the same options.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
+    /// Errors are those of [`open`](Self::open).
     pub fn bucket(&self) -> Result<Self, StorageError> {
         Self::open(&self.shared.location.root(), &self.shared.options)
     }
@@ -122,7 +116,7 @@ impl Remote {
             shared: Arc::new(Shared {
                 location,
                 options,
-                access: Hidden(access),
+                access,
                 alone,
                 leases: Arc::default(),
                 live: PerProcess::new(),
@@ -147,7 +141,7 @@ impl Remote {
             Engine::shared()?
         };
         let options = &shared.options;
-        let access = &shared.access.0;
+        let access = &shared.access;
         let live = Arc::new(Live {
             store: engine.store(
                 access,
@@ -222,7 +216,7 @@ impl Remote {
         &self,
         objects: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<(), StorageError> {
-        if !self.shared.access.0.kind.tags_are_etags() {
+        if !self.shared.access.kind.tags_are_etags() {
             return Ok(());
         }
         let live = self.live().map_err(|fault| self.error("", fault))?;
@@ -257,16 +251,10 @@ impl Remote {
         }
     }
 
-    /// Returns whether this kind of store can be written.
-    #[must_use]
-    pub fn can_write(&self) -> bool {
-        self.shared.access.0.kind.can_write()
-    }
-
     /// Returns whether this kind of store can list objects.
     #[must_use]
     pub fn can_list(&self) -> bool {
-        self.shared.access.0.kind.can_list()
+        self.shared.access.kind.can_list()
     }
 
     /// Returns where the credentials come from. Requests them, if they come from a provider.
@@ -278,8 +266,7 @@ impl Remote {
         &self,
         go_on: &mut CancelToken<'_>,
     ) -> Result<CredentialSource, StorageError> {
-        let sent = AtomicU64::new(0);
-        let mut source = self.wait_while("", go_on, &sent, |live| async move {
+        let mut source = self.wait_while("", go_on, |live, _| async move {
             live.signer.credentials.source(&live.signer.access).await
         })?;
         let options = &self.shared.options;
@@ -300,7 +287,7 @@ impl Remote {
         Self::with(
             shared.location.join(name),
             Arc::clone(&shared.options),
-            shared.access.0.clone(),
+            shared.access.clone(),
             shared.alone,
         )
     }
@@ -314,7 +301,7 @@ impl Remote {
         Self::with(
             shared.location.clone(),
             Arc::new(options),
-            shared.access.0.clone(),
+            shared.access.clone(),
             shared.alone,
         )
     }
@@ -348,40 +335,21 @@ impl Remote {
         self.shared.location.display(name)
     }
 
-    /// Returns one result per name, also if the whole operation failed.
-    pub(super) fn each<'a>(
-        &self,
-        names: impl Iterator<Item = &'a String>,
-        all: Result<Vec<Result<Vec<u8>, StorageError>>, StorageError>,
-    ) -> Vec<Result<Vec<u8>, StorageError>> {
-        let error = match all {
-            Ok(all) => return all,
-            Err(error) => error,
-        };
-        // Waiting fails with no other error.
-        let fault = || match error.fault() {
-            StorageError::NoStart { reason } => StorageError::NoStart {
-                reason: reason.clone(),
-            },
-            _ => StorageError::NoAnswer,
-        };
-        names.map(|name| Err(self.error(name, fault()))).collect()
-    }
-
-    /// Runs `work` on the thread of the engine and waits for it, until the caller cancels.
+    /// Runs `work` on the thread of the engine and waits for it, until the caller cancels. `work` counts the bytes that
+    /// it sends.
     pub(super) fn wait_while<T, F>(
         &self,
         name: &str,
         go_on: &mut CancelToken<'_>,
-        sent: &AtomicU64,
-        work: impl FnOnce(Arc<Live>) -> F,
+        work: impl FnOnce(Arc<Live>, Arc<AtomicU64>) -> F,
     ) -> Result<T, StorageError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, StorageError>> + Send + 'static,
     {
         let failed = |fault| self.error(name, fault);
-        let (receiver, task) = self.start(name, work)?;
+        let sent = Arc::new(AtomicU64::new(0));
+        let (receiver, task) = self.start(name, |live| work(live, Arc::clone(&sent)))?;
         loop {
             match receiver.recv_timeout(SLICE) {
                 Ok(result) => return result.map_err(failed),
@@ -395,11 +363,4 @@ impl Remote {
             }
         }
     }
-}
-
-pub(super) fn check_name(name: &str) -> Result<(), StorageError> {
-    check_relative_path(name).map_err(|source| StorageError::Name {
-        name: name.to_owned(),
-        source,
-    })
 }

@@ -136,7 +136,7 @@ fn length_of(response: &Response) -> Option<u64> {
     let head = Head::of(response);
     match head.status {
         206 => head.range?.2,
-        416 => head.whole,
+        416 => head.whole(),
         200 => head.length,
         _ => None,
     }

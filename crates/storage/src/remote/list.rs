@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use shardmill_core::CancelToken;
 
-use super::handle::{Remote, check_name};
+use super::handle::Remote;
 use super::live::{Live, bare};
 use super::pages::{Listed, Page, Paging};
 use super::protocol::Stat;
 use super::send::send;
 use crate::entry::{FileVersion, PlaceEntry, StoreKind};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 
 /// The maximum number of consecutive empty pages.
 pub(super) const EMPTY_PAGES: u32 = 1000;
@@ -251,9 +250,11 @@ impl Remote {
     fn stat(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<Option<Stat>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
-            stat(&live, &key).await
-        })
+        self.wait_while(
+            name,
+            go_on,
+            |live, _| async move { stat(&live, &key).await },
+        )
     }
 
     /// Returns the length of an object, or `None` if it does not exist. Sends one `HEAD` request.
@@ -290,7 +291,7 @@ impl Remote {
     ) -> Result<Vec<u8>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
+        self.wait_while(name, go_on, |live, _| async move {
             live.unpin(&key);
             live.get_key(&key, None, None, most).await
         })
@@ -307,12 +308,9 @@ impl Remote {
             check_name(folder)?;
         }
         let folder = folder.to_owned();
-        self.wait_while(
-            &folder.clone(),
-            go_on,
-            &AtomicU64::new(0),
-            |live| async move { entries(&live, &folder).await },
-        )
+        self.wait_while(&folder.clone(), go_on, |live, _| async move {
+            entries(&live, &folder).await
+        })
     }
 
     /// Returns whether an object exists. Errors are those of [`Remote::size`].
@@ -332,7 +330,7 @@ impl Remote {
         go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
         let owned = prefix.to_owned();
-        self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
+        self.wait_while(prefix, go_on, move |live, _| async move {
             list(&live, &owned, most).await
         })
     }
@@ -351,7 +349,7 @@ impl Remote {
         go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
         let owned = prefix.to_owned();
-        self.wait_while(prefix, go_on, &AtomicU64::new(0), move |live| async move {
+        self.wait_while(prefix, go_on, move |live, _| async move {
             let (root, wanted) = roots(&live, &owned);
             let first = first_prefix(&live, &wanted);
             let page = match live.signer.kind() {

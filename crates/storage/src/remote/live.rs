@@ -13,7 +13,6 @@ use crate::heartbeat::Leases;
 use crate::location::RemoteLocation;
 
 /// The state of a [`Remote`] in a process that has used it.
-#[derive(Debug)]
 pub(super) struct Live {
     pub(super) options: Arc<RemoteOptions>,
     pub(super) location: RemoteLocation,
@@ -28,7 +27,7 @@ pub(super) struct Live {
     pub(super) no_sums: AtomicBool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Counters {
     pub(super) requests: AtomicU64,
     pub(super) retries: AtomicU64,

@@ -4,7 +4,7 @@ use chrono::DateTime;
 use serde_json::Value;
 use url::Url;
 
-use super::answer::{Answer, Failure, inside, other_root, protocol_error};
+use super::answer::{Answer, Failure, protocol_error};
 
 /// An object on a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +40,7 @@ pub(super) struct Paging<'a> {
 
 /// Parses a page in the format of S3 and Google.
 pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
-    let (mut page, truncated, root) = xml_page(answer)?;
-    match root.as_str() {
-        "ListBucketResult" => {}
-        "Error" => return Err(inside(answer.status, answer.code())),
-        other => return Err(other_root(other, "ListBucketResult")),
-    }
+    let (mut page, truncated) = xml_page(answer, "ListBucketResult")?;
     if truncated && page.next.is_none() {
         return Err(protocol_error(
             "a listing continues, but does not say where",
@@ -57,20 +52,15 @@ pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
 
 /// Parses a page of Azure.
 pub(super) fn azure_page(answer: &Answer) -> Result<Page, Failure> {
-    let (page, _, root) = xml_page(answer)?;
-    match root.as_str() {
-        "EnumerationResults" => Ok(page),
-        other => Err(other_root(other, "EnumerationResults")),
-    }
+    Ok(xml_page(answer, "EnumerationResults")?.0)
 }
 
-/// Parses a page in either format. Returns it with whether it says that the listing continues (S3), and the name of its
-/// root, which tells the format.
-fn xml_page(answer: &Answer) -> Result<(Page, bool, String), Failure> {
-    let (mut page, mut truncated, mut root) = (Page::default(), false, String::new());
+/// Parses a page in the format with this root element. Returns it with whether it says that the listing continues (S3).
+fn xml_page(answer: &Answer, root: &str) -> Result<(Page, bool), Failure> {
+    let (mut page, mut truncated) = (Page::default(), false);
     let (mut key, mut bytes, mut tag, mut modified) = (None, None, String::new(), None);
     let mut is_folder = false;
-    answer.xml(|path, inside| {
+    answer.xml(root, |path, inside| {
         match path {
             "ListBucketResult/Contents/Key" | "EnumerationResults/Blobs/Blob/Name" => {
                 key = Some(inside.to_owned());
@@ -115,22 +105,20 @@ fn xml_page(answer: &Answer) -> Result<(Page, bool, String), Failure> {
             "ListBucketResult/NextContinuationToken" | "EnumerationResults/NextMarker" => {
                 page.next = Some(inside.to_owned()).filter(|next| !next.is_empty());
             }
-            only if !only.contains('/') => only.clone_into(&mut root),
             _ => {}
         }
         Ok(())
     })?;
-    Ok((page, truncated, root))
+    Ok((page, truncated))
 }
 
 /// Parses the entries of a folder. `root` is the path of the volume with a trailing slash.
 pub(super) fn volume_page(answer: &Answer, root: &str) -> Result<Page, Failure> {
     let mut page = Page::default();
-    if answer.status == 404 {
+    if answer.head.status == 404 {
         return Ok(page);
     }
-    let json: Value =
-        serde_json::from_slice(&answer.body).map_err(|_| protocol_error("it is not JSON"))?;
+    let json = answer.json()?;
     let json = json.as_object().ok_or(protocol_error("it is no listing"))?;
     let entries = match json.get("contents") {
         None => &[][..],
@@ -193,11 +181,10 @@ pub(super) fn hub_bucket_page(answer: &Answer, prefix: &str) -> Result<Page, Fai
 /// Parses the entries of a folder of the Hugging Face Hub. `tag` returns the tag of a file.
 fn hub_entries(answer: &Answer, tag: impl Fn(&Value) -> Option<String>) -> Result<Page, Failure> {
     let mut page = Page::default();
-    if answer.status == 404 {
+    if answer.head.status == 404 {
         return Ok(page);
     }
-    let json: Value =
-        serde_json::from_slice(&answer.body).map_err(|_| protocol_error("it is not JSON"))?;
+    let json = answer.json()?;
     let entries = json.as_array().ok_or(protocol_error("it is no listing"))?;
     for entry in entries {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
@@ -217,7 +204,7 @@ fn hub_entries(answer: &Answer, tag: impl Fn(&Value) -> Option<String>) -> Resul
             _ => {}
         }
     }
-    page.next = answer.link.as_deref().and_then(next_cursor);
+    page.next = answer.head.link.as_deref().and_then(next_cursor);
     Ok(page)
 }
 
@@ -235,19 +222,18 @@ fn next_cursor(link: &str) -> Option<String> {
 mod tests {
     use shardmill_core::Diagnostic as _;
 
+    use super::super::answer::Head;
     use super::*;
 
     fn answer(status: u16, body: &str) -> Answer {
+        let link = "<https://h/api/buckets/o/n/tree/a?limit=2&cursor=c%3D>; rel=\"next\"";
         Answer {
-            status,
-            etag: None,
-            sum: None,
-            length: None,
+            head: Head {
+                status,
+                link: Some(link.into()),
+                ..Head::default()
+            },
             body: body.into(),
-            header_code: None,
-            link: Some(
-                "<https://h/api/buckets/o/n/tree/a?limit=2&cursor=c%3D>; rel=\"next\"".into(),
-            ),
         }
     }
 

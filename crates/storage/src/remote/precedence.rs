@@ -2,29 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::access::azure;
+use super::access::{azure, google, s3};
 
 /// Alternative names of one value. If one is given explicitly, the others are ignored in the environment.
 const ALIASES: [&[&str]; 12] = [
-    &[
-        "AWS_ENDPOINT",
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
-        "S3_ENDPOINT_URL",
-    ],
-    &["AWS_DEFAULT_REGION", "AWS_REGION"],
+    &s3::ENDPOINTS,
+    &s3::REGIONS,
     &["AWS_DEFAULT_PROFILE", "AWS_PROFILE"],
     &[
         "AWS_CONTAINER_CREDENTIALS_FULL_URI",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     ],
-    AZURE_ACCOUNTS,
-    AZURE_ENDPOINTS,
-    AZURE_KEYS,
-    &["AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"],
-    &["AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"],
-    &["AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"],
-    &["AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"],
+    &azure::ACCOUNTS,
+    &azure::ENDPOINTS,
+    &azure::ACCOUNT_KEYS,
+    &azure::SIGNATURES,
+    &azure::CLIENTS,
+    &azure::SECRETS,
+    &azure::TENANTS,
     &["GOOGLE_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"],
 ];
 
@@ -36,19 +31,6 @@ const AWS_LOGINS: &[&str] = &[
     "AWS_SESSION_TOKEN",
     "AWS_SKIP_SIGNATURE",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
-];
-
-const AZURE_ACCOUNTS: &[&str] = &[
-    "AZURE_ACCOUNT_NAME",
-    "AZURE_STORAGE_ACCOUNT",
-    "AZURE_STORAGE_ACCOUNT_NAME",
-];
-const AZURE_ENDPOINTS: &[&str] = &["AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"];
-const AZURE_KEYS: &[&str] = &[
-    "AZURE_ACCOUNT_ACCESS_KEY",
-    "AZURE_STORAGE_ACCESS_KEY",
-    "AZURE_STORAGE_ACCOUNT_KEY",
-    "AZURE_STORAGE_KEY",
 ];
 
 /// The ways to log in to the stores of one provider.
@@ -83,8 +65,8 @@ const LOGINS: [Logins; 5] = [
     },
     Logins {
         ways: &[
-            AZURE_KEYS,
-            &["AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN"],
+            &azure::ACCOUNT_KEYS,
+            &azure::SIGNATURES,
             &["AZURE_STORAGE_TOKEN"],
             &["AZURE_USE_AZURE_CLI"],
             &[
@@ -114,11 +96,7 @@ const LOGINS: [Logins; 5] = [
             &["GOOGLE_OAUTH_ACCESS_TOKEN"],
             &["CLOUDSDK_AUTH_ACCESS_TOKEN"],
             &["GCS_KEY", "GCS_SECRET"],
-            &[
-                "GOOGLE_SERVICE_ACCOUNT",
-                "GOOGLE_SERVICE_ACCOUNT_PATH",
-                "SERVICE_ACCOUNT",
-            ],
+            &google::SERVICE_ACCOUNTS,
             &["GOOGLE_SERVICE_ACCOUNT_KEY"],
             &["GOOGLE_APPLICATION_CREDENTIALS"],
         ],
@@ -153,7 +131,7 @@ const REPLACES: [(&str, &[&str]); 10] = [
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
         &["AWS_DEFAULT_PROFILE", "AWS_PROFILE"],
     ),
-    ("AZURE_STORAGE_USE_EMULATOR", AZURE_ENDPOINTS),
+    ("AZURE_STORAGE_USE_EMULATOR", &azure::ENDPOINTS),
     (
         "DATABRICKS_CONFIG_PROFILE",
         &[
@@ -199,13 +177,13 @@ pub(super) fn add(
             dropped.extend(*names);
         }
         // An Azure endpoint contains the account name.
-        if is_in(AZURE_ACCOUNTS, name) {
+        if azure::ACCOUNTS.contains(&name.as_str()) {
             let account = explicit.get(name).map_or("", String::as_str);
             let of_other = |endpoint: &&&str| {
                 let endpoint = environment.get(**endpoint);
                 endpoint.is_some_and(|endpoint| !endpoint.contains(account))
             };
-            dropped.extend(AZURE_ENDPOINTS.iter().filter(of_other));
+            dropped.extend(azure::ENDPOINTS.iter().filter(of_other));
         }
     }
     environment.retain(|name, _| !dropped.contains(name.as_str()));

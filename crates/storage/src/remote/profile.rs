@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::settings::{HOME, Settings};
+use super::settings::{HOME, Settings, is_graphic};
 use crate::error::StorageError;
 
 /// The fields of a profile. Has no `Debug`, because they may be secret.
@@ -25,9 +25,7 @@ impl Profile {
     /// Returns a value that is used in a header, after checking its characters.
     pub(super) fn header(&self, field: &'static str) -> Result<Option<String>, StorageError> {
         match self.text(field) {
-            Some(value) if !value.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                Err(self.value(field))
-            }
+            Some(value) if !is_graphic(value) => Err(self.value(field)),
             value => Ok(value.map(str::to_owned)),
         }
     }
@@ -38,27 +36,57 @@ impl Profile {
     }
 
     /// Returns the error for a field whose value is not valid.
-    pub(super) fn value(&self, field: &'static str) -> StorageError {
-        let profile = self.name.clone();
-        StorageError::ProfileValue { profile, field }.at(&self.file)
+    pub(super) fn value(&self, field: &str) -> StorageError {
+        let name = &self.name;
+        let message = format!("{field} of the profile {name:?} cannot have this value");
+        self.error(message, None)
     }
 
     /// Returns the error for a required field without a value.
-    pub(super) fn without(&self, field: &'static str) -> StorageError {
-        let profile = self.name.clone();
-        StorageError::ProfileWithout { profile, field }.at(&self.file)
+    pub(super) fn without(&self, field: &str) -> StorageError {
+        self.error(format!("the profile {:?} has no {field}", self.name), None)
     }
 
     /// Returns the error for a field that selects an unsupported login.
     pub(super) fn login(&self, field: &str, hint: &'static str) -> StorageError {
-        let (profile, field) = (self.name.clone(), field.to_owned());
-        StorageError::ProfileLogin {
-            profile,
-            field,
-            hint,
-        }
-        .at(&self.file)
+        let name = &self.name;
+        let message = format!("the profile {name:?} logs in by {field}, which is not supported");
+        self.error(message, Some(hint))
     }
+
+    pub(super) fn error(&self, message: String, hint: Option<&'static str>) -> StorageError {
+        StorageError::Profile { message, hint }.at(&self.file)
+    }
+}
+
+/// Returns the error for a line that is not valid, or that repeats a profile or a field. Lines are counted from 1.
+pub(super) fn bad_line(line: usize) -> StorageError {
+    StorageError::Profile {
+        message: format!("line {line}: expected `[profile]` or `key = value`, each only once"),
+        hint: Some(
+            "a line is [PROFILE], FIELD = VALUE, empty, or begins with # or ;, and no profile or field occurs twice",
+        ),
+    }
+}
+
+/// Returns the error for a profile that is not one of the `known` profiles.
+pub(super) fn no_profile<'a>(
+    profile: &str,
+    known: impl ExactSizeIterator<Item = &'a String>,
+    hint: &'static str,
+) -> StorageError {
+    /// The profiles that the message shows.
+    const MOST: usize = 10;
+
+    let more = if known.len() > MOST { ", …" } else { "" };
+    let names: Vec<_> = known.take(MOST).map(|name| format!("{name:?}")).collect();
+    let others = match names.is_empty() {
+        true => String::new(),
+        false => format!(", but {}{more}", names.join(", ")),
+    };
+    let message = format!("there is no profile {profile:?}{others}");
+    let hint = Some(hint);
+    StorageError::Profile { message, hint }
 }
 
 /// Returns the path of a configuration file that a setting names, or of the one in the home directory.

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use http::HeaderValue;
 use reqwest::Method;
 
-use super::answer::{Answer, Failure, inside, other_root, protocol_error};
+use super::answer::{Answer, Failure, inside, protocol_error};
 use super::pages::{Page, Paging, azure_page, hub_bucket_page, hub_page, s3_page, volume_page};
 use super::payload::{Digest, Payload};
 use super::signing::Access;
@@ -210,17 +210,18 @@ impl StoreKind {
     }
 
     pub(super) fn stat_answer(self, answer: Answer) -> Result<Option<Stat>, Failure> {
-        if answer.status == 404 {
+        if answer.head.status == 404 {
             check_repository(&answer)?;
             return Ok(None);
         }
-        self.check_tag(answer.etag.as_deref(), answer.length)?;
+        self.check_tag(answer.head.etag.as_deref(), answer.head.length)?;
         Ok(Some(Stat {
             bytes: answer
+                .head
                 .length
                 .ok_or(Failure::ProtocolError(StorageError::NoLength))?,
-            etag: answer.etag,
-            sum: answer.sum,
+            etag: answer.head.etag,
+            sum: answer.head.sum,
         }))
     }
 
@@ -291,7 +292,7 @@ impl StoreKind {
 
     pub(super) fn put_answer(self, answer: Answer, putting: &Putting<'_>) -> Result<Put, Failure> {
         let only_new = putting.only_new;
-        match answer.status {
+        match answer.head.status {
             412 if only_new => return Ok(Put::Taken),
             409 if only_new => {
                 let code = answer.code().unwrap_or_default();
@@ -314,7 +315,7 @@ impl StoreKind {
             }
         }
         let sum = putting.payload.sum();
-        if self == Self::S3 && answer.sum.as_ref().is_some_and(|found| *found != sum) {
+        if self == Self::S3 && answer.head.sum.as_ref().is_some_and(|found| *found != sum) {
             return Err(protocol_error(
                 "another checksum than that of what was sent",
             ));
@@ -322,20 +323,23 @@ impl StoreKind {
         if !answer.body.is_empty()
             && let Some(code) = answer.code()
         {
-            return Err(inside(answer.status, Some(code)));
+            return Err(inside(answer.head.status, Some(code)));
         }
         match (self, putting.part) {
             // A block has no tag, so its name is used.
             (Self::Azure, Some((upload, number))) => Ok(Put::Done(upload.block(number))),
             // A page of a proxy has the status 200 and a body.
-            (Self::Volumes | Self::Http, _) if answer.status == 200 && !answer.body.is_empty() => {
+            (Self::Volumes | Self::Http, _)
+                if answer.head.status == 200 && !answer.body.is_empty() =>
+            {
                 Err(protocol_error("it has a body"))
             }
             (Self::Volumes | Self::Http, _) => Ok(Put::Done(String::new())),
-            (Self::Azure, None) if answer.status != 201 => {
+            (Self::Azure, None) if answer.head.status != 201 => {
                 Err(protocol_error("it does not say 201"))
             }
             _ => answer
+                .head
                 .etag
                 .map(Put::Done)
                 .ok_or(protocol_error("it has no ETag")),
@@ -359,22 +363,16 @@ impl StoreKind {
 
     /// Parses the id of a new multipart upload.
     pub(super) fn begun(answer: &Answer) -> Result<String, Failure> {
-        const ROOT: &str = "InitiateMultipartUploadResult";
-
-        let (mut root, mut id) = (String::new(), None);
-        answer.xml(|path, inside| {
-            match path {
-                "InitiateMultipartUploadResult/UploadId" => id = Some(inside.to_owned()),
-                only if !only.contains('/') => only.clone_into(&mut root),
-                _ => {}
+        let mut id = String::new();
+        answer.xml("InitiateMultipartUploadResult", |path, inside| {
+            if path == "InitiateMultipartUploadResult/UploadId" {
+                inside.clone_into(&mut id);
             }
             Ok(())
         })?;
-        match (root.as_str(), id) {
-            (ROOT, Some(id)) if !id.is_empty() => Ok(id),
-            (ROOT, _) => Err(protocol_error("it has no id of an upload")),
-            ("Error", _) => Err(inside(answer.status, answer.code())),
-            (other, _) => Err(other_root(other, ROOT)),
+        match id.is_empty() {
+            true => Err(protocol_error("it has no id of an upload")),
+            false => Ok(id),
         }
     }
 
@@ -414,7 +412,7 @@ impl StoreKind {
         match self {
             // Committing the same list of blocks again is not an error.
             Self::Azure => Ok(true),
-            _ if answer.status == 404 => match answer.code() {
+            _ if answer.head.status == 404 => match answer.code() {
                 Some(code) if code != "NoSuchUpload" => {
                     Err(Failure::Final(StorageError::NotFound { code: Some(code) }))
                 }
@@ -442,7 +440,7 @@ impl StoreKind {
                 Err(Failure::Final(StorageError::NotFound { code: Some(code) }))
             }
             // A page of a proxy.
-            _ if answer.status == 200 && !answer.body.is_empty() => {
+            _ if answer.head.status == 200 && !answer.body.is_empty() => {
                 Err(protocol_error("it has a body"))
             }
             _ => Ok(()),
@@ -526,7 +524,7 @@ impl StoreKind {
 
 /// Distinguishes a repository, a revision or a bucket of the Hub that does not exist from a file that does not.
 fn check_repository(answer: &Answer) -> Result<(), Failure> {
-    match &answer.header_code {
+    match &answer.head.code {
         Some(code) if matches!(code.as_str(), "RepoNotFound" | "RevisionNotFound") => {
             let code = Some(code.clone());
             Err(Failure::Final(StorageError::NotFound { code }))
@@ -536,32 +534,28 @@ fn check_repository(answer: &Answer) -> Result<(), Failure> {
 }
 
 fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
-    let (mut root, mut etag, mut found) = (String::new(), false, None);
-    answer.xml(|path, inside| {
+    let (mut etag, mut found) = (false, None);
+    answer.xml("CompleteMultipartUploadResult", |path, inside| {
         match path {
             "CompleteMultipartUploadResult/ETag" => etag = !inside.is_empty(),
             "CompleteMultipartUploadResult/ChecksumSHA256" => found = Some(inside.to_owned()),
-            only if !only.contains('/') => only.clone_into(&mut root),
             _ => {}
         }
         Ok(())
     })?;
-    match root.as_str() {
-        "CompleteMultipartUploadResult" if !etag => Err(protocol_error("it has no ETag")),
-        // Some stores return a checksum of the whole object, which cannot be compared.
-        "CompleteMultipartUploadResult"
-            if sum.is_some()
-                && found
-                    .is_some_and(|found| found.contains('-') && Some(found.as_str()) != sum) =>
-        {
-            Err(Failure::Final(StorageError::Answer {
-                what: "another checksum than that of what was sent".into(),
-            }))
-        }
-        "CompleteMultipartUploadResult" => Ok(()),
-        "Error" => Err(inside(answer.status, answer.code())),
-        other => Err(other_root(other, "CompleteMultipartUploadResult")),
+    if !etag {
+        return Err(protocol_error("it has no ETag"));
     }
+    // Some stores return a checksum of the whole object, which cannot be compared.
+    let found = found.filter(|found| found.contains('-'));
+    if let (Some(sum), Some(found)) = (sum, found)
+        && found != sum
+    {
+        return Err(Failure::Final(StorageError::Answer {
+            what: "another checksum than that of what was sent".into(),
+        }));
+    }
+    Ok(())
 }
 
 /// Returns the list of parts that completes an upload.
@@ -605,17 +599,16 @@ pub(super) fn sum_of_parts(parts: &[Part]) -> Option<String> {
 mod tests {
     use shardmill_core::Diagnostic as _;
 
+    use super::super::answer::Head;
     use super::*;
 
     fn answer(body: &str) -> Answer {
         Answer {
-            status: 200,
-            etag: None,
-            sum: None,
-            length: None,
+            head: Head {
+                status: 200,
+                ..Head::default()
+            },
             body: body.into(),
-            header_code: None,
-            link: None,
         }
     }
 

@@ -10,14 +10,14 @@ use shardmill_core::CancelToken;
 
 use super::answer::Failure;
 use super::engine::Task;
-use super::handle::{Remote, SLICE, check_name};
+use super::handle::{Remote, SLICE};
 use super::list::stat;
 use super::live::Live;
 use super::payload::{Digest, Payload};
 use super::protocol::{Part, Put, Putting, Upload, sum_of_parts};
 use super::send::send;
 use crate::entry::{FileVersion, StoreKind};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::file::FileHandle;
 use crate::heartbeat::Sign;
 use crate::random::random_number;
@@ -132,7 +132,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
         };
         // If an answer is lost, the retry creates another upload. The first one stays empty.
         let id = send(live, &ask, None, &Arc::default(), |answer| {
-            match answer.status {
+            match answer.head.status {
                 501 if sums => Ok(None),
                 501 => Err(Failure::Final(StorageError::Refused {
                     status: 501,
@@ -264,7 +264,7 @@ impl Remote {
 
     /// Returns whether the store takes objects in parts.
     pub(crate) fn has_parts(&self) -> bool {
-        self.shared.access.0.kind.has_parts()
+        self.shared.access.kind.has_parts()
     }
 
     /// Returns the error for an object that does not exist as it was uploaded.
@@ -306,7 +306,7 @@ impl Remote {
     }
 
     fn writable(&self, name: &str) -> Result<StoreKind, StorageError> {
-        let kind = self.shared.access.0.kind;
+        let kind = self.shared.access.kind;
         if kind.can_write() {
             return Ok(kind);
         }
@@ -330,7 +330,7 @@ impl Remote {
         check_name(name)?;
         self.writable(name)?;
         let key = self.shared.location.key(name);
-        self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
+        self.wait_while(name, go_on, |live, _| async move {
             live.unpin(&key);
             let ask = StoreKind::remove(&key);
             send(&live, &ask, None, &Arc::default(), |answer| {
@@ -352,10 +352,8 @@ impl Remote {
         go_on: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         let (key, payload) = self.payload(name, bytes)?;
-        let sent = Arc::new(AtomicU64::new(0));
-        let of_task = Arc::clone(&sent);
-        self.wait_while(name, go_on, &sent, |live| async move {
-            put_whole(&live, &key, &payload, &of_task).await
+        self.wait_while(name, go_on, |live, sent| async move {
+            put_whole(&live, &key, &payload, &sent).await
         })
     }
 
@@ -377,10 +375,8 @@ impl Remote {
         go_on: &mut CancelToken<'_>,
     ) -> Result<bool, StorageError> {
         let (key, payload) = self.payload(name, bytes)?;
-        let sent = Arc::new(AtomicU64::new(0));
-        let of_task = Arc::clone(&sent);
-        self.wait_while(name, go_on, &sent, |live| async move {
-            put_new(&live, &key, &payload, &of_task).await
+        self.wait_while(name, go_on, |live, sent| async move {
+            put_new(&live, &key, &payload, &sent).await
         })
     }
 
@@ -410,15 +406,17 @@ impl Remote {
             return self.put(name, file.read_all(whole)?, go_on);
         }
         let key = self.shared.location.key(name);
-        let upload = self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
-            create(&live, &key).await
-        })?;
+        let upload = self.wait_while(
+            name,
+            go_on,
+            |live, _| async move { create(&live, &key).await },
+        )?;
         let upload = Arc::new(upload);
         let put = self.put_parts(name, file, &upload, go_on);
         if put.is_err() {
             let upload = Arc::clone(&upload);
             // It ends by itself, and its error is of no use.
-            let _ = self.wait_while(name, &mut |_| true, &AtomicU64::new(0), |live| async move {
+            let _ = self.wait_while(name, &mut |_| true, |live, _| async move {
                 abort(&live, &upload).await;
                 Ok(())
             });
@@ -485,7 +483,8 @@ impl Remote {
         file.check_unchanged()?;
         let parts: Vec<Part> = parts.into_values().collect();
         let upload = Arc::clone(upload);
-        self.wait_while(name, go_on, &AtomicU64::new(bytes), |live| async move {
+        self.wait_while(name, go_on, |live, sent| async move {
+            sent.store(bytes, Ordering::Relaxed);
             complete(&live, &upload, &parts, bytes).await
         })
     }

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::{join_all, try_join_all};
 use futures::stream::{FuturesUnordered, TryStreamExt as _};
 use tokio::task::AbortHandle;
 
-use super::handle::{Remote, check_name};
+use super::handle::Remote;
 use super::live::Live;
 use super::transfer::{self, Growing, Part, Seen, Wanted};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 
 impl Live {
     /// Reads one range, or the whole object if `range` is `None`.
@@ -114,10 +114,7 @@ impl Live {
 impl Remote {
     /// Reads a whole object of at most `most` bytes. Blocks until it is complete.
     pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
-        let owned = name.to_owned();
-        self.wait(name, move |live| async move {
-            live.get(&owned, None, None, most).await
-        })?
+        self.read_one(name, None, None, most)
     }
 
     /// Reads a range of an object. Blocks until it is complete. If `object_bytes` is given, the object must have that
@@ -128,27 +125,31 @@ impl Remote {
         object_bytes: Option<u64>,
         range: Range<u64>,
     ) -> Result<Vec<u8>, StorageError> {
+        self.read_one(name, Some(range), object_bytes, 0)
+    }
+
+    /// Reads one range, or the whole object if `range` is `None`. Blocks until it is complete.
+    pub(crate) fn read_one(
+        &self,
+        name: &str,
+        range: Option<Range<u64>>,
+        object_bytes: Option<u64>,
+        most: u64,
+    ) -> Result<Vec<u8>, StorageError> {
         let owned = name.to_owned();
         self.wait(name, move |live| async move {
-            live.get(&owned, Some(range), object_bytes, 0).await
+            live.get(&owned, range, object_bytes, most).await
         })?
     }
 
     /// Reads several ranges concurrently. Blocks until all are complete. The results have the order of `wanted`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Remote::read`], for each range.
+    /// Errors are those of [`Remote::read`], for each range.
     pub fn read_ranges(
         &self,
         wanted: &[(String, Range<u64>)],
     ) -> Vec<Result<Vec<u8>, StorageError>> {
-        self.read_each(wanted.iter().map(|(name, range)| Wish {
-            name: name.clone(),
-            range: Some(range.clone()),
-            object_bytes: None,
-            most: 0,
-        }))
+        let wanted = wanted.iter().cloned();
+        self.read_each(wanted.map(|(name, range)| (name, Some(range), None)))
     }
 
     /// Starts fetching a whole object that must have `bytes` bytes, in one request or in parts if it is large.
@@ -196,37 +197,29 @@ impl Remote {
         done: impl FnOnce(Result<Vec<u8>, StorageError>) + Send + 'static,
         work: impl FnOnce(Arc<Live>) -> F,
     ) -> Fetching {
-        let state = Arc::new(AtomicU8::new(UNDER_WAY));
-        let process = std::process::id();
+        let mut fetching = Fetching {
+            process: std::process::id(),
+            ended: Arc::default(),
+            task: None,
+        };
         let live = match self.live() {
             Ok(live) => live,
             Err(fault) => {
-                state.store(ENDED, Ordering::Release);
                 done(Err(self.error(name, fault)));
-                return Fetching {
-                    process,
-                    state,
-                    task: None,
-                };
+                return fetching;
             }
         };
-        let of_task = Arc::clone(&state);
+        let ended = Arc::clone(&fetching.ended);
         let engine = Arc::clone(&live.engine);
         let work = work(live);
         let task = engine.handle.spawn(async move {
             let result = work.await;
-            if of_task
-                .compare_exchange(UNDER_WAY, ENDED, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
-            {
+            if !ended.swap(true, Ordering::AcqRel) {
                 done(result);
             }
         });
-        Fetching {
-            process,
-            state,
-            task: Some(task.abort_handle()),
-        }
+        fetching.task = Some(task.abort_handle());
+        fetching
     }
 
     /// Reads whole objects of known lengths concurrently. Blocks until all are complete. The results have the order of
@@ -238,12 +231,8 @@ impl Remote {
     ///
     /// As [`Remote::read`], for each object; `body-length` where one has another length.
     pub fn read_many(&self, wanted: &[(String, u64)]) -> Vec<Result<Vec<u8>, StorageError>> {
-        self.read_each(wanted.iter().map(|(name, bytes)| Wish {
-            name: name.clone(),
-            range: None,
-            object_bytes: Some(*bytes),
-            most: *bytes,
-        }))
+        let wanted = wanted.iter().cloned();
+        self.read_each(wanted.map(|(name, bytes)| (name, None, Some(bytes))))
     }
 
     /// Reads ranges of objects of known lengths concurrently. Blocks until all are complete. The results have the order
@@ -256,63 +245,45 @@ impl Remote {
         &self,
         wanted: &[(String, u64, Range<u64>)],
     ) -> Vec<Result<Vec<u8>, StorageError>> {
-        self.read_each(wanted.iter().map(|(name, bytes, range)| Wish {
-            name: name.clone(),
-            range: Some(range.clone()),
-            object_bytes: Some(*bytes),
-            most: 0,
-        }))
+        let wanted = wanted.iter().cloned();
+        self.read_each(wanted.map(|(name, bytes, range)| (name, Some(range), Some(bytes))))
     }
 
-    /// Reads all concurrently. Blocks until all are complete.
-    fn read_each(&self, wanted: impl Iterator<Item = Wish>) -> Vec<Result<Vec<u8>, StorageError>> {
-        let wanted: Vec<Wish> = wanted.collect();
-        let names: Vec<String> = wanted.iter().map(|wish| wish.name.clone()).collect();
-        let Some(first) = names.first() else {
+    /// Reads all concurrently: the range of each object, or all of it, and the length that it must have, if known.
+    /// Blocks until all are complete. Returns one result per object, also if the whole operation failed.
+    fn read_each(
+        &self,
+        wanted: impl Iterator<Item = (String, Option<Range<u64>>, Option<u64>)>,
+    ) -> Vec<Result<Vec<u8>, StorageError>> {
+        let wanted: Vec<_> = wanted.collect();
+        let names: Vec<String> = wanted.iter().map(|(name, ..)| name.clone()).collect();
+        let Some((first, others)) = names.split_first() else {
             return Vec::new();
         };
         let all = self.wait(first, move |live| async move {
             let live = &live;
-            let one = |wish: Wish| async move {
-                live.get(&wish.name, wish.range, wish.object_bytes, wish.most)
+            let one = |(name, range, bytes): (String, _, Option<u64>)| async move {
+                live.get(&name, range, bytes, bytes.unwrap_or_default())
                     .await
             };
             join_all(wanted.into_iter().map(one)).await
         });
-        self.each(names.iter(), all)
+        all.unwrap_or_else(|error| {
+            let others = others.iter();
+            let others = others.map(|name| Err(self.error(name, StorageError::NoAnswer)));
+            std::iter::once(Err(error)).chain(others).collect()
+        })
     }
 }
-
-/// A read of an object or a range, among others.
-struct Wish {
-    name: String,
-    /// The range, or `None` for the whole object.
-    range: Option<Range<u64>>,
-    /// The length that the object must have, if known.
-    object_bytes: Option<u64>,
-    /// The maximum number of bytes of a whole object.
-    most: u64,
-}
-
-const UNDER_WAY: u8 = 0;
-const ENDED: u8 = 1;
-const CANCELLED: u8 = 2;
 
 /// A fetch in progress. Dropping it cancels the fetch: unless `done` is already running, it is never called.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the fetch"]
 pub struct Fetching {
     process: u32,
-    state: Arc<AtomicU8>,
+    /// `done` is about to be called, or the fetch was cancelled.
+    ended: Arc<AtomicBool>,
     task: Option<AbortHandle>,
-}
-
-impl Fetching {
-    /// Returns whether `done` was called or is running.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.state.load(Ordering::Acquire) == ENDED
-    }
 }
 
 impl Drop for Fetching {
@@ -322,10 +293,9 @@ impl Drop for Fetching {
             std::mem::forget(self.task.take());
             return;
         }
-        let under_way =
-            self.state
-                .compare_exchange(UNDER_WAY, CANCELLED, Ordering::AcqRel, Ordering::Acquire);
-        if let (Ok(_), Some(task)) = (under_way, &self.task) {
+        if let Some(task) = &self.task
+            && !self.ended.swap(true, Ordering::AcqRel)
+        {
             task.abort();
         }
     }

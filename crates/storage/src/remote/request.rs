@@ -1,6 +1,5 @@
 //! A single request: signing it, sending it, and reading the head of its answer.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -26,12 +25,6 @@ pub(super) struct Signer {
     pub(super) credentials: CredentialCache,
     /// The commit that is read, for stores with revisions.
     pub(super) commit: OnceCell<String>,
-}
-
-impl fmt::Debug for Signer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Signer").finish_non_exhaustive()
-    }
 }
 
 impl Signer {

@@ -4,18 +4,17 @@ use std::collections::VecDeque;
 use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
 use shardmill_core::CancelToken;
 
 use super::answer::Failure;
 use super::engine::Task;
-use super::handle::{Remote, SLICE, check_name};
+use super::handle::{Remote, SLICE};
 use super::list::stat;
 use super::live::Live;
 use super::transfer::{self, Growing, Seen, Wanted};
-use crate::error::StorageError;
+use crate::error::{StorageError, check_name};
 use crate::temp::TempFile;
 
 /// The number of parts that are fetched concurrently and held in memory.
@@ -65,9 +64,12 @@ impl Remote {
         let key = self.shared.location.key(name);
         let failed = |fault| self.error(name, fault);
         let of_task = key.clone();
-        let found = self.wait_while(name, go_on, &AtomicU64::new(0), |live| async move {
-            stat(&live, &of_task).await
-        })?;
+        let found =
+            self.wait_while(
+                name,
+                go_on,
+                |live, _| async move { stat(&live, &of_task).await },
+            )?;
         let found = found.ok_or_else(|| failed(StorageError::NotFound { code: None }))?;
         let seen = Arc::new(Seen::default());
         let agreed = seen.agree(found.etag.as_deref(), Some(found.bytes));

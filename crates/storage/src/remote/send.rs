@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::answer::{Answer, Failure, Head, refused, text_of};
+use super::answer::{Answer, Failure, Head, refused};
 use super::hub::{exchange, pin};
 use super::live::Live;
 use super::payload::Payload;
@@ -81,15 +81,6 @@ async fn attempt(
         let (kind, patience) = (live.signer.kind(), live.options.request.idle_timeout);
         return Err(refused(kind, patience, response, head).await);
     }
-    let sum = text_of(response.headers(), "x-amz-checksum-sha256");
-    let link = text_of(response.headers(), "link");
-    Ok(Answer {
-        status: head.status,
-        body: body(live, response, &head, ask.most, clock).await?,
-        etag: head.etag,
-        sum,
-        length: head.length,
-        header_code: head.code,
-        link,
-    })
+    let body = body(live, response, &head, ask.most, clock).await?;
+    Ok(Answer { head, body })
 }

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::{Host, Url};
 
 use crate::error::StorageError;
-use crate::location::{bare_url, has_control, refuse_if};
+use crate::location::{RemoteLocation, bare_url, has_control, refuse_if};
 
 /// The names of the settings that [`settings_of`] selects: those that the tools of each store use, and those of
 /// MosaicML Streaming.
@@ -120,10 +120,7 @@ pub(super) fn option(text: &str) -> Result<(String, String), StorageError> {
     match text.split_once('=') {
         Some((name, value)) => Ok((known_name(name, OBJECT)?, value.trim().to_owned())),
         // Without an equals sign the text may be a secret value.
-        None => {
-            let name = "a text without =".to_owned();
-            Err(StorageError::SettingUnknown { name }.at(OBJECT))
-        }
+        None => Err(unknown("a text without =", OBJECT)),
     }
 }
 
@@ -136,11 +133,16 @@ pub(super) fn known_name(name: &str, object: &str) -> Result<String, StorageErro
     let upper = name.trim().to_ascii_uppercase();
     match SETTINGS.contains(&upper.as_str()) {
         true => Ok(upper),
-        false => {
-            let name = name.trim().to_owned();
-            Err(StorageError::SettingUnknown { name }.at(object))
-        }
+        false => Err(unknown(name.trim(), object)),
     }
+}
+
+fn unknown(name: &str, object: &str) -> StorageError {
+    StorageError::Setting {
+        message: format!("{name} is no setting of a store"),
+        hint: Some("the guide to stores lists the names that are known"),
+    }
+    .at(object)
 }
 
 /// The given settings.
@@ -178,17 +180,41 @@ impl Settings<'_> {
 
     /// Returns a value that is used in a header, after checking its characters.
     pub(super) fn header(&self, name: &'static str) -> Result<Option<String>, StorageError> {
-        let value = self.text(name);
-        if value.is_some_and(|value| !value.bytes().all(|byte| byte.is_ascii_graphic())) {
-            return Err(setting(name));
+        match self.text(name) {
+            Some(value) if !is_graphic(value) => Err(setting(name)),
+            value => Ok(value.map(str::to_owned)),
         }
-        Ok(value.map(str::to_owned))
     }
+}
+
+/// Returns whether all characters are visible ASCII characters, as those of a header that is a secret.
+pub(super) fn is_graphic(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Returns whether all characters are letters, digits and `-`, as those of a region or an account.
+pub(super) fn is_label(text: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    text.bytes().all(letter)
 }
 
 /// Returns the error for an invalid setting. It does not contain the value.
 pub(super) fn setting(name: &'static str) -> StorageError {
-    StorageError::SettingValue { name }.at(name)
+    let message = format!("{name} cannot have this value");
+    StorageError::Setting {
+        message,
+        hint: None,
+    }
+    .at(name)
+}
+
+/// Returns the error for a location whose settings do not name its store.
+pub(super) fn no_address(location: &RemoteLocation, hint: &'static str) -> StorageError {
+    StorageError::Setting {
+        message: "the store has no address".to_owned(),
+        hint: Some(hint),
+    }
+    .at(location.to_string())
 }
 
 /// Appends a query to a URL.

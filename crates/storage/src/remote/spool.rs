@@ -1,13 +1,13 @@
 //! Spools ranges of an object to a local file.
 
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::handle::{Remote, check_name};
-use crate::error::StorageError;
+use super::handle::Remote;
+use crate::error::{StorageError, check_name};
+use crate::temp::{unnamed_error, unnamed_file};
 
 /// Ranges with smaller gaps are fetched as one, because a request costs more than these bytes.
 const GAP: u64 = 64 << 10;
@@ -35,14 +35,8 @@ impl Remote {
         dir: Option<&Path>,
     ) -> Result<File, StorageError> {
         check_name(name)?;
-        let made = match dir {
-            Some(dir) => tempfile::tempfile_in(dir),
-            None => tempfile::tempfile(),
-        };
-        let place = || dir.map_or_else(std::env::temp_dir, Path::to_owned);
-        let failed =
-            |error: io::Error| StorageError::io("write a temporary file in", place(), error);
-        let file = made.map_err(failed)?;
+        let failed = |error| unnamed_error(dir, error);
+        let file = unnamed_file(dir)?;
         file.set_len(bytes).map_err(failed)?;
         let pieces: Vec<(String, u64, Range<u64>)> = pieces(ranges)
             .into_iter()

@@ -455,7 +455,6 @@ fn a_fetch_that_is_dropped_is_cancelled() {
     let (sender, receiver) = mpsc::channel::<()>();
     let fetching = remote.fetch("small", SMALL as u64, move |_| sender.send(()).unwrap());
     until(|| server.open_connections() == 1);
-    assert!(!fetching.is_done());
     drop(fetching);
     // The callback is dropped without being called, and the connection is closed.
     assert_eq!(

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::client::client;
 use super::credential_request::{ANSWER, answer};
 use super::renewal::{Issued, NoToken, Renewal};
+use super::settings::is_graphic;
 use super::signing::{Access, Client};
 use crate::error::StorageError;
 
@@ -110,7 +111,7 @@ fn read(body: &[u8], asked: Instant) -> Result<Issued<String>, NoToken> {
     let json: Value = serde_json::from_slice(body).map_err(|_| bad_answer("it is not JSON"))?;
     let text = json.get("access_token").and_then(Value::as_str);
     let text = text
-        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
+        .filter(|text| !text.is_empty() && is_graphic(text))
         .ok_or_else(|| bad_answer("it has no access_token"))?;
     match json.get("token_type") {
         None => {}

@@ -181,10 +181,7 @@ impl Seen {
         }
         match (state.whole, whole) {
             (Some(expected), Some(found)) if expected != found => {
-                Err(Failure::ProtocolError(StorageError::BodyLength {
-                    expected,
-                    found,
-                }))
+                Err(wrong_length(expected, found))
             }
             (None, Some(whole)) => {
                 state.whole = Some(whole);
@@ -193,6 +190,15 @@ impl Seen {
             _ => Ok(()),
         }
     }
+}
+
+fn wrong_length(expected: u64, found: u64) -> Failure {
+    Failure::ProtocolError(StorageError::BodyLength { expected, found })
+}
+
+fn wrong_range(asked: &Range<u64>, found: String) -> Failure {
+    let Range { start, end } = *asked;
+    Failure::ProtocolError(StorageError::BodyRange { start, end, found })
 }
 
 /// Fetches a range into `sink`.
@@ -281,12 +287,7 @@ async fn attempt<S: Sink>(
     }
     body(live, response, sink, clock, end, wanted.most).await?;
     match end {
-        Some(end) if sink.filled() != end => {
-            Err(Failure::ProtocolError(StorageError::BodyLength {
-                expected: end,
-                found: sink.filled(),
-            }))
-        }
+        Some(end) if sink.filled() != end => Err(wrong_length(end, sink.filled())),
         _ => Ok(()),
     }
 }
@@ -301,21 +302,12 @@ fn begin_whole<S: Sink>(
     if wanted.range.is_some()
         && let Some(range) = range
     {
-        return Err(Failure::ProtocolError(StorageError::BodyRange {
-            start: range.start,
-            end: range.end,
-            found: StorageError::WHOLE.to_owned(),
-        }));
+        return Err(wrong_range(range, StorageError::WHOLE.to_owned()));
     }
     // Discard what an earlier attempt received.
     sink.clear();
     match (wanted.object_bytes, head.length) {
-        (Some(expected), Some(found)) if expected != found => {
-            Err(Failure::ProtocolError(StorageError::BodyLength {
-                expected,
-                found,
-            }))
-        }
+        (Some(expected), Some(found)) if expected != found => Err(wrong_length(expected, found)),
         (Some(expected), _) => Ok(Some(expected)),
         (None, Some(bytes)) if bytes > wanted.most => {
             Err(Failure::Final(StorageError::ObjectTooLarge {
@@ -342,11 +334,8 @@ fn begin_range(
             .map_or_else(|| "a part".to_owned(), shown)
     };
     let Some(asked) = range else {
-        return Err(Failure::ProtocolError(StorageError::BodyRange {
-            start: 0,
-            end: wanted.object_bytes.unwrap_or_default(),
-            found: found(),
-        }));
+        let whole = 0..wanted.object_bytes.unwrap_or_default();
+        return Err(wrong_range(&whole, found()));
     };
     let right = head
         .range
@@ -355,24 +344,14 @@ fn begin_range(
         && let Some(expected) = wanted.object_bytes
         && whole != expected
     {
-        return Err(Failure::ProtocolError(StorageError::BodyLength {
-            expected,
-            found: whole,
-        }));
+        return Err(wrong_length(expected, whole));
     }
     if !right {
-        return Err(Failure::ProtocolError(StorageError::BodyRange {
-            start: asked.start,
-            end: asked.end,
-            found: found(),
-        }));
+        return Err(wrong_range(asked, found()));
     }
     let expected = asked.end - asked.start;
     if let Some(found) = head.length.filter(|length| *length != expected) {
-        return Err(Failure::ProtocolError(StorageError::BodyLength {
-            expected,
-            found,
-        }));
+        return Err(wrong_length(expected, found));
     }
     let begin = wanted.range.as_ref().map_or(0, |range| range.start);
     Ok(Some(asked.end - begin))
@@ -402,10 +381,7 @@ async fn classify(
                 .object_bytes
                 .or(range.map(|range| range.end))
                 .unwrap_or_default();
-            Failure::ProtocolError(StorageError::BodyLength {
-                expected,
-                found: head.whole.unwrap_or_default(),
-            })
+            wrong_length(expected, head.whole().unwrap_or_default())
         }
         200..300 => Failure::Final(StorageError::Refused { status, code: None }),
         _ => {
@@ -450,9 +426,7 @@ async fn body<S: Sink>(
                         (Full::NoMemory, _) => {
                             Failure::Final(StorageError::NoMemory { bytes: found })
                         }
-                        (Full::TooMany, Some(expected)) => {
-                            Failure::ProtocolError(StorageError::BodyLength { expected, found })
-                        }
+                        (Full::TooMany, Some(expected)) => wrong_length(expected, found),
                         (Full::TooMany, None) => {
                             Failure::Final(StorageError::ObjectTooLarge { bytes: found, most })
                         }

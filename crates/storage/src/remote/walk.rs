@@ -1,4 +1,4 @@
-//! Concurrent listings of very many objects, into a file.
+//! Concurrent listings of very many objects.
 //!
 //! The key space is divided into adjacent intervals, so no key is lost wherever the cuts are. A task lists an interval
 //! page by page. An idle task cuts the interval that seems to have the most left, and takes its second part. The
@@ -7,7 +7,7 @@
 
 pub(super) mod plan;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,9 +21,8 @@ use super::engine::Task;
 use super::handle::{Remote, SLICE};
 use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots};
 use super::live::Live;
-use super::manifest::{ListReport, Spool};
 use super::pages::{Listed, Page, Paging};
-use crate::dir::Dir;
+use super::sorted::{SortedListing, Spool};
 use crate::error::StorageError;
 
 /// The maximum number of pages that are waiting to be written to the disk.
@@ -99,14 +98,10 @@ impl<P: Pages> Run<P> {
         run
     }
 
-    /// Returns the failure, the number of answered requests, and whether everything was listed.
-    pub(super) fn outcome(&self) -> (Option<StorageError>, u64, bool) {
+    /// Returns the failure, and whether everything was listed.
+    pub(super) fn outcome(&self) -> (Option<StorageError>, bool) {
         let mut state = self.state();
-        (
-            state.failed.take(),
-            state.requests.answered,
-            state.intervals.is_empty(),
-        )
+        (state.failed.take(), state.intervals.is_empty())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -143,9 +138,7 @@ impl<P: Pages> Run<P> {
             changed.as_mut().enable();
             let job = {
                 let mut state = self.state();
-                if state.failed.is_some()
-                    || state.intervals.is_empty() && state.folders.active.is_empty()
-                {
+                if state.is_over() {
                     return;
                 }
                 match state.waiting.pop() {
@@ -175,8 +168,7 @@ impl<P: Pages> Run<P> {
                 if let Err(fault) = done {
                     state.failed.get_or_insert(fault);
                 }
-                state.failed.is_some()
-                    || state.intervals.is_empty() && state.folders.active.is_empty()
+                state.is_over()
             };
             if is_over {
                 self.changed.notify_waiters();
@@ -345,22 +337,21 @@ impl<P: Pages> Run<P> {
 }
 
 impl Remote {
-    /// Lists the objects whose names begin with `prefix` into the file `target` in `dir`, sorted by the bytes of their
-    /// names: see [`Manifest`](super::Manifest). Pages are written to the disk at once, so the listing needs only some
+    /// Lists the objects whose names begin with `prefix`, sorted by the bytes of their names. Pages are written at once
+    /// to an unnamed file in `temp_dir`, or in the temporary directory of the system, so the listing needs only some
     /// hundred bytes of memory per page. `go_on` is called with the number of objects so far.
     ///
     /// # Errors
     ///
     /// [`StorageError::At`]; `limit-list` if there are more objects than the options allow.
     /// Errors of writing the file.
-    pub fn list_to(
+    pub fn list_sorted(
         &self,
         prefix: &str,
-        dir: &Dir,
-        target: &str,
+        temp_dir: Option<&Path>,
         options: &ListOptions,
         go_on: &mut CancelToken<'_>,
-    ) -> Result<ListReport, StorageError> {
+    ) -> Result<SortedListing, StorageError> {
         let failed = |fault| self.error(prefix, fault);
         let live = self.live().map_err(failed)?;
         if std::thread::current().id() == live.engine.thread {
@@ -387,14 +378,13 @@ impl Remote {
         });
         let _tasks: Vec<Task> = tasks.collect();
         drop(sender);
-        let mut spool = Spool::new(dir)?;
-        let count = AtomicU64::new(0);
+        let mut spool = Spool::new(temp_dir)?;
+        let mut count = 0;
         loop {
             match receiver.recv_timeout(SLICE) {
                 Ok(sent) => {
-                    let objects = sent.objects.len() as u64;
-                    let so_far = count.fetch_add(objects, Ordering::Relaxed) + objects;
-                    if so_far > options.most {
+                    count += sent.objects.len() as u64;
+                    if count > options.most {
                         let most = options.most;
                         return Err(failed(StorageError::TooMany { most }));
                     }
@@ -403,19 +393,14 @@ impl Remote {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if !go_on(count.load(Ordering::Relaxed)) {
+            if !go_on(count) {
                 return Err(failed(StorageError::Interrupted));
             }
         }
-        let (fault, pages, is_whole) = run.outcome();
-        if let Some(fault) = fault {
-            return Err(failed(fault));
+        match run.outcome() {
+            (Some(fault), _) => Err(failed(fault)),
+            (None, false) => Err(failed(StorageError::NoAnswer)),
+            (None, true) => Ok(spool.sorted()),
         }
-        if !is_whole {
-            return Err(failed(StorageError::NoAnswer));
-        }
-        let shown = self.display(prefix);
-        let report = spool.finish(dir, target, shown.trim_end_matches('/'))?;
-        Ok(ListReport { pages, ..report })
     }
 }

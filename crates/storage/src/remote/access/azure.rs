@@ -7,12 +7,30 @@ use crate::error::StorageError;
 use crate::location::RemoteLocation;
 
 use crate::remote::credential_source::CredentialSource;
-use crate::remote::settings::{Settings, check_endpoint, setting};
+use crate::remote::settings::{Settings, check_endpoint, is_label, no_address, setting};
 use crate::remote::signing::{Access, Signing};
 
 const ACCOUNT: &str = "set AZURE_STORAGE_ACCOUNT_NAME, or write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX";
 
 const CONNECTION: &str = "AZURE_STORAGE_CONNECTION_STRING";
+
+// The names of each setting, the first of which wins.
+pub(crate) const ACCOUNTS: [&str; 3] = [
+    "AZURE_STORAGE_ACCOUNT_NAME",
+    "AZURE_STORAGE_ACCOUNT",
+    "AZURE_ACCOUNT_NAME",
+];
+pub(crate) const ENDPOINTS: [&str; 2] = ["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"];
+pub(crate) const ACCOUNT_KEYS: [&str; 4] = [
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_STORAGE_ACCESS_KEY",
+    "AZURE_STORAGE_KEY",
+    "AZURE_ACCOUNT_ACCESS_KEY",
+];
+pub(crate) const SIGNATURES: [&str; 2] = ["AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"];
+pub(crate) const CLIENTS: [&str; 2] = ["AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"];
+pub(crate) const SECRETS: [&str; 2] = ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"];
+pub(crate) const TENANTS: [&str; 2] = ["AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"];
 
 /// The account of the emulators. Its name is public.
 const EMULATED: &str = "devstoreaccount1";
@@ -29,13 +47,9 @@ pub(super) fn access(
     let known = &Settings(&settings);
     let allow_http = known.allows_http("AZURE_ALLOW_HTTP")?;
     let emulated = known.flag("AZURE_STORAGE_USE_EMULATOR")?;
-    let named = known.first(&[
-        "AZURE_STORAGE_ACCOUNT_NAME",
-        "AZURE_STORAGE_ACCOUNT",
-        "AZURE_ACCOUNT_NAME",
-    ]);
+    let named = known.first(&ACCOUNTS);
     let named = named.map(|(_, name)| name.to_owned());
-    let endpoint = known.first(&["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]);
+    let endpoint = known.first(&ENDPOINTS);
     let (base, account) = match (location.host(), endpoint) {
         (Some(host), _) => {
             let url = check_endpoint(host, allow_http)?;
@@ -51,11 +65,9 @@ pub(super) fn access(
         }
         (None, None) => {
             let Some(account) = named else {
-                let missing = StorageError::SettingMissing { hint: ACCOUNT };
-                return Err(missing.at(location.to_string()));
+                return Err(no_address(location, ACCOUNT));
             };
-            let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-            if !account.bytes().all(letter) {
+            if !is_label(&account) {
                 return Err(setting("AZURE_STORAGE_ACCOUNT_NAME"));
             }
             let url = format!("https://{account}.blob.core.windows.net");
@@ -83,14 +95,6 @@ pub(super) fn access(
 
 /// Returns where the credentials come from, in the order in which `object_store` chooses among them.
 fn source(known: &Settings<'_>) -> CredentialSource {
-    const KEYS: [&str; 5] = [
-        "AZURE_STORAGE_TOKEN",
-        "AZURE_STORAGE_ACCOUNT_KEY",
-        "AZURE_STORAGE_ACCESS_KEY",
-        "AZURE_STORAGE_KEY",
-        "AZURE_ACCOUNT_ACCESS_KEY",
-    ];
-    const CLIENTS: [&str; 2] = ["AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"];
     let application = |kind, name: &str| {
         let client = known.first(&CLIENTS).map(|(_, id)| format!("client {id}"));
         CredentialSource {
@@ -98,20 +102,18 @@ fn source(known: &Settings<'_>) -> CredentialSource {
             ..CredentialSource::new(kind, name)
         }
     };
-    let tenant = known.first(&["AZURE_TENANT_ID", "AZURE_STORAGE_TENANT_ID"]);
-    let is_application = known.first(&CLIENTS).is_some() && tenant.is_some();
-    if let Some((name, _)) = known.first(&KEYS) {
+    let is_application = known.first(&CLIENTS).is_some() && known.first(&TENANTS).is_some();
+    let token = known.first(&["AZURE_STORAGE_TOKEN"]);
+    if let Some((name, _)) = token.or_else(|| known.first(&ACCOUNT_KEYS)) {
         return CredentialSource::setting(name);
     }
     if is_application && let Some(file) = known.text("AZURE_FEDERATED_TOKEN_FILE") {
         return application("web-identity", &format!("the workload identity in {file}"));
     }
-    let secrets = ["AZURE_CLIENT_SECRET", "AZURE_STORAGE_CLIENT_SECRET"];
-    if is_application && let Some((name, _)) = known.first(&secrets) {
+    if is_application && let Some((name, _)) = known.first(&SECRETS) {
         return application("environment", name);
     }
-    let signatures = ["AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"];
-    match known.first(&signatures) {
+    match known.first(&SIGNATURES) {
         Some((name, _)) => CredentialSource::setting(name),
         None if known.flag("AZURE_USE_AZURE_CLI").unwrap_or(false) => {
             CredentialSource::new("program", "the Azure CLI (az account get-access-token)")

@@ -11,8 +11,8 @@ use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::location::RemoteLocation;
 use crate::remote::credential_source::CredentialSource;
-use crate::remote::profile::{Profile, config_file, is_nowhere, utf8};
-use crate::remote::settings::{Settings, check_endpoint, encode, setting};
+use crate::remote::profile::{Profile, bad_line, config_file, is_nowhere, no_profile, utf8};
+use crate::remote::settings::{Settings, check_endpoint, encode, no_address, setting};
 use crate::remote::signing::{Access, Client, Signing};
 
 pub(crate) const HINT: &str = "set DATABRICKS_HOST with DATABRICKS_TOKEN, or with DATABRICKS_CLIENT_ID and DATABRICKS_CLIENT_SECRET, or write them into ~/.databrickscfg, or run where /Volumes is mounted";
@@ -73,7 +73,6 @@ fn login(
     location: &RemoteLocation,
     known: &Settings<'_>,
 ) -> Result<(Url, Signing, CredentialSource), StorageError> {
-    let missing = |fault: StorageError| fault.at(location.to_string());
     let named = known.text("DATABRICKS_CONFIG_PROFILE");
     let profile = match named {
         None if known.first(&GIVEN).is_some() => None,
@@ -84,7 +83,7 @@ fn login(
         (None, Some(profile)) => profile
             .text("host")
             .ok_or_else(|| profile.without("host"))?,
-        (None, None) => return Err(missing(StorageError::SettingMissing { hint: HINT })),
+        (None, None) => return Err(no_address(location, HINT)),
     };
     let url = address(host, known.flag("ALLOW_HTTP")?)?;
     let way = match known.text("DATABRICKS_AUTH_TYPE") {
@@ -113,7 +112,11 @@ fn login(
         let source = CredentialSource::setting("DATABRICKS_CLIENT_ID");
         return Ok((url.clone(), client(&url, id, secret), source));
     }
-    let profile = profile.ok_or_else(|| missing(StorageError::SettingLogin { hint: HINT }))?;
+    let profile = profile.ok_or_else(|| {
+        let (message, hint) = ("nothing says who logs in to the store", Some(HINT));
+        let message = message.to_owned();
+        StorageError::Setting { message, hint }.at(location.to_string())
+    })?;
     let signing = signing(&profile, &url, way)?;
     let source = CredentialSource {
         profile: Some(profile.name.clone()),
@@ -158,16 +161,11 @@ fn find(known: &Settings<'_>, named: Option<&str>) -> Result<Option<Profile>, St
     };
     let name = named.unwrap_or(DEFAULT).to_owned();
     let file = path.display().to_string();
-    let mut all = sections(&bytes).map_err(|line| StorageError::ProfileLine { line }.at(&file))?;
+    let mut all = sections(&bytes).map_err(|line| bad_line(line).at(&file))?;
     match all.remove(&name) {
         Some(fields) => Ok(Some(Profile { file, name, fields })),
         None if named.is_none() => Ok(None),
-        None => Err(StorageError::ProfileMissing {
-            profile: name,
-            known: all.into_keys().collect(),
-            hint: NAMES,
-        }
-        .at(file)),
+        None => Err(no_profile(&name, all.keys(), NAMES).at(file)),
     }
 }
 

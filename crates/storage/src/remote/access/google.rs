@@ -10,6 +10,13 @@ use crate::remote::credential_source::CredentialSource;
 use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
 use crate::remote::signing::{Access, Credential, Signing};
 
+/// The names of the setting for the file of a service account, the first of which wins.
+pub(crate) const SERVICE_ACCOUNTS: [&str; 3] = [
+    "GOOGLE_SERVICE_ACCOUNT",
+    "GOOGLE_SERVICE_ACCOUNT_PATH",
+    "SERVICE_ACCOUNT",
+];
+
 pub(super) fn access(
     location: &RemoteLocation,
     known: &Settings<'_>,
@@ -39,11 +46,8 @@ fn signing(
     known: &Settings<'_>,
     emulated: bool,
 ) -> Result<(Signing, CredentialSource), StorageError> {
-    const PROVIDED: [&str; 5] = [
-        "GOOGLE_SERVICE_ACCOUNT",
-        "GOOGLE_SERVICE_ACCOUNT_PATH",
+    const OTHERS: [&str; 2] = [
         "GOOGLE_SERVICE_ACCOUNT_KEY",
-        "SERVICE_ACCOUNT",
         "GOOGLE_APPLICATION_CREDENTIALS",
     ];
     if known.flag("GOOGLE_SKIP_SIGNATURE")? {
@@ -62,7 +66,11 @@ fn signing(
         }
         (Some(_), None) => Err(setting("GCS_SECRET")),
         (None, Some(_)) => Err(setting("GCS_KEY")),
-        (None, None) if emulated && known.first(&PROVIDED).is_none() => {
+        (None, None)
+            if emulated
+                && known.first(&SERVICE_ACCOUNTS).is_none()
+                && known.first(&OTHERS).is_none() =>
+        {
             let source = CredentialSource::anonymous(Some("STORAGE_EMULATOR_HOST"));
             Ok((Signing::ANONYMOUS, source))
         }
@@ -72,12 +80,7 @@ fn signing(
 
 /// Returns where the credentials of a provider come from.
 fn source(known: &Settings<'_>) -> CredentialSource {
-    let files = [
-        "GOOGLE_SERVICE_ACCOUNT",
-        "GOOGLE_SERVICE_ACCOUNT_PATH",
-        "SERVICE_ACCOUNT",
-    ];
-    let file = known.first(&files);
+    let file = known.first(&SERVICE_ACCOUNTS);
     let default = || known.first(&["GOOGLE_APPLICATION_CREDENTIALS"]);
     if file.is_none() && known.text("GOOGLE_SERVICE_ACCOUNT_KEY").is_some() {
         return CredentialSource::setting("GOOGLE_SERVICE_ACCOUNT_KEY");

@@ -1,7 +1,5 @@
 //! The address of a dataset repository or a bucket of the Hugging Face Hub, and the token that reads it.
 
-use std::path::Path;
-
 use percent_encoding::percent_decode_str;
 
 use crate::entry::StoreKind;
@@ -9,8 +7,8 @@ use crate::error::StorageError;
 use crate::file::FileHandle;
 use crate::location::RemoteLocation;
 use crate::remote::credential_source::CredentialSource;
-use crate::remote::profile::is_nowhere;
-use crate::remote::settings::{HOME, Settings, check_endpoint, setting};
+use crate::remote::profile::{config_file, is_nowhere};
+use crate::remote::settings::{Settings, check_endpoint, is_graphic, setting};
 use crate::remote::signing::{Access, Signing};
 
 /// The revision that is read if the location names none.
@@ -67,16 +65,10 @@ fn login(known: &Settings<'_>) -> Result<(Signing, CredentialSource), StorageErr
         ));
     }
     let anonymous = (Signing::ANONYMOUS, CredentialSource::anonymous(None));
-    let home = known.text(HOME).map(Path::new);
-    let given = |name: &str| {
-        let text = known.text(name)?;
-        Some(match (text.strip_prefix("~/"), home) {
-            (Some(rest), Some(home)) => home.join(rest),
-            _ => Path::new(text).to_owned(),
-        })
+    let path = match known.text("HF_TOKEN_PATH") {
+        Some(_) => config_file(known, "HF_TOKEN_PATH", ""),
+        None => config_file(known, "HF_HOME", ".cache/huggingface").map(|it| it.join("token")),
     };
-    let folder = given("HF_HOME").or_else(|| Some(home?.join(".cache/huggingface")));
-    let path = given("HF_TOKEN_PATH").or_else(|| Some(folder?.join("token")));
     let Some(path) = path else {
         return Ok(anonymous);
     };
@@ -88,7 +80,7 @@ fn login(known: &Settings<'_>) -> Result<(Signing, CredentialSource), StorageErr
     let token = std::str::from_utf8(&bytes).map(str::trim);
     match token {
         Ok("") => Ok(anonymous),
-        Ok(token) if token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+        Ok(token) if is_graphic(token) => {
             let source = CredentialSource::new("file", path.display().to_string());
             Ok((Signing::bearer(token.to_owned()), source))
         }

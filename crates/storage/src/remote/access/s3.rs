@@ -10,17 +10,17 @@ use crate::location::RemoteLocation;
 
 use crate::remote::aws::{self, Files, ProfileLogin, Profiles};
 use crate::remote::credential_source::CredentialSource;
-use crate::remote::settings::{Settings, check_endpoint, setting};
+use crate::remote::settings::{Settings, check_endpoint, is_label, setting};
 use crate::remote::signing::{Access, Credential, Signing};
 
 /// Hosts that only support virtual-hosted-style addresses.
 const HOSTED: [&str; 3] = [".aliyuncs.com", "cwobject.com", "cwlota.com"];
 
 /// Names of the same value, the first of which wins.
-const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+pub(crate) const REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
 
 /// The first is an argument of MosaicML Streaming, which takes precedence over the environment.
-const ENDPOINTS: [&str; 4] = [
+pub(crate) const ENDPOINTS: [&str; 4] = [
     "S3_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -36,9 +36,8 @@ pub(super) fn access(
         Some(profiles) => read(profiles),
         None => Ok(None),
     };
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     let region = match known.first(&REGIONS) {
-        Some((name, value)) if !value.bytes().all(letter) => return Err(setting(name)),
+        Some((name, value)) if !is_label(value) => return Err(setting(name)),
         Some((_, value)) => Some(value.to_owned()),
         None => of_profile(Profiles::region)?,
     };
@@ -61,7 +60,7 @@ pub(super) fn access(
                 format!("{base}/{bucket}")
             } else if host.starts_with(&format!("{bucket}.").to_ascii_lowercase()) {
                 base.to_owned()
-            } else if url.domain().is_some() && is_label(bucket) {
+            } else if url.domain().is_some() && is_host_label(bucket) {
                 base.replacen("://", &format!("://{bucket}."), 1)
             } else {
                 return Err(StorageError::UrlBucket.in_text(&text));
@@ -135,19 +134,15 @@ fn signing(
 
 /// Returns whether a bucket name can be part of a host name that certificates cover. They cover a single label, and
 /// host names have no capitals.
-fn is_label(bucket: &str) -> bool {
+fn is_host_label(bucket: &str) -> bool {
     let label = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     bucket.len() <= 63 && bucket.bytes().all(label)
 }
 
 /// Returns the address of a bucket at Amazon.
 fn amazon(bucket: &str, region: &str) -> String {
-    let domain = if region.starts_with("cn-") {
-        "amazonaws.com.cn"
-    } else {
-        "amazonaws.com"
-    };
-    if is_label(bucket) {
+    let domain = aws::domain(region);
+    if is_host_label(bucket) {
         format!("https://{bucket}.s3.{region}.{domain}")
     } else {
         format!("https://s3.{region}.{domain}/{bucket}")

@@ -1,6 +1,6 @@
 //! The profiles of `~/.aws/config` and `~/.aws/credentials`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
@@ -8,8 +8,8 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 use super::grammar::{Section, nested, parse};
 use crate::error::StorageError;
 use crate::file::FileHandle;
-use crate::remote::profile::{Profile, config_file, is_nowhere};
-use crate::remote::settings::{HOME, Settings};
+use crate::remote::profile::{Profile, bad_line, config_file, is_nowhere, no_profile};
+use crate::remote::settings::{HOME, Settings, is_label};
 
 /// The maximum number of bytes of a file.
 const MOST: u64 = 4 << 20;
@@ -89,7 +89,7 @@ impl Files {
             }
             Err(error) => return Err(error),
         };
-        parse(&bytes).map_err(|line| StorageError::ProfileLine { line }.at(self.shown(path)))
+        parse(&bytes).map_err(|line| bad_line(line).at(self.shown(path)))
     }
 }
 
@@ -148,20 +148,9 @@ impl Profiles {
 
     /// Returns the error for a profile that no file has.
     fn missing(&self, name: &str) -> StorageError {
-        let mut known: Vec<_> = self
-            .config
-            .keys()
-            .chain(self.credentials.keys())
-            .cloned()
-            .collect();
-        known.sort_unstable();
-        known.dedup();
-        StorageError::ProfileMissing {
-            profile: name.to_owned(),
-            known,
-            hint: NAMES,
-        }
-        .at(self.files.both())
+        let known = self.config.keys().chain(self.credentials.keys());
+        let known: BTreeSet<&String> = known.collect();
+        no_profile(name, known.into_iter(), NAMES).at(self.files.both())
     }
 
     /// Returns a profile. The fields of the credentials file win.
@@ -231,9 +220,8 @@ impl Profiles {
         let Some(profile) = self.used()? else {
             return Ok(None);
         };
-        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         match profile.text("region") {
-            Some(region) if !region.bytes().all(letter) => Err(profile.value("region")),
+            Some(region) if !is_label(region) => Err(profile.value("region")),
             region => Ok(region.map(str::to_owned)),
         }
     }

@@ -8,6 +8,7 @@ use object_store::aws::AwsCredential;
 use serde_json::Value;
 
 use crate::remote::renewal::Issued;
+use crate::remote::settings::is_graphic;
 
 /// Credentials and their life.
 pub(super) type AwsIssued = Issued<Arc<AwsCredential>>;
@@ -22,11 +23,10 @@ pub(super) struct Keys {
 impl Keys {
     /// Returns the credentials, or `None` if they cannot be part of a header.
     pub(super) fn issued(self, end: Option<SystemTime>) -> Option<AwsIssued> {
-        let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         let is_header = !self.key.is_empty()
-            && graphic(&self.key)
+            && is_graphic(&self.key)
             && !self.secret.is_empty()
-            && self.token.as_deref().is_none_or(graphic);
+            && self.token.as_deref().is_none_or(is_graphic);
         let credential = AwsCredential {
             key_id: self.key,
             secret_key: self.secret,

@@ -6,10 +6,14 @@ use super::files::{Files, Profiles};
 use crate::error::StorageError;
 use crate::remote::credential_source::CredentialSource;
 use crate::remote::profile::Profile;
+use crate::remote::settings::is_label;
 
 const MFA: &str = "log in with `aws configure export-credentials`, or give the profile a single sign-on or a credential_process";
 
 const ROLE: &str = "use source_profile, or credential_source = Ec2InstanceMetadata or EcsContainer";
+
+const CYCLE: &str =
+    "end the chain with a profile that has keys, a single sign-on or a credential_process";
 
 const OTHER: &str = "run `aws configure export-credentials`, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN from its output";
 
@@ -118,11 +122,9 @@ impl Login {
                 }
             }
             if !is_first {
-                let profile_name = profile.name.clone();
-                return Err(StorageError::ProfileCycle {
-                    profile: profile_name,
-                }
-                .at(&profile.file));
+                let name = &profile.name;
+                let message = format!("source_profile leads back to the profile {name:?}");
+                return Err(profile.error(message, Some(CYCLE)));
             }
             field.get_or_insert("role_arn");
             roles.push(role(&profile)?);
@@ -263,8 +265,7 @@ fn sso(profile: &Profile, profiles: &Profiles) -> Result<Sso, StorageError> {
     };
     let of = session.as_ref().unwrap_or(profile);
     let region = of.needs("sso_region")?;
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    if !region.bytes().all(letter) {
+    if !is_label(&region) {
         return Err(of.value("sso_region"));
     }
     Ok(Sso {

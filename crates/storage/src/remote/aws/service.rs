@@ -34,10 +34,7 @@ impl Service {
         let url: Url = match endpoint {
             Some(endpoint) => check_endpoint(endpoint, allow_http)?,
             None => {
-                let domain = match region.starts_with("cn-") {
-                    true => "amazonaws.com.cn",
-                    false => "amazonaws.com",
-                };
+                let domain = domain(region);
                 check_endpoint(&format!("https://{host}.{region}.{domain}"), false)?
             }
         };
@@ -46,6 +43,14 @@ impl Service {
             base: url.as_str().trim_end_matches('/').to_owned(),
             region: region.to_owned(),
         })
+    }
+}
+
+/// Returns the domain of the services of Amazon in a region.
+pub(crate) fn domain(region: &str) -> &'static str {
+    match region.starts_with("cn-") {
+        true => "amazonaws.com.cn",
+        false => "amazonaws.com",
     }
 }
 

@@ -6,7 +6,6 @@
 use crate::{RetryOptions, UploadOptions};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 
 use shardmill_testing::s3::Flavor;
 
@@ -69,7 +68,7 @@ impl Place {
                 remote,
                 server: Some(server),
                 ..
-            } if !remote.can_write() => {
+            } if !remote.location().kind().can_write() => {
                 let key = remote.location().key(name);
                 server.objects().put(&key, bytes.to_vec());
                 Ok(())
@@ -146,7 +145,7 @@ impl Place {
     }
 
     fn is_read_only(&self) -> bool {
-        matches!(self, Self::Store { remote, .. } if !remote.can_write())
+        matches!(self, Self::Store { remote, .. } if !remote.location().kind().can_write())
     }
 }
 
@@ -342,7 +341,7 @@ fn parts(place: &Place) -> Kept {
     let Place::Store { remote, .. } = place else {
         return Untried;
     };
-    if !remote.can_write() {
+    if !remote.location().kind().can_write() {
         return Named;
     }
     let root = tempfile::tempdir().unwrap();
@@ -427,12 +426,12 @@ fn no_paths(place: &Place) -> Kept {
     };
     let kind = remote.location().kind();
     // A volume is a tree, which cannot have such names.
-    if !remote.can_write() || kind == crate::StoreKind::Volumes {
+    if !remote.location().kind().can_write() || kind == crate::StoreKind::Volumes {
         return Yes;
     }
     for name in ["paths/a//b", "paths/folder/"] {
         let key = remote.location().key(name);
-        let put = remote.wait_while(name, &mut go_on, &AtomicU64::new(0), |live| async move {
+        let put = remote.wait_while(name, &mut go_on, |live, _| async move {
             let payload = Payload::new(live.signer.kind(), b"1".to_vec())?;
             put_whole(&live, &key, &payload, &Arc::default()).await
         });

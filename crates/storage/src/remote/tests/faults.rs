@@ -264,7 +264,7 @@ fn a_tenth_of_faults_costs_little() {
         let (at, result) = receiver.recv_timeout(LONG).unwrap();
         assert!(result.unwrap() == contents(at, SMALL), "{at}");
     }
-    assert!(fetching.iter().all(super::super::Fetching::is_done));
+    drop(fetching);
     let counts = server.counts();
     println!(
         "{OBJECTS} objects: {} requests, {} faults, {:.2?}",

@@ -7,7 +7,7 @@ use shardmill_testing::s3::Flavor;
 
 use super::shapes::{SHAPES, Shape, keys};
 use super::*;
-use crate::{Dir, ListOptions, ListReport, Manifest, ManifestEntry};
+use crate::ListOptions;
 
 fn go_on(_: u64) -> bool {
     true
@@ -39,34 +39,29 @@ fn remote(server: &S3Server, path: &str) -> Remote {
     Remote::new(&location, &options, true).unwrap()
 }
 
-/// Lists all keys, compares the result, and returns how long it took.
+/// Returns the names in a listing.
+fn names(remote: &Remote, prefix: &str, options: &ListOptions) -> Vec<String> {
+    let listing = remote.list_sorted(prefix, None, options, &mut go_on);
+    listing.unwrap().map(|entry| entry.unwrap().name).collect()
+}
+
+/// Lists all keys, compares the result, and returns the number of pages and how long they took.
 fn listed(
     server: &S3Server,
     keys: &BTreeSet<String>,
     options: &ListOptions,
     shown: &str,
-) -> (ListReport, Duration) {
+) -> (u64, Duration) {
     let root = tempfile::tempdir().unwrap();
-    let dir = Dir::open(root.path()).unwrap();
+    server.forget_counts();
     let began = Instant::now();
-    let report = remote(server, "").list_to("", &dir, "list", options, &mut go_on);
+    let listing = remote(server, "").list_sorted("", Some(root.path()), options, &mut go_on);
     let took = began.elapsed();
-    let report = report.unwrap();
-    let manifest = Manifest::open(&dir, "list").unwrap();
-    let found: Vec<_> = manifest
-        .entries()
-        .map(|entry| entry.unwrap().name)
-        .collect();
+    let found: Vec<_> = listing.unwrap().map(|entry| entry.unwrap().name).collect();
     assert!(found.iter().eq(keys.iter()), "{shown}: other keys");
-    assert_eq!(
-        (report.objects, report.repeated),
-        (keys.len() as u64, 0),
-        "{shown}"
-    );
-    assert_eq!(manifest.objects(), report.objects);
-    // No other files are left.
-    assert_eq!(dir.list().unwrap(), ["list"]);
-    (report, took)
+    // No files are left.
+    assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 0);
+    (server.counts().requests, took)
 }
 
 /// With `SHARDMILL_FIGURES`, lists 200,000 keys at 30 ms per page and checks the time. Without it, there are fewer keys
@@ -84,24 +79,23 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
             ..ListOptions::default()
         };
         let (alone, slow) = listed(&server, &keys, &one, "alone");
-        server.forget_counts();
         let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
         let at_once = server.counts().load.mean_transfers();
         let times = slow.as_secs_f64() / fast.as_secs_f64();
         println!(
             "{shape:?}: {count} keys, alone {} pages in {slow:.2?}, side by side {} pages in {fast:.2?}: {times:.1} times as fast, {:.2} times the pages, {at_once:.1} at once",
-            alone.pages,
-            side.pages,
-            side.pages as f64 / alone.pages as f64
+            alone,
+            side,
+            side as f64 / alone as f64
         );
-        assert_eq!(alone.pages, count.div_ceil(1000));
+        assert_eq!(alone, count.div_ceil(1000));
         if strict {
-            if side.pages * 10 > alone.pages * 16 || times < 8.0 {
+            if side * 10 > alone * 16 || times < 8.0 {
                 missed.push(shape);
             }
         } else {
             // With few pages, the first ones weigh more.
-            assert!(side.pages <= alone.pages * 16 / 10 + 24, "{shape:?}");
+            assert!(side <= alone * 16 / 10 + 24, "{shape:?}");
         }
     }
     assert!(missed.is_empty(), "{missed:?}");
@@ -120,7 +114,7 @@ fn few_keys_are_not_listed_more_slowly() {
         let (side, fast) = listed(&server, &keys, &ListOptions::default(), "side by side");
         println!(
             "{shape:?}: alone {} pages in {slow:.2?}, side by side {} pages in {fast:.2?}",
-            alone.pages, side.pages
+            alone, side
         );
         if std::env::var_os("SHARDMILL_FIGURES").is_some() {
             assert!(fast.as_secs_f64() <= slow.as_secs_f64() * 1.1, "{shape:?}");
@@ -140,14 +134,14 @@ fn every_store_is_listed_exactly() {
                 ..ListOptions::default()
             };
             let shown = format!("{flavor:?} {shape:?}");
-            let (report, _) = listed(&server, &keys, &options, &shown);
-            println!("{shown}: {} pages", report.pages);
+            let (pages, _) = listed(&server, &keys, &options, &shown);
+            println!("{shown}: {pages} pages");
         }
     }
 }
 
 #[test]
-fn keys_that_are_no_paths_are_listed_and_counted() {
+fn keys_that_are_no_paths_are_listed() {
     let keys: BTreeSet<String> = ["a//b", "a/", "a/b", "a\u{1}b", "/", "//", "a%b", "日本\tx"]
         .into_iter()
         .map(str::to_owned)
@@ -162,8 +156,14 @@ fn keys_that_are_no_paths_are_listed_and_counted() {
             page,
             ..ListOptions::default()
         };
-        let (report, _) = listed(&server, &keys, &options, "odd");
-        assert_eq!((report.markers, report.no_paths), (3, 2));
+        // Those that end with a slash mark folders.
+        let expected: Vec<&String> = keys.iter().filter(|key| !key.ends_with('/')).collect();
+        assert_eq!(
+            names(&remote(&server, ""), "", &options)
+                .iter()
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
 }
 
@@ -172,21 +172,12 @@ fn a_part_of_the_keys_and_too_many() {
     let keys = keys(Shape::Dated, 2000, 0);
     for flavor in [Flavor::S3, Flavor::Azure, Flavor::Files] {
         let server = serve(flavor, &keys, 0);
-        let root = tempfile::tempdir().unwrap();
-        let dir = Dir::open(root.path()).unwrap();
         let remote = remote(&server, "/events");
         let options = ListOptions {
             page: 20,
             ..ListOptions::default()
         };
-        remote
-            .list_to("year=2020/month=1", &dir, "list", &options, &mut go_on)
-            .unwrap();
-        let manifest = Manifest::open(&dir, "list").unwrap();
-        let found: Vec<_> = manifest
-            .entries()
-            .map(|entry| entry.unwrap().name)
-            .collect();
+        let found = names(&remote, "year=2020/month=1", &options);
         let expected: Vec<_> = keys
             .iter()
             .filter_map(|key| key.strip_prefix("events/"))
@@ -197,15 +188,10 @@ fn a_part_of_the_keys_and_too_many() {
             most: 1999,
             ..options
         };
-        let error = remote
-            .list_to("", &dir, "more", &few, &mut go_on)
-            .unwrap_err();
-        assert_eq!(error.id(), "limit-list");
-        let error = remote
-            .list_to("", &dir, "more", &options, &mut |_| false)
-            .unwrap_err();
-        assert_eq!(error.id(), "interrupted");
-        assert_eq!(dir.list().unwrap(), ["list"]);
+        let refused = remote.list_sorted("", None, &few, &mut go_on);
+        assert_eq!(refused.err().unwrap().id(), "limit-list");
+        let refused = remote.list_sorted("", None, &options, &mut |_| false);
+        assert_eq!(refused.err().unwrap().id(), "interrupted");
     }
 }
 
@@ -234,8 +220,6 @@ fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
         },
         ..quick(&server)
     });
-    let root = tempfile::tempdir().unwrap();
-    let dir = Dir::open(root.path()).unwrap();
     let all = match Location::parse("s3://bucket").unwrap() {
         Location::Remote(location) => Remote::new(&location, &remote.shared.options, true).unwrap(),
         Location::Local(_) => panic!(),
@@ -244,66 +228,8 @@ fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
         page: 20,
         ..ListOptions::default()
     };
-    let report = all.list_to("", &dir, "list", &options, &mut go_on).unwrap();
-    assert_eq!(report.objects, 3000);
+    assert_eq!(names(&all, "", &options).len(), 3000);
     let throttled = server.counts().faults;
     assert!(throttled > 0);
     assert!(all.live().unwrap().store.small.limit() < 16);
-}
-
-#[test]
-fn manifests_tell_what_changed() {
-    let names: BTreeSet<String> = ["a", "b", "c/d"].map(str::to_owned).into();
-    let server = serve(Flavor::S3, &names, 0);
-    let root = tempfile::tempdir().unwrap();
-    let dir = Dir::open(root.path()).unwrap();
-    let list = |target: &str| {
-        let options = ListOptions::default();
-        remote(&server, "")
-            .list_to("", &dir, target, &options, &mut go_on)
-            .unwrap();
-        Manifest::open(&dir, target).unwrap()
-    };
-    let (first, same) = (list("first"), list("same"));
-    assert_eq!(first.digest(), same.digest());
-    assert_eq!(first.location(), "s3://bucket");
-    let changes = |old: &Manifest, new: &Manifest| {
-        let mut found = Vec::new();
-        let name =
-            |entry: Option<&ManifestEntry>| entry.map(|entry| (entry.name.clone(), entry.bytes));
-        old.compare(new, |before, after| {
-            found.push((name(before), name(after)));
-            Ok(())
-        })
-        .unwrap();
-        found
-    };
-    assert_eq!(changes(&first, &same), []);
-    server.objects().put("a", b"1".to_vec());
-    server.objects().remove("b");
-    server.objects().put("z", Vec::new());
-    let later = list("later");
-    let of = |name: &str, bytes: u64| Some((name.to_owned(), bytes));
-    let expected = [
-        (of("a", 0), of("a", 1)),
-        (of("b", 0), None),
-        (None, of("z", 0)),
-    ];
-    assert_eq!(changes(&first, &later), expected);
-
-    // A truncated or changed file is not a manifest.
-    let path = root.path().join("later");
-    let whole = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    assert_eq!(
-        Manifest::open(&dir, "later").unwrap_err().id(),
-        "storage-answer"
-    );
-    let mut other = whole;
-    let at = other.windows(2).position(|two| two == b"z\t").unwrap();
-    other[at] = b'y';
-    std::fs::write(&path, &other).unwrap();
-    let manifest = Manifest::open(&dir, "later").unwrap();
-    let last = manifest.entries().last().unwrap();
-    assert_eq!(last.unwrap_err().id(), "storage-answer");
 }

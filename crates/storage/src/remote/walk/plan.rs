@@ -214,6 +214,11 @@ fn number(count: usize) -> f64 {
 }
 
 impl State {
+    /// Returns whether no task has anything left to do.
+    pub(super) fn is_over(&self) -> bool {
+        self.failed.is_some() || self.intervals.is_empty() && self.folders.active.is_empty()
+    }
+
     pub(super) fn add(&mut self, interval: Interval) {
         let id = self.next;
         self.next += 1;
