@@ -30,7 +30,6 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         deep: args.deep,
         live_only: args.view.is_some(),
         jobs: args.jobs.count(),
-        ..VerifyOptions::default()
     };
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     if let Some(exit) = table(args, &dataset_location, &limits, &options, out)? {

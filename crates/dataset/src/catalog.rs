@@ -200,13 +200,16 @@ impl Catalog {
 
     /// Returns the stream of a shard, and the number of the shard in it.
     pub fn stream_of(&self, shard: usize) -> Option<(&Stream, usize)> {
-        let behind = self
-            .streams
-            .partition_point(|stream| stream.first_shard <= shard);
-        // Of several streams with the same first shard, all but the last are empty.
-        let stream = self.streams.get(behind.checked_sub(1)?)?;
+        let stream = self.streams.get(self.stream_number(shard)?)?;
         let number = shard - stream.first_shard;
         (number < stream.shards.len()).then_some((stream, number))
+    }
+
+    /// Returns the number of the stream of a shard. Of several streams with the same first shard, all but the last are
+    /// empty.
+    fn stream_number(&self, shard: usize) -> Option<usize> {
+        let starts_before = |stream: &Stream| stream.first_shard <= shard;
+        self.streams.partition_point(starts_before).checked_sub(1)
     }
 
     /// Returns what computes a shard, and its number in its stream; `None` if the shard is a file.
@@ -373,14 +376,6 @@ impl Catalog {
         &self.schemas
     }
 
-    /// Returns the columns if all shards have the same ones.
-    pub fn single_schema(&self) -> Option<&Arc<Schema>> {
-        match self.schemas.as_slice() {
-            [schema] => Some(schema),
-            _ => None,
-        }
-    }
-
     /// Returns the number of the first sample of a shard, over all streams.
     pub fn first_sample(&self, shard: usize) -> u64 {
         self.starts
@@ -477,10 +472,7 @@ impl Catalog {
     /// Returns the window, the episodes of the stream of a shard, and the first shard of the stream.
     fn windows_of(&self, shard: usize) -> Option<(&Window, &StreamWindows, usize)> {
         let (window, windows) = self.windows.as_ref()?;
-        let after = self
-            .streams
-            .partition_point(|stream| stream.first_shard <= shard);
-        let number = after.checked_sub(1)?;
+        let number = self.stream_number(shard)?;
         let first = self.streams.get(number)?.first_shard;
         Some((window, windows.get(number)?, first))
     }

@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits, parallel};
+use shardmill_core::{INDEX_NAME, Limits, Progress, parallel};
 use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry, join_shard};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
-use crate::entry::{Entry, Part, check_hashes_present};
+use crate::entry::{Entry, Part, check_hash, check_hashes_present};
 use crate::error::DatasetError;
-use crate::index_file::{expected_digest, open_index, read_index};
+use crate::index_file::{expected_digest, index_missing, open_index, read_index};
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
-use crate::live::LiveSamples;
+use crate::live::{LiveSamples, starts_of};
 use crate::place::{InPlace, StoredValue};
 use crate::problem::{DatasetProblem, Place};
 use crate::shard::{Sample, Shard};
 use crate::side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, read_file,
-    unfinished_in,
 };
 use crate::version::version_of;
 use crate::view::{View, ViewTarget};
@@ -60,7 +59,7 @@ pub struct Dataset {
     base: Option<Index>,
     index_path: PathBuf,
     index_bytes: u64,
-    /// The stored number of the first sample of each shard.
+    /// The stored number of the first sample of each shard, then the number of stored samples.
     starts: Vec<u64>,
     live: LiveSamples,
     /// The number of deleted samples, which are not live.
@@ -111,10 +110,7 @@ impl Dataset {
     /// have the hash to validate.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DatasetError> {
         let (dir, file) = open_index(path)?;
-        let expected = expected_digest(options.expect_index.as_deref())?;
-        let index = read_index(&file, expected, &options.limits)?;
-        let place = (file.path().to_owned(), file.len());
-        Self::new(Folder::Local(dir), index, place, options)?.with_view(options)
+        Self::of_index(Folder::Local(dir), &file, options)
     }
 
     /// Like [`Dataset::open`], for a local path or a location in a store. In a store, reading the index takes one
@@ -149,67 +145,62 @@ impl Dataset {
         if let Folder::Local(dir) = &folder {
             return Self::open(&dir.path_of(name), options);
         }
-        let expected = expected_digest(options.expect_index.as_deref())?;
         folder.keep(name, options.limits.index_bytes)?;
-        let file = match folder.open_file(name) {
-            Ok(file) => file,
-            Err(error) if error.is_not_found() => {
-                return Err(DatasetError::IndexMissing {
-                    path: folder.path().to_owned(),
-                    unfinished: unfinished_in(&folder).unwrap_or_default(),
-                });
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let index = read_index(&file, expected, &options.limits)?;
-        let place = (file.path().to_owned(), file.len());
-        Self::new(folder, index, place, options)?.with_view(options)
+        match folder.open_file(name) {
+            Ok(file) => Self::of_index(folder, &file, options),
+            Err(error) if error.is_not_found() => Err(index_missing(&folder)),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    fn new(
-        dir: Folder,
-        index: Index,
-        (index_path, index_bytes): (PathBuf, u64),
-        options: &OpenOptions,
-    ) -> Result<Self, DatasetError> {
-        let mut samples = 0_u64;
-        let mut starts = Vec::with_capacity(index.shards.len());
-        for shard in &index.shards {
-            starts.push(samples);
-            samples = samples.saturating_add(shard.samples);
-        }
-        // Side files belong to an index of the usual name only.
-        let has_sides = index_path
-            .file_name()
-            .is_some_and(|name| name == INDEX_NAME);
-        let live = match options.with_deleted || !has_sides {
-            true => LiveSamples::all(samples),
-            false => live_samples(
-                &dir,
-                (samples, index.shards.len() as u64),
-                options.limits.index_bytes,
-            )?,
-        };
+    fn of_index(dir: Folder, file: &Stored, options: &OpenOptions) -> Result<Self, DatasetError> {
+        let expected = expected_digest(options.expect_index.as_deref())?;
+        let index = read_index(file, expected, &options.limits)?;
+        let starts = starts_of(index.shards.iter().map(|shard| shard.samples));
+        let samples = starts.last().copied().unwrap_or_default();
         let mut dataset = Self {
             dir,
             index,
             base: None,
-            index_path,
-            index_bytes,
+            index_path: file.path().to_owned(),
+            index_bytes: file.len(),
             starts,
-            deleted: live.deleted(),
-            live,
+            deleted: 0,
+            live: LiveSamples::all(samples),
             limits: options.limits.clone(),
             validate_hash: options.validate_hash,
             last: Mutex::default(),
         };
-        if has_sides && (options.with_late || !options.with_deleted) {
+        if dataset.has_sides() && !options.with_deleted {
+            dataset.live = dataset.side_files().into_checked_live_of(&dataset.dir)?;
+            dataset.deleted = dataset.live.deleted();
+        }
+        if dataset.has_sides() && (options.with_late || !options.with_deleted) {
             dataset.add_late()?;
         }
         if let Some(algo) = options.validate_hash {
             check_hashes_present(dataset.index.shards.iter().map(Entry::Mds), algo)?;
         }
+        if let Some(view) = &options.view {
+            let target = dataset.view_target()?;
+            dataset.live = view.live_of(&target, dataset.index_path.as_path())?;
+        }
         Ok(dataset)
+    }
+
+    /// Returns whether the dataset may have side files. They belong to an index of the usual name only.
+    fn has_sides(&self) -> bool {
+        let name = self.index_path.file_name();
+        name.is_some_and(|name| name == INDEX_NAME)
+    }
+
+    /// Reads the side files.
+    pub(crate) fn side_files(&self) -> SideFiles {
+        if !self.has_sides() {
+            return SideFiles::default();
+        }
+        let counts = (self.live.stored(), self.index.shards.len() as u64);
+        SideFiles::of_folder(&self.dir, counts, self.limits.index_bytes)
     }
 
     /// Adds the late columns, if there are any.
@@ -224,15 +215,6 @@ impl Dataset {
         let shards = late.join(&digest, &self.index.shards, &path)?;
         self.base = Some(std::mem::replace(&mut self.index, Index { shards }));
         Ok(())
-    }
-
-    /// Returns the dataset with the samples of a view only.
-    fn with_view(mut self, options: &OpenOptions) -> Result<Self, DatasetError> {
-        if let Some(view) = &options.view {
-            let target = self.view_target()?;
-            self.live = view.live_of(&target, self.index_path.as_path())?;
-        }
-        Ok(self)
     }
 
     /// Returns what views of the dataset refer to. Reads the index file again.
@@ -321,6 +303,25 @@ impl Dataset {
             start.unwrap_or(self.live.stored())
         };
         start(shard)..start(shard + 1)
+    }
+
+    /// Calls `work` for every shard, on `jobs` threads, and returns the results in order.
+    pub(crate) fn map_shards<T: Send>(
+        &self,
+        jobs: usize,
+        progress: &Progress,
+        work: impl Fn(usize, &ShardEntry) -> Result<T, DatasetError> + Sync,
+    ) -> Result<Vec<T>, DatasetError> {
+        let shards = &self.index.shards;
+        progress.set_totals(0, self.live.stored(), shards.len() as u64);
+        parallel::map(shards.len(), jobs, |number| {
+            DatasetError::check_cancelled(progress)?;
+            let entry = self.entry(number)?;
+            let result = work(number, entry)?;
+            progress.add_samples(entry.samples);
+            progress.add_shard(0);
+            Ok(result)
+        })
     }
 
     /// Returns the number of live samples of a shard.
@@ -531,19 +532,6 @@ impl Dataset {
     }
 }
 
-/// Reads which samples are live. `counts` holds the numbers of samples and shards in the index.
-fn live_samples(
-    folder: &Folder,
-    counts: (u64, u64),
-    index_bytes: u64,
-) -> Result<LiveSamples, DatasetError> {
-    let read = |name: &str, most| read_file(folder, name, most);
-    let side_files = SideFiles::read(&read, counts, index_bytes);
-    side_files
-        .into_checked_live()
-        .map_err(|error| error.with_side_path(|name| folder.path_of(name)))
-}
-
 /// Returns the parts of an MDS shard: the data, then the offsets if they have their own file.
 pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
     Entry::Mds(entry).parts()
@@ -693,11 +681,7 @@ impl<'a> Loader<'a> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
         // A file that is read whole is always compared with a hash of the index, even if the caller requests none.
-        if let Some(algo) = self.hash.or_else(|| info.hashes.quickest()) {
-            info.hashes
-                .check(algo, &bytes)
-                .map_err(|source| DatasetError::hash(Place::file(&info.basename), false, source))?;
-        }
+        check_hash(info, self.hash, &bytes, || Place::file(&info.basename))?;
         Ok(bytes)
     }
 }

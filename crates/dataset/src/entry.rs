@@ -103,6 +103,20 @@ pub(crate) fn check_hashes_present<'a>(
     Ok(())
 }
 
+/// Compares the bytes of a file with its hash of this algorithm, or with the quickest one that the index has, if any.
+pub(crate) fn check_hash(
+    file: &FileInfo,
+    algo: Option<HashAlgo>,
+    bytes: &[u8],
+    place: impl FnOnce() -> Place,
+) -> Result<(), DatasetError> {
+    let Some(algo) = algo.or_else(|| file.hashes.quickest()) else {
+        return Ok(());
+    };
+    let checked = file.hashes.check(algo, bytes);
+    checked.map_err(|source| DatasetError::hash(place(), false, source))
+}
+
 /// One shard, as its index describes it.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
@@ -302,14 +316,7 @@ impl<'a> Entry<'a> {
     /// Returns the byte range of a sample in the data, decoded from the bytes at [`Self::place_of`].
     pub fn range_in(self, place: &[u8]) -> Option<std::ops::Range<u64>> {
         let (begin, end) = match self {
-            Self::Mds(_) => {
-                let (begin, end) = place.split_first_chunk::<4>()?;
-                let end = end.first_chunk::<4>()?;
-                (
-                    u64::from(u32::from_le_bytes(*begin)),
-                    u64::from(u32::from_le_bytes(*end)),
-                )
-            }
+            Self::Mds(_) => pair(place)?,
             Self::Tar(_) => {
                 let (begin, end) = place.split_first_chunk::<8>()?;
                 let end = end.first_chunk::<8>()?;
@@ -319,4 +326,13 @@ impl<'a> Entry<'a> {
         };
         (begin <= end && end <= self.data().bytes).then_some(begin..end)
     }
+}
+
+/// Decodes two little-endian 32-bit numbers.
+pub(crate) fn pair(bytes: &[u8]) -> Option<(u64, u64)> {
+    let ([first, second, ..], _) = bytes.as_chunks::<4>() else {
+        return None;
+    };
+    let number = |word: &[u8; 4]| u64::from(u32::from_le_bytes(*word));
+    Some((number(first), number(second)))
 }

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
-    Diagnostic, ErrorKind, FileClass, LimitExceeded, Limits, NameError, Unfinished, escape,
+    Diagnostic, ErrorKind, FileClass, LimitExceeded, Limits, NameError, Progress, Unfinished,
+    escape,
 };
 use shardmill_mds::{CodecError, MdsError};
 use shardmill_storage::StorageError;
@@ -235,13 +236,6 @@ impl DatasetError {
         DatasetProblem::NoTars.at(folder, "there is neither a tar file nor an index.json here")
     }
 
-    /// Builds the error for a folder with tar files and other files.
-    pub(crate) fn stray(folder: impl Into<Subject>, [tar, other]: &[String; 2]) -> Self {
-        let (tar, other) = (escape(tar), escape(other));
-        let reason = format!("holds tar files such as {tar}, and other files such as {other}");
-        DatasetProblem::Stray.at(folder, reason)
-    }
-
     /// Builds the error for a tar file with another number of samples than its index declares.
     pub(crate) fn tar_samples(place: Place, expected: u64, found: u64) -> Self {
         let reason = format!("it holds {found} samples, and the index says {expected}");
@@ -310,6 +304,14 @@ impl DatasetError {
         Self::Tar {
             place,
             source: Box::new(source),
+        }
+    }
+
+    /// Returns [`Self::Interrupted`] after a cancellation.
+    pub(crate) fn check_cancelled(progress: &Progress) -> Result<(), Self> {
+        match progress.is_cancelled() {
+            true => Err(Self::Interrupted),
+            false => Ok(()),
         }
     }
 

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::problem::DatasetProblem;
+use crate::error::DatasetError;
+use crate::problem::{DatasetProblem, Subject};
 
 /// The bytes of the hash at the end.
 pub(crate) const HASH_BYTES: usize = 32;
@@ -38,12 +39,13 @@ impl FileFrame {
         bytes.extend_from_slice(&hash);
     }
 
-    /// Checks the frame and returns the content; otherwise the problem and the reason.
+    /// Checks the frame and returns the content.
     pub(crate) fn content<'a>(
         &self,
         bytes: &'a [u8],
-    ) -> Result<&'a [u8], (DatasetProblem, String)> {
-        let damaged = |reason: String| (self.damaged, reason);
+        subject: &Subject,
+    ) -> Result<&'a [u8], DatasetError> {
+        let damaged = |reason: String| self.damaged.at(subject.clone(), reason);
         let short = || damaged("it is too short".to_owned());
         let rest = bytes.strip_prefix(self.magic);
         let rest = rest.ok_or_else(|| damaged(format!("it does not begin like {}", self.kind)))?;
@@ -51,7 +53,7 @@ impl FileFrame {
         let (version, known) = (u32::from_le_bytes(*version), self.version);
         if version != known {
             let reason = format!("its version is {version}, and this program reads {known}");
-            return Err((self.other_version, reason));
+            return Err(self.other_version.at(subject.clone(), reason));
         }
         let (before, hash) = bytes.split_last_chunk::<HASH_BYTES>().ok_or_else(short)?;
         if Sha256::digest(before)[..] != hash[..] {
@@ -62,6 +64,26 @@ impl FileFrame {
         let content = before.split_at_checked(self.magic.len() + 4);
         content.map(|(_, content)| content).ok_or_else(short)
     }
+}
+
+/// Appends the number of samples and the name of a column.
+pub(crate) fn push_column(bytes: &mut Vec<u8>, samples: usize, column: &str) {
+    bytes.extend_from_slice(&(samples as u64).to_le_bytes());
+    // INVARIANT: the name of a column is in an index, whose size is limited.
+    let name = u32::try_from(column.len()).unwrap_or(u32::MAX);
+    bytes.extend_from_slice(&name.to_le_bytes());
+    bytes.extend_from_slice(column.as_bytes());
+}
+
+/// Splits off the number of samples and the name of a column; otherwise returns the reason.
+pub(crate) fn split_column(bytes: &[u8]) -> Result<(u64, String, &[u8]), &'static str> {
+    let short = "it is too short";
+    let (samples, rest) = bytes.split_first_chunk::<8>().ok_or(short)?;
+    let (name, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
+    let name = u32::from_le_bytes(*name) as usize;
+    let (name, rest) = rest.split_at_checked(name).ok_or(short)?;
+    let column = std::str::from_utf8(name).map_err(|_| "the name of its column is not UTF-8")?;
+    Ok((u64::from_le_bytes(*samples), column.to_owned(), rest))
 }
 
 /// Returns the name of a file that belongs to a column. Characters of the column other than ASCII letters, digits, `_` and

@@ -5,21 +5,18 @@ use std::path::Path;
 
 use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_mds::{Digest, HashAlgo, Hasher, Index, digest};
-use shardmill_storage::{Dir, FileHandle, StorageError, Stored};
+use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
-use crate::side_files::unfinished;
+use crate::side_files::unfinished_in;
 
 /// Opens the directory and the index that a path of the user refers to.
 pub(crate) fn open_index(path: &Path) -> Result<(Dir, Stored), DatasetError> {
     match Dir::open(path) {
         Ok(dir) => match dir.open_file(INDEX_NAME) {
             Ok(file) => Ok((dir, Stored::File(file))),
-            Err(error) if error.is_not_found() => Err(DatasetError::IndexMissing {
-                path: path.to_owned(),
-                unfinished: unfinished(&dir).unwrap_or_default(),
-            }),
+            Err(error) if error.is_not_found() => Err(index_missing(&Folder::Local(dir))),
             Err(error) => Err(error.into()),
         },
         Err(StorageError::NotDirectory { .. }) => {
@@ -28,6 +25,14 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, Stored), DatasetError> {
             Ok((dir, Stored::File(file)))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the error for a folder without an index.
+pub(crate) fn index_missing(folder: &Folder) -> DatasetError {
+    DatasetError::IndexMissing {
+        path: folder.path().to_owned(),
+        unfinished: unfinished_in(folder).unwrap_or_default(),
     }
 }
 

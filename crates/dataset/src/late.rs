@@ -78,12 +78,6 @@ impl LateColumns {
         format!("{{\"base\": \"{}\", {rest}", self.base)
     }
 
-    /// Returns the shards of the late columns.
-    #[must_use]
-    pub fn shards(&self) -> &[ShardEntry] {
-        &self.shards
-    }
-
     /// Returns the shards of the dataset whose index has this SHA-256, with the late columns. `path` is the name of
     /// `index.columns` in messages.
     ///

@@ -2,13 +2,15 @@
 //!
 //! Batches by tokens, buckets and packing need the length of every sample before any of them is read.
 
-use shardmill_core::{Progress, escape, parallel};
+use shardmill_core::{Progress, escape};
 use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Value, decode};
 use shardmill_storage::{Location, RemoteOptions, Stored};
 
 use crate::dataset::{Dataset, OpenOptions};
 use crate::error::DatasetError;
-use crate::file_frame::{FileFrame, HASH_BYTES, column_file_name, is_column_file_name};
+use crate::file_frame::{
+    FileFrame, HASH_BYTES, column_file_name, is_column_file_name, push_column, split_column,
+};
 use crate::live::LiveSamples;
 use crate::mapped::map;
 use crate::problem::{DatasetProblem, Place, Subject};
@@ -147,18 +149,8 @@ impl Lengths {
             }
             unit = found;
         }
-        progress.set_totals(0, target.live.stored(), shards.len() as u64);
-        let measured = parallel::map(shards.len(), jobs, |number| {
-            if progress.is_cancelled() {
-                return Err(DatasetError::Interrupted);
-            }
-            let Some(entry) = shards.get(number) else {
-                return Ok(Vec::new());
-            };
-            let found = measurable(dataset, entry, column)?.measure(number)?;
-            progress.add_samples(entry.samples);
-            progress.add_shard(0);
-            Ok(found)
+        let measured = dataset.map_shards(jobs, progress, |number, entry| {
+            measurable(dataset, entry, column)?.measure(number)
         })?;
         Ok(Self {
             digest: target.digest,
@@ -174,21 +166,13 @@ impl Lengths {
     ///
     /// [`DatasetProblem::LengthsDamaged`], [`DatasetProblem::LengthsVersion`].
     pub fn parse(bytes: &[u8], subject: impl Into<Subject>) -> Result<Self, DatasetError> {
-        Self::parse_file(bytes).map_err(|(problem, reason)| problem.at(subject, reason))
-    }
-
-    fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
-        let damaged = |reason: &str| (DatasetProblem::LengthsDamaged, reason.to_owned());
+        let subject = subject.into();
+        let damaged = |reason: &str| DatasetProblem::LengthsDamaged.at(subject.clone(), reason);
         let short = || damaged("it is too short");
-        let rest = FRAME.content(bytes)?;
+        let rest = FRAME.content(bytes, &subject)?;
         let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
         let (unit, rest) = rest.split_first().ok_or_else(short)?;
-        let (samples, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
-        let (name, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-        let (samples, name) = (u64::from_le_bytes(*samples), u32::from_le_bytes(*name));
-        let (name, rest) = rest.split_at_checked(name as usize).ok_or_else(short)?;
-        let column = std::str::from_utf8(name);
-        let column = column.map_err(|_| damaged("the name of its column is not UTF-8"))?;
+        let (samples, column, rest) = split_column(rest).map_err(damaged)?;
         let unit = match unit {
             1 => LengthUnit::Elements,
             2 => LengthUnit::Bytes,
@@ -203,7 +187,7 @@ impl Lengths {
         }
         Ok(Self {
             digest: *digest,
-            column: column.to_owned(),
+            column,
             unit,
             values: values.iter().copied().map(u32::from_le_bytes).collect(),
         })
@@ -220,22 +204,12 @@ impl Lengths {
             LengthUnit::Elements => 1,
             LengthUnit::Bytes => 2,
         });
-        bytes.extend_from_slice(&(self.values.len() as u64).to_le_bytes());
-        // INVARIANT: the name of a column is in an index, whose size is limited.
-        let name = u32::try_from(self.column.len()).unwrap_or(u32::MAX);
-        bytes.extend_from_slice(&name.to_le_bytes());
-        bytes.extend_from_slice(self.column.as_bytes());
+        push_column(&mut bytes, self.values.len(), &self.column);
         for value in &self.values {
             bytes.extend_from_slice(&value.to_le_bytes());
         }
         FileFrame::end(&mut bytes);
         bytes
-    }
-
-    /// Returns the name of the column.
-    #[must_use]
-    pub fn column(&self) -> &str {
-        &self.column
     }
 
     /// Returns what the lengths count.

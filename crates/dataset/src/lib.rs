@@ -59,6 +59,7 @@ mod sample_sources;
 mod scan;
 mod schema;
 mod shard;
+mod shard_checks;
 mod side_files;
 mod stream;
 mod stream_live;
@@ -97,6 +98,7 @@ pub use sample_sources::{SampleSource, SampleSources};
 pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, NULL_MASK_SUFFIX, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
+pub use shard_checks::VerifyOptions;
 pub use shardmill_cache::private_folder;
 pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
@@ -109,7 +111,7 @@ pub use tars::{
     FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
     folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
 };
-pub use verify::{VerifyOptions, verify};
+pub use verify::verify;
 pub use version::version_of;
 pub use videos::Videos;
 pub use view::{View, ViewTarget};

@@ -262,6 +262,15 @@ impl LiveSamples {
     }
 }
 
+/// Returns the stored number of the first sample of each of these shards, then the number of all samples.
+pub(crate) fn starts_of(samples: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let ends = samples.into_iter().scan(0_u64, |end, samples| {
+        *end = end.saturating_add(samples);
+        Some(*end)
+    });
+    iter::once(0).chain(ends).collect()
+}
+
 /// Returns whether bits take less memory than ranges of gaps.
 const fn has_many_gaps(stored: u64, gaps: usize) -> bool {
     gaps > FEW_GAPS && (gaps as u64).saturating_mul(SAMPLES_PER_GAP) > stored

@@ -7,6 +7,7 @@ use shardmill_core::{Format, Limits};
 use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header, encode_meta};
 use shardmill_storage::{Folder, StorageError, Stored};
 
+use crate::entry::pair;
 use crate::error::DatasetError;
 use crate::shard::Shard;
 
@@ -75,7 +76,7 @@ impl InPlace {
         let [head, config] = parts.as_slice() else {
             return Ok(false);
         };
-        let Some((count, first)) = head.first_chunk().map(|head| pair(*head)) else {
+        let Some((count, first)) = pair(head) else {
             return Ok(false);
         };
         self.first_offset = first;
@@ -115,7 +116,7 @@ impl InPlace {
         let head_bytes = 4 * variable.count() as u64;
         // INVARIANT: `at < entry.samples`, as in `samples`.
         let ends = self.data.read_range(4 + 4 * at, 8)?;
-        let Some((begin, end)) = ends.first_chunk().map(|ends| pair(*ends)) else {
+        let Some((begin, end)) = pair(&ends) else {
             return Ok(None);
         };
         let mut start = begin + head_bytes;
@@ -261,13 +262,4 @@ fn open(dir: &Folder, info: &FileInfo) -> Result<Option<Stored>, StorageError> {
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Decodes two little-endian 32-bit numbers.
-fn pair(bytes: [u8; 8]) -> (u64, u64) {
-    let [a, b, c, d, e, f, g, h] = bytes;
-    (
-        u64::from(u32::from_le_bytes([a, b, c, d])),
-        u64::from(u32::from_le_bytes([e, f, g, h])),
-    )
 }

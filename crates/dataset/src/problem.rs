@@ -228,5 +228,3 @@ shardmill_core::problems! {
 
 /// The hint for a folder that mixes tar files with other files.
 const STRAY_HINT: &str = "name the tar files, as in train-{000..146}.tar, or the folder that has nothing but them; `shardmill convert --from tree` and `FileDataset` take every file as it is";
-
-impl DatasetProblem {}

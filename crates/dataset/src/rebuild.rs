@@ -53,11 +53,9 @@ pub fn rebuild_index(
     progress.set_totals(0, 0, found.len() as u64);
     let configs = Mutex::new(Vec::new());
     let shards = parallel::map(found.len(), options.jobs, |shard| {
-        if progress.is_cancelled() {
-            return Err(DatasetError::Interrupted);
-        }
+        DatasetError::check_cancelled(progress)?;
         let Some(files) = found.get(shard) else {
-            return Ok(None);
+            return Ok::<_, DatasetError>(None);
         };
         let rebuild = Rebuild {
             dir: &dir,
@@ -228,24 +226,19 @@ impl Rebuild<'_> {
         };
         let config = self.shared(config);
         let (raw_data, zip_data) = self.infos(&data, false, &config);
-        let (raw_meta, zip_meta) = match &meta {
-            Some(meta) => {
-                let (raw, zip) = self.infos(meta, true, &config);
-                (Some(raw), zip)
-            }
-            None => (None, None),
-        };
+        let infos = meta.as_ref().map(|meta| self.infos(meta, true, &config));
+        let (raw_meta, zip_meta) = infos.unzip();
         let entry = ShardEntry {
             config,
             samples,
             raw_data,
             zip_data,
             raw_meta,
-            zip_meta,
+            zip_meta: zip_meta.flatten(),
         };
         let offsets = meta.as_ref().map(|meta| meta.raw.as_slice());
         ShardView::open(&entry, &data.raw, offsets, self.limits)
-            .map_err(|source| self.shard_error(&data.name, source))?;
+            .map_err(|source| shard_error(&data.name, source))?;
         Ok(entry)
     }
 
@@ -258,7 +251,7 @@ impl Rebuild<'_> {
         for meta in [false, true] {
             if (!meta || split) && !is_there(meta) {
                 return Err(DatasetProblem::PartnerMissing.at(
-                    self.place(&self.files.any_name()),
+                    Place::file(&self.files.any_name()),
                     format!(
                         "`{}`, which belongs to it, is missing",
                         escape(&self.files.name(meta, None))
@@ -273,7 +266,7 @@ impl Rebuild<'_> {
     fn check_form(&self, name: &str, meta: bool, config: &ShardConfig) -> Result<(), DatasetError> {
         if config.format() != self.files.format {
             return Err(DatasetProblem::Format.at(
-                self.place(name),
+                Place::file(name),
                 format!("its header is of a {} shard", config.format().name()),
             ));
         }
@@ -288,12 +281,11 @@ impl Rebuild<'_> {
     fn stored_form(&self, name: &str, expected: &str) -> DatasetError {
         let expected = escape(expected);
         let reason = format!("its header says it is stored as `{expected}`, which is missing");
-        DatasetProblem::StoredForm.at(self.place(name), reason)
+        DatasetProblem::StoredForm.at(Place::file(name), reason)
     }
 
     fn read_config(&self, head: &Loaded, meta: bool) -> Result<(ShardConfig, u64), DatasetError> {
-        read_config(&head.raw, meta, self.limits)
-            .map_err(|source| self.shard_error(&head.name, source))
+        read_config(&head.raw, meta, self.limits).map_err(|source| shard_error(&head.name, source))
     }
 
     /// Returns the index entries of a file: the raw one, and the compressed one if the file is compressed.
@@ -315,49 +307,25 @@ impl Rebuild<'_> {
         (info(self.files.name(meta, None), &file.raw), zip)
     }
 
-    fn place(&self, name: &str) -> Place {
-        Place::file(name)
-    }
-
-    fn shard_error(&self, name: &str, source: MdsError) -> DatasetError {
-        DatasetError::Shard {
-            place: self.place(name),
-            source: Box::new(source),
-        }
-    }
-
     fn load(&self, meta: bool, compression: Option<Compression>) -> Result<Loaded, DatasetError> {
         let name = self.files.name(meta, compression.as_ref());
-        let stored = self.read(&name)?;
-        let Some(compression) = compression else {
-            return Ok(Loaded {
-                name,
-                raw: stored,
-                zipped: None,
-            });
-        };
-        match compression.decompress(&stored, None, self.limits) {
-            Ok(raw) => Ok(Loaded {
-                name,
-                raw,
-                zipped: Some(stored),
-            }),
-            Err(source) => Err(DatasetError::Decompress {
-                place: self.place(&name),
-                source: Box::new(source),
-            }),
-        }
-    }
-
-    fn read(&self, name: &str) -> Result<Vec<u8>, DatasetError> {
-        let file = self.dir.open_file(name)?;
+        let file = self.dir.open_file(&name)?;
         let limit = self.limits.shard_bytes;
         DatasetError::check_limit(("shard-bytes", limit), file.len(), || {
             file.path().to_owned()
         })?;
-        let bytes = file.read_all(limit)?;
-        self.progress.add_input_bytes(bytes.len() as u64);
-        Ok(bytes)
+        let stored = file.read_all(limit)?;
+        self.progress.add_input_bytes(stored.len() as u64);
+        let (raw, zipped) = match compression {
+            None => (stored, None),
+            Some(compression) => {
+                let raw = compression.decompress(&stored, None, self.limits);
+                let place = || Place::file(&name);
+                let raw = raw.map_err(|source| DatasetError::decompress(place(), source))?;
+                (raw, Some(stored))
+            }
+        };
+        Ok(Loaded { name, raw, zipped })
     }
 
     /// Returns the shared copy of a config. Only the latest configs are compared: a dataset has one, or a few in a row
@@ -376,6 +344,13 @@ impl Rebuild<'_> {
         let config = Arc::new(config);
         configs.push(Arc::clone(&config));
         config
+    }
+}
+
+fn shard_error(name: &str, source: MdsError) -> DatasetError {
+    DatasetError::Shard {
+        place: Place::file(name),
+        source: Box::new(source),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::hash::{DefaultHasher, Hasher as _};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
-use shardmill_core::{Limits, Unfinished, escape, parallel};
-use shardmill_storage::{Dir, Folder, Remote, StorageError};
+use shardmill_core::{Limits, escape, parallel};
+use shardmill_storage::{Dir, Folder, Remote};
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, ShardScan, TarCompression,
     decompress,
@@ -14,7 +15,7 @@ use shardmill_webdataset::{
 use crate::error::DatasetError;
 use crate::mapped::map;
 use crate::problem::{DatasetProblem, Place};
-use crate::tars::{Listing, TarPattern, drop_unpacked, is_tar_below, is_tar_name, raw_tar_name};
+use crate::tars::{Listing, TarPattern, raw_tar_name};
 
 /// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
 /// again when they are opened.
@@ -23,8 +24,6 @@ const KEPT_OFFSETS: usize = 8 << 20;
 const STORE_WINDOW: u64 = 1 << 20;
 /// The number of shards of a store that are scanned in parallel: each holds one window.
 const STORE_SHARDS: usize = 64;
-/// The most objects that are listed.
-const MOST_OBJECTS: u64 = 10_000_000;
 
 /// A tar file that a listing found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +34,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Returns the file if its name is one of a tar shard.
-    fn of(name: &str, bytes: u64) -> Option<Self> {
-        is_tar_name(name).then(|| Self::named(name, bytes))
-    }
-
     /// Returns the file. Its name tells whether it is compressed.
     pub(crate) fn named(name: &str, bytes: u64) -> Self {
         let lower = name.to_ascii_lowercase();
@@ -131,53 +125,29 @@ pub(crate) fn scan(
     Ok((Index { shards }, places))
 }
 
-/// The tar files of a folder.
-pub(crate) enum ListedTars {
-    /// A conversion is unfinished, so that some tar files are missing.
-    Unfinished(Unfinished),
-    /// There are other files as well: a tar file and one of those.
-    Stray([String; 2]),
-    /// All tar files.
-    All(Vec<Found>),
-}
-
 /// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
-/// [`TarSet`](crate::TarSet) finds. A folder that contains datasets has none.
-pub(crate) fn list_tars(source: &Folder) -> Result<ListedTars, StorageError> {
-    let (listing, objects) = match source {
-        Folder::Local(dir) => (Listing::Local(dir.clone()), Vec::new()),
-        Folder::Store(store) => {
-            let objects = store.remote().list("", MOST_OBJECTS, &mut |_| true)?;
-            let names = objects.iter().map(|object| object.name.clone());
-            (Listing::Store(names.collect()), objects)
-        }
-    };
-    if let Some(unfinished) = listing.unfinished()? {
-        return Ok(ListedTars::Unfinished(unfinished));
+/// [`TarSet`](crate::TarSet) finds. A folder that contains datasets has none. `shown` names the folder in messages.
+pub(crate) fn list_tars(source: &Folder, shown: &Path) -> Result<Vec<Found>, DatasetError> {
+    let listing = Listing::of(source)?;
+    if let unfinished @ Some(_) = listing.unfinished()? {
+        return Err(DatasetError::IndexMissing {
+            path: shown.to_owned(),
+            unfinished,
+        });
     }
-    let mut found = Vec::new();
     if listing.has_datasets()? {
-        return Ok(ListedTars::All(found));
+        return Ok(Vec::new());
     }
     let below = listing.below()?;
-    if let Some(stray) = below.stray() {
-        return Ok(ListedTars::Stray(stray));
-    }
-    if let Folder::Local(dir) = source {
-        for name in below.tars {
-            let bytes = dir.open_file(&name)?.len();
-            found.extend(Found::of(&name, bytes));
-        }
-        return Ok(ListedTars::All(found));
-    }
-    for object in objects {
-        if is_tar_below(&object.name) {
-            found.extend(Found::of(&object.name, object.bytes));
-        }
-    }
-    drop_unpacked(&mut found, |shard| &shard.name);
-    found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(ListedTars::All(found))
+    below.check_stray(shown)?;
+    let found = below.tars.into_iter().map(|(name, bytes)| {
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => source.open_file(&name)?.len(),
+        };
+        Ok(Found::named(&name, bytes))
+    });
+    found.collect()
 }
 
 /// Finds the tar files of a pattern, in its order. A missing file is an error.
@@ -201,7 +171,7 @@ pub(crate) fn find_tars(source: &Folder, pattern: &TarPattern) -> Result<Vec<Fou
             let reason = format!("there is no such tar file, and the pattern `{pattern}` names it");
             return Err(DatasetProblem::PatternShard.at(source.path_of(name), reason));
         };
-        Ok(Found::of(name, bytes))
+        Ok(Some(Found::named(name, bytes)))
     })?;
     Ok(found.into_iter().flatten().collect())
 }

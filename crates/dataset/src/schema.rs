@@ -28,6 +28,18 @@ pub struct SchemaColumn {
     pub null_mask: Option<usize>,
 }
 
+impl SchemaColumn {
+    fn new(name: &str, encoding: Encoding) -> Self {
+        let size = encoding.fixed_size();
+        Self {
+            name: name.to_owned(),
+            size: size.map(|size| usize::try_from(size).unwrap_or(usize::MAX)),
+            encoding,
+            null_mask: None,
+        }
+    }
+}
+
 /// The kind of shard that contains the samples of a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampleForm {
@@ -72,50 +84,28 @@ impl Schema {
             }
             Columns::Tar(fields) => Self::Fields(Arc::clone(fields)),
             Columns::File(form) => {
-                let column = |name: &&str| SchemaColumn {
-                    name: (*name).to_owned(),
-                    encoding: match *name {
-                        DATA_COLUMN => Encoding::Bytes,
-                        _ => Encoding::Str,
-                    },
-                    size: None,
-                    null_mask: None,
+                let column = |name: &&str| match *name {
+                    DATA_COLUMN => SchemaColumn::new(name, Encoding::Bytes),
+                    _ => SchemaColumn::new(name, Encoding::Str),
                 };
-                let columns: Vec<_> = form.names().iter().map(column).collect();
-                let head = 4 * columns.len();
-                Self::Binary {
-                    form: SampleForm::File,
-                    columns,
-                    head,
-                    fixed: head,
-                }
+                let columns = form.names().iter().map(column);
+                Self::binary(SampleForm::File, columns.collect())
             }
         }
     }
 
     fn of_columns(columns: &[shardmill_mds::Column]) -> Self {
-        let columns: Vec<SchemaColumn> = columns
-            .iter()
-            .map(|column| SchemaColumn {
-                name: column.name.clone(),
-                encoding: column.encoding.clone(),
-                size: column
-                    .encoding
-                    .fixed_size()
-                    .map(|size| usize::try_from(size).unwrap_or(usize::MAX)),
-                null_mask: None,
-            })
-            .collect();
-        let head = 4 * columns
-            .iter()
-            .filter(|column| column.size.is_none())
-            .count();
-        let fixed = columns
-            .iter()
-            .filter_map(|column| column.size)
-            .fold(head, usize::saturating_add);
+        let columns = columns.iter();
+        let columns = columns.map(|own| SchemaColumn::new(&own.name, own.encoding.clone()));
+        Self::binary(SampleForm::Mds, columns.collect())
+    }
+
+    fn binary(form: SampleForm, columns: Vec<SchemaColumn>) -> Self {
+        let sizes = || columns.iter().map(|column| column.size);
+        let head = 4 * sizes().filter(Option::is_none).count();
+        let fixed = sizes().flatten().fold(head, usize::saturating_add);
         Self::Binary {
-            form: SampleForm::Mds,
+            form,
             columns,
             head,
             fixed,
@@ -138,22 +128,10 @@ impl Schema {
 
     /// Returns the schema of samples of tar files with these fields.
     pub fn of_fields<'a>(fields: impl Iterator<Item = &'a str>) -> Self {
-        let column = |name: &str, encoding| SchemaColumn {
-            name: name.to_owned(),
-            encoding,
-            size: None,
-            null_mask: None,
-        };
-        let key = column(KEY_COLUMN, Encoding::Str);
-        let fields = fields.map(|field| column(field, Encoding::Bytes));
-        let columns: Vec<SchemaColumn> = std::iter::once(key).chain(fields).collect();
-        let head = 4 * columns.len();
-        Self::Binary {
-            form: SampleForm::WebDataset,
-            columns,
-            head,
-            fixed: head,
-        }
+        let key = SchemaColumn::new(KEY_COLUMN, Encoding::Str);
+        let fields = fields.map(|field| SchemaColumn::new(field, Encoding::Bytes));
+        let columns = std::iter::once(key).chain(fields);
+        Self::binary(SampleForm::WebDataset, columns.collect())
     }
 
     /// Returns whether this is the schema of shards with these columns.

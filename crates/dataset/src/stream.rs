@@ -17,7 +17,7 @@ use crate::error::DatasetError;
 use crate::files::{self, ChosenFiles, FileList, FileOptions, open_list};
 use crate::index_file::check_expected_index;
 use crate::problem::DatasetProblem;
-use crate::scan::{Found, ListedTars, Offsets, find_tars, list_tars, scan};
+use crate::scan::{Found, Offsets, find_tars, list_tars, scan};
 use crate::stream_live::{self, IndexedStream, StreamLive};
 use crate::tars::TarPattern;
 use crate::view::{View, ViewTarget};
@@ -269,106 +269,20 @@ pub(crate) fn open_stream(
         number,
         shown: &shown,
     };
-    if let Some(files) = &stream.files {
-        let list = |only: Option<ChosenFiles>| {
-            let listed = FileOptions {
-                only,
-                ..files.options.clone()
-            };
-            open_files(source, cache, &shown, &listed, options)
-        };
-        let (index_digest, shards) = match (&files.computed, cache) {
-            (None, _) => {
-                let list = list(None)?;
-                (list.digest(), Shards::Files(list))
-            }
-            (Some(table), Some(cache)) => {
-                let opened = table.open(source, cache, &options.limits, &list)?;
-                let shards = Shards::Computed(opened.entries, opened.computed);
-                (opened.digest, shards)
-            }
-            (Some(_), None) => {
-                let reason = "its shards are computed, and need a local folder to be kept in";
-                return Err(DatasetProblem::StreamLocal.at(&*shown, reason));
-            }
-        };
-        let view_digest = shards.view_digest().unwrap_or(index_digest);
-        let (live, windows) = chosen.read(StreamLive::default(), view_digest, &shards)?;
-        let stream = Stream {
-            live,
-            offsets: Vec::new(),
-            index_digest,
-            shards,
-            first_shard,
-            local: dir,
-            origin,
-            in_place,
-            keep_zip: false,
-            // The list of raw files has no hashes.
-            validate: None,
-            weight: stream.weight,
-            names: StreamNames {
-                shown: escape(&shown).into_owned(),
-                root,
-            },
-        };
-        return Ok((stream, windows));
-    }
-    // An index in the folder of a pattern may describe other files.
-    let read = || stream_live::read_index(source, stream.with_deleted, &options.limits);
-    let answer = stream.pattern.is_none().then(read);
-    let (bytes, provenance, columns) = match answer {
-        Some(answer) => (Some(answer.index), answer.provenance, answer.columns),
-        None => (None, None, Ok(None)),
+    let opened = match &stream.files {
+        Some(files) => open_files(source, cache, &shown, files, options)?,
+        None => open_indexed(source, cache, &shown, stream, &options.limits)?,
     };
-    let path = Path::new(&shown).join(INDEX_NAME);
-    let is_none = |found: &Option<Result<Vec<u8>, StorageError>>| match found {
-        Some(Err(error)) => error.is_not_found(),
-        found => found.is_none(),
-    };
-    let keep = |bytes: &[u8], shards: &Shards| match cache {
-        Some(local) => CachedIndex {
-            local,
-            source,
-            shown: &shown,
-            limits: &options.limits,
-        }
-        .keep(bytes, shards),
-        None => Ok(()),
-    };
-    let mut live = StreamLive::default();
-    let (bytes, shards, offsets) = match bytes {
-        Some(Ok(bytes)) => {
-            check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
-            let mut shards = Shards::parse(&bytes, &path, &options.limits)?;
-            keep(&bytes, &shards)?;
-            let indexed = IndexedStream {
-                source,
-                cache,
-                shards: &shards,
-                with_deleted: stream.with_deleted,
-            };
-            live = indexed.live(provenance, &options.limits)?;
-            let digest = Sha256::digest(&bytes).into();
-            if let Some(joined) = indexed.with_late(columns, &digest, &options.limits)? {
-                shards = joined;
-            }
-            (bytes, shards, Vec::new())
-        }
-        Some(Err(error)) if error.is_no_bucket() => return Err(error.into()),
-        // A caller that expects a certain index must not get a scan instead.
-        found if is_none(&found) && stream.expect_index.is_none() => {
-            let pattern = stream.pattern.as_ref();
-            let (bytes, shards, offsets) =
-                scan_tars(source, cache, &shown, pattern, &options.limits)?;
-            keep(&bytes, &shards)?;
-            (bytes, shards, offsets)
-        }
-        Some(Err(error)) if !error.is_not_found() => return Err(error.into()),
-        _ => return Err(index_missing(&shown)),
-    };
-    let index_digest = Sha256::digest(&bytes).into();
-    let (live, windows) = chosen.read(live, index_digest, &shards)?;
+    let Opened {
+        index_digest,
+        shards,
+        offsets,
+        live,
+    } = opened;
+    let view_digest = shards.view_digest().unwrap_or(index_digest);
+    let (live, windows) = chosen.read(live, view_digest, &shards)?;
+    let has_index = stream.files.is_none();
+    let validate = stream.validate_hash.or(options.validate);
     let stream = Stream {
         live,
         shards,
@@ -378,8 +292,9 @@ pub(crate) fn open_stream(
         local: dir,
         origin,
         in_place,
-        keep_zip: stream.keep_zip,
-        validate: stream.validate_hash.or(options.validate),
+        keep_zip: stream.keep_zip && has_index,
+        // The list of raw files has no hashes.
+        validate: validate.filter(|_| has_index),
         weight: stream.weight,
         names: StreamNames {
             shown: escape(&shown).into_owned(),
@@ -387,6 +302,126 @@ pub(crate) fn open_stream(
         },
     };
     Ok((stream, windows))
+}
+
+/// The shards of a stream, and which of their samples are not deleted.
+struct Opened {
+    /// The SHA-256 of the index, or of the list of files.
+    index_digest: [u8; 32],
+    shards: Shards,
+    offsets: Vec<Offsets>,
+    live: StreamLive,
+}
+
+/// Opens a stream of raw files, or of shards that are computed from files.
+fn open_files(
+    source: &Folder,
+    cache: Option<&Dir>,
+    shown: &str,
+    files: &StreamFiles,
+    options: &CatalogOptions,
+) -> Result<Opened, DatasetError> {
+    let list = |only: Option<ChosenFiles>| {
+        let path = cache.map_or(source.path(), Dir::path);
+        if files.options.form.has_file() && path.to_str().is_none() {
+            return Err(DatasetError::Storage(StorageError::Name {
+                name: path.to_string_lossy().into_owned(),
+                source: shardmill_core::NameError::Character,
+            }));
+        }
+        let listed = FileOptions {
+            only,
+            ..files.options.clone()
+        };
+        open_list(source, cache, shown, &listed, &options.limits)
+    };
+    let (index_digest, shards) = match (&files.computed, cache) {
+        (None, _) => {
+            let list = list(None)?;
+            (list.digest(), Shards::Files(list))
+        }
+        (Some(table), Some(cache)) => {
+            let opened = table.open(source, cache, &options.limits, &list)?;
+            let shards = Shards::Computed(opened.entries, opened.computed);
+            (opened.digest, shards)
+        }
+        (Some(_), None) => {
+            let reason = "its shards are computed, and need a local folder to be kept in";
+            return Err(DatasetProblem::StreamLocal.at(shown, reason));
+        }
+    };
+    Ok(Opened {
+        index_digest,
+        shards,
+        offsets: Vec::new(),
+        live: StreamLive::default(),
+    })
+}
+
+/// Opens a stream with an index, or makes the index of tar files that have none.
+fn open_indexed(
+    source: &Folder,
+    cache: Option<&Dir>,
+    shown: &str,
+    stream: &StreamOptions,
+    limits: &Limits,
+) -> Result<Opened, DatasetError> {
+    let path = Path::new(shown).join(INDEX_NAME);
+    let keep = |bytes: &[u8], shards: &Shards| match cache {
+        Some(local) => CachedIndex {
+            local,
+            source,
+            shown,
+            limits,
+        }
+        .keep(bytes, shards),
+        None => Ok(()),
+    };
+    let pattern = stream.pattern.as_ref();
+    // An index in the folder of a pattern may describe other files.
+    if pattern.is_none() {
+        let answer = stream_live::read_index(source, stream.with_deleted, limits);
+        match answer.index {
+            Ok(bytes) => {
+                check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
+                let mut shards = Shards::parse(&bytes, &path, limits)?;
+                keep(&bytes, &shards)?;
+                let indexed = IndexedStream {
+                    source,
+                    cache,
+                    shards: &shards,
+                    with_deleted: stream.with_deleted,
+                };
+                let live = indexed.live(answer.provenance, limits)?;
+                let index_digest = Sha256::digest(&bytes).into();
+                if let Some(joined) = indexed.with_late(answer.columns, &index_digest, limits)? {
+                    shards = joined;
+                }
+                return Ok(Opened {
+                    index_digest,
+                    shards,
+                    offsets: Vec::new(),
+                    live,
+                });
+            }
+            Err(error) if !error.is_not_found() || error.is_no_bucket() => {
+                return Err(error.into());
+            }
+            Err(_) => {}
+        }
+    }
+    // A caller that expects a certain index must not get a scan instead.
+    if stream.expect_index.is_some() {
+        return Err(index_missing(shown));
+    }
+    let (bytes, shards, offsets) = scan_tars(source, cache, shown, pattern, limits)?;
+    keep(&bytes, &shards)?;
+    Ok(Opened {
+        index_digest: Sha256::digest(&bytes).into(),
+        shards,
+        offsets,
+        live: StreamLive::default(),
+    })
 }
 
 /// Which samples of a stream are read, besides those that are not deleted.
@@ -433,25 +468,6 @@ impl Chosen<'_> {
     }
 }
 
-/// Lists the files of a tree as shards.
-fn open_files(
-    source: &Folder,
-    cache: Option<&Dir>,
-    shown: &str,
-    files: &FileOptions,
-    options: &CatalogOptions,
-) -> Result<FileList, DatasetError> {
-    let path = cache.map_or(source.path(), Dir::path);
-    if files.form.has_file() && path.to_str().is_none() {
-        return Err(StorageError::Name {
-            name: path.to_string_lossy().into_owned(),
-            source: shardmill_core::NameError::Character,
-        }
-        .into());
-    }
-    open_list(source, cache, shown, files, &options.limits)
-}
-
 fn index_missing(shown: &str) -> DatasetError {
     DatasetError::IndexMissing {
         path: PathBuf::from(shown),
@@ -479,26 +495,14 @@ fn scan_tars(
     limits: &Limits,
 ) -> Result<(Vec<u8>, Shards, Vec<Offsets>), DatasetError> {
     let found = match pattern {
-        Some(pattern) => ListedTars::All(find_tars(source, pattern)?),
-        None => match list_tars(source) {
-            Ok(found) => found,
+        Some(pattern) => find_tars(source, pattern)?,
+        None => match list_tars(source, Path::new(shown)) {
             // If the source refuses to list its files, the error is the missing index.
-            Err(error) if is_unlisted(&error) && !error.is_no_bucket() => {
-                ListedTars::All(Vec::new())
+            Err(DatasetError::Storage(error)) if is_unlisted(&error) && !error.is_no_bucket() => {
+                Vec::new()
             }
-            Err(error) => return Err(error.into()),
+            found => found?,
         },
-    };
-    let path = || PathBuf::from(shown);
-    let found = match found {
-        ListedTars::All(found) => found,
-        ListedTars::Unfinished(unfinished) => {
-            return Err(DatasetError::IndexMissing {
-                path: path(),
-                unfinished: Some(unfinished),
-            });
-        }
-        ListedTars::Stray(names) => return Err(DatasetError::stray(path(), &names)),
     };
     if found.is_empty() {
         return Err(index_missing(shown));

@@ -9,7 +9,7 @@ use shardmill_storage::{Dir, Folder, PublishMode, StorageError};
 use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
-use crate::live::LiveSamples;
+use crate::live::{LiveSamples, starts_of};
 use crate::side_files::{
     PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, Sides, TOMBSTONES_NAME, if_there,
 };
@@ -71,13 +71,7 @@ impl StreamLive {
         if live.is_all() {
             return Self::default();
         }
-        let mut starts = Vec::with_capacity(shards.len() + 1);
-        let mut start = 0_u64;
-        for entry in shards.iter() {
-            starts.push(start);
-            start = start.saturating_add(entry.samples());
-        }
-        starts.push(start);
+        let starts = starts_of(shards.iter().map(Entry::samples));
         Self { live, starts }
     }
 

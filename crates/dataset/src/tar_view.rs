@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{Limits, Progress};
-use shardmill_webdataset::{Index, IndexShard, ShardMap};
+use shardmill_webdataset::{Index, IndexShard};
 
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
@@ -75,8 +75,5 @@ impl TarSet {
 
 fn scan(shard: &TarFile, limits: &Limits) -> Result<IndexShard, DatasetError> {
     let bytes = shard.open()?.len();
-    let data = shard.load(limits)?;
-    let map = ShardMap::read(data.as_ref(), limits)
-        .map_err(|source| DatasetError::tar_file(&shard.path(), source))?;
-    Ok(Found::named(shard.name(), bytes).entry(&map))
+    Ok(Found::named(shard.name(), bytes).entry(&shard.map(limits)?))
 }

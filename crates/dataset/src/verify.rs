@@ -1,12 +1,10 @@
 //! Verifies MDS datasets.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{INDEX_NAME, Progress, WORK_FOLDER, parallel};
+use shardmill_core::{INDEX_NAME, Progress, WORK_FOLDER};
 use shardmill_mds::{
-    Content, Field, FileInfo, MdsError, SampleValue, ShardEntry, ShardView, check_datum, decode,
-    digest,
+    Content, Field, FileInfo, MdsError, ShardEntry, ShardView, check_datum, decode,
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
@@ -16,10 +14,9 @@ use crate::error::DatasetError;
 use crate::late::COLUMNS_NAME;
 use crate::lengths::Lengths;
 use crate::problem::Place;
-use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
-use crate::side_files::{
-    Converted, PROVENANCE_NAME, RECORD_NAME, SideFiles, TOMBSTONES_NAME, read_file,
-};
+use crate::report::{Found, Problem, ReadTotals, VerifyReport};
+use crate::shard_checks::{ShardCheck, VerifyOptions, check_shards};
+use crate::side_files::{Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use crate::videos::Videos;
 
 /// Files next to an index that the index does not list: its side files, and the work folder of a writer.
@@ -31,21 +28,6 @@ const COMPANIONS: [&str; 6] = [
     TOMBSTONES_NAME,
     WORK_FOLDER,
 ];
-
-/// Options for verifying a dataset.
-#[derive(Clone, Debug, Default)]
-pub struct VerifyOptions {
-    /// Decode every value of every sample, and compare the samples with the content hash that the conversion recorded
-    /// in `index.provenance`.
-    pub deep: bool,
-    /// Check only the shards with live samples, for example those of a view. The samples are then not compared with the
-    /// content hash, which is of all of them.
-    pub live_only: bool,
-    /// The number of shards to check in parallel; 0 for one per core.
-    pub jobs: usize,
-    /// The most bytes of shards in memory at a time, but at least one shard; `None` for as many as `jobs` need.
-    pub memory_limit: Option<u64>,
-}
 
 /// Checks every file of a dataset: its existence, length, hashes, decompression and structure. With `deep`, it also
 /// decodes every value, and compares the samples with those that were converted. Files that the index does not list are
@@ -62,146 +44,42 @@ pub fn verify(
     options: &VerifyOptions,
     progress: &Progress,
 ) -> Result<VerifyReport, DatasetError> {
-    let shards: Vec<(usize, &ShardEntry)> = dataset
-        .index()
-        .shards
-        .iter()
-        .enumerate()
-        .filter(|(shard, _)| !options.live_only || dataset.samples_of(*shard) > 0)
+    let entries = &dataset.index().shards;
+    let shards: Vec<usize> = (0..entries.len())
+        .filter(|shard| !options.live_only || dataset.samples_of(*shard) > 0)
         .collect();
-    let stored = |entry: &ShardEntry| {
-        parts(entry).fold(0, |sum: u64, part| sum.saturating_add(part.stored().bytes))
+    let checked_entries = || shards.iter().filter_map(|shard| entries.get(*shard));
+    let bytes = checked_entries().map(stored_bytes);
+    progress.set_totals(
+        bytes.fold(0, u64::saturating_add),
+        checked_entries().map(|entry| entry.samples).sum(),
+        shards.len() as u64,
+    );
+    let side_files = dataset.side_files();
+    let check = |found: &mut ShardCheck, memory: &mut Memory| {
+        let Some(entry) = entries.get(found.shard) else {
+            return Ok(());
+        };
+        (found.bytes, found.samples) = (stored_bytes(entry), entry.samples);
+        let mut check = MdsCheck {
+            loader: Loader::new(dataset, None),
+            entry,
+            progress,
+            deep: options.deep,
+            converted: options.converted(&side_files),
+            file: stored_name(entry).to_owned(),
+            found,
+        };
+        check.run(memory)
     };
-    let total = shards
-        .iter()
-        .fold(0, |sum: u64, (_, entry)| sum.saturating_add(stored(entry)));
-    let samples = shards.iter().map(|(_, entry)| entry.samples).sum();
-    progress.set_totals(total, samples, shards.len() as u64);
-
-    let side_files = side_files(dataset);
-    let (of_all, warning) = side_files.findings(options.deep);
-    let collected = Mutex::new(Collected::default());
-    parallel::for_each(
-        shards.len(),
-        affordable_jobs(dataset, options),
-        |number, memory: &mut Memory| {
-            let Some((shard, entry)) = shards.get(number).copied() else {
-                return Ok::<_, DatasetError>(());
-            };
-            let mut check = ShardCheck {
-                loader: Loader::new(dataset, None),
-                shard,
-                entry,
-                progress,
-                counts: VerifyReport::default(),
-                problems: Found::default(),
-                warnings: Found::default(),
-                converted: side_files.converted.as_ref(),
-                content: None,
-                file: stored_name(entry).to_owned(),
-            };
-            check.run(memory, options.deep)?;
-            let ShardCheck {
-                counts,
-                problems,
-                warnings,
-                content,
-                ..
-            } = check;
-            let mut collected = collected.lock().unwrap_or_else(PoisonError::into_inner);
-            collected.add(shard, &counts, problems, warnings);
-            collected.content = collected.content.with(content.unwrap_or_default());
-            collected.without_content |= content.is_none();
-            drop(collected);
-            progress.add_input_bytes(stored(entry));
-            progress.add_samples(entry.samples);
-            progress.add_shard(0);
-            Ok(())
-        },
-    )?;
-
-    let mut collected = collected
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    collected.warnings.add(usize::MAX, unlisted(dataset));
-    let found = (!collected.without_content).then_some(collected.content);
-    let compares = options.deep && !options.live_only;
-    let converted = side_files.converted.filter(|_| compares);
-    let compared = converted.map(|converted| converted.compare(found));
-    let (content, differs) = compared.unzip();
-    let of_all = of_all.into_iter().chain(differs.flatten());
-    collected.problems.add(usize::MAX, of_all.collect());
-    collected
-        .warnings
-        .add(usize::MAX, warning.into_iter().collect());
-    let Collected {
-        counts,
-        problems,
-        warnings,
-        ..
-    } = collected;
-    let mut read = counts.read;
-    read.add(&ReadTotals {
+    let mut checked = check_shards(&shards, options.jobs, progress, check)?;
+    checked.warnings.add(usize::MAX, unlisted(dataset));
+    checked.counts.read.add(&ReadTotals {
         files: 1,
         stored_bytes: dataset.index_bytes(),
         ..ReadTotals::default()
     });
-    Ok(VerifyReport {
-        shards: shards.len() as u64,
-        samples,
-        deep: options.deep,
-        content,
-        read,
-        problem_count: problems.count,
-        warning_count: warnings.count,
-        problems: problems.into_sorted(),
-        warnings: warnings.into_sorted(),
-        ..counts
-    })
-}
-
-/// Returns the number of threads for which the memory suffices, given the largest shard.
-fn affordable_jobs(dataset: &Dataset, options: &VerifyOptions) -> usize {
-    let jobs = parallel::threads(options.jobs);
-    let Some(limit) = options.memory_limit else {
-        return jobs;
-    };
-    let bytes = |part: Part<'_>| {
-        part.raw
-            .bytes
-            .saturating_add(part.zip.map_or(0, |(zip, _)| zip.bytes))
-    };
-    let shard = |entry| parts(entry).fold(0, |sum: u64, part| sum.saturating_add(bytes(part)));
-    let largest = dataset
-        .index()
-        .shards
-        .iter()
-        .map(shard)
-        .max()
-        .unwrap_or_default();
-    let affordable = limit.checked_div(largest).unwrap_or(u64::MAX);
-    jobs.min(usize::try_from(affordable).unwrap_or(usize::MAX))
-        .max(1)
-}
-
-#[derive(Debug, Default)]
-struct Collected {
-    counts: VerifyReport,
-    problems: Findings,
-    warnings: Findings,
-    content: Content,
-    /// Whether the content of any shard is unknown.
-    without_content: bool,
-}
-
-impl Collected {
-    fn add(&mut self, shard: usize, counts: &VerifyReport, problems: Found, warnings: Found) {
-        self.counts.damaged_shards += u64::from(problems.count > 0);
-        self.counts.sound_samples += counts.sound_samples;
-        self.counts.read.add(&counts.read);
-        self.problems.add(shard, problems);
-        self.warnings.add(shard, warnings);
-    }
+    Ok(checked.into_report(side_files, options))
 }
 
 /// Buffers that a thread reuses for each shard.
@@ -212,25 +90,21 @@ struct Memory {
     meta: Vec<u8>,
 }
 
-struct ShardCheck<'a> {
+/// The check of one shard.
+struct MdsCheck<'a> {
     loader: Loader<'a>,
-    shard: usize,
     entry: &'a ShardEntry,
     progress: &'a Progress,
-    counts: VerifyReport,
-    problems: Found,
-    warnings: Found,
+    deep: bool,
     /// What to compare the samples with.
     converted: Option<&'a Converted>,
-    /// The content hash of the samples, if all of them were read.
-    content: Option<Content>,
     /// The file whose samples are checked.
     file: String,
+    found: &'a mut ShardCheck,
 }
 
-impl ShardCheck<'_> {
-    fn run(&mut self, memory: &mut Memory, deep: bool) -> Result<(), DatasetError> {
-        self.stop_if_asked()?;
+impl MdsCheck<'_> {
+    fn run(&mut self, memory: &mut Memory) -> Result<(), DatasetError> {
         let mut parts = parts(self.entry);
         let data = parts
             .next()
@@ -243,16 +117,16 @@ impl ShardCheck<'_> {
         }
         let meta = meta.map(|_| memory.meta.as_slice());
         let Some([base, late]) = self.entry.halves() else {
-            return self.samples(self.entry, (&memory.data, meta), deep);
+            return self.samples(self.entry, &memory.data, meta);
         };
-        self.samples(&base, (&memory.data, None), deep)?;
+        self.samples(&base, &memory.data, None)?;
         // The content hash does not cover late columns, and their samples are the same ones.
-        let (content, sound) = (self.content, self.counts.sound_samples);
+        let (content, sound) = (self.found.content, self.found.sound_samples);
         self.converted = None;
         self.file = stored_name(&late).to_owned();
-        self.samples(&late, (&memory.meta, None), deep)?;
-        self.content = content;
-        self.counts.sound_samples = self.counts.sound_samples.min(sound);
+        self.samples(&late, &memory.meta, None)?;
+        self.found.content = content;
+        self.found.sound_samples = self.found.sound_samples.min(sound);
         Ok(())
     }
 
@@ -260,8 +134,8 @@ impl ShardCheck<'_> {
     fn samples(
         &mut self,
         entry: &ShardEntry,
-        (data, meta): (&[u8], Option<&[u8]>),
-        deep: bool,
+        data: &[u8],
+        meta: Option<&[u8]>,
     ) -> Result<(), DatasetError> {
         let view = match ShardView::open(entry, data, meta, self.loader.dataset.limits()) {
             Ok(view) => view,
@@ -270,38 +144,33 @@ impl ShardCheck<'_> {
                 return Ok(());
             }
         };
-        self.counts.sound_samples += view.len();
-        if deep { self.deep(&view) } else { Ok(()) }
-    }
-
-    fn stop_if_asked(&self) -> Result<(), DatasetError> {
-        if self.progress.is_cancelled() {
-            Err(DatasetError::Interrupted)
+        self.found.sound_samples += view.len();
+        if self.deep {
+            self.decode(&view)
         } else {
             Ok(())
         }
     }
 
-    fn place(&self, file: &str, sample: Option<u64>, column: Option<&str>) -> Place {
+    fn place(&self, sample: Option<u64>, column: Option<&str>) -> Place {
         Place {
-            sample: sample.map(|at| {
-                let stored = self.loader.dataset.stored_samples(self.shard);
-                stored.start.saturating_add(at)
-            }),
+            sample: sample.map(|at| self.first_sample().saturating_add(at)),
             column: column.map(str::to_owned),
-            ..Place::file(file)
+            ..Place::file(&self.file)
         }
     }
 
+    fn first_sample(&self) -> u64 {
+        self.loader.dataset.stored_samples(self.found.shard).start
+    }
+
     fn problem(&mut self, error: &DatasetError) {
-        let root = self.loader.dataset.dir().path();
-        self.problems.push(|| Problem::new(error, root, self.shard));
+        self.found.error(self.loader.dataset.dir().path(), error);
     }
 
     fn shard_problem(&mut self, at: Option<u64>, source: MdsError) {
-        let place = self.place(&self.file, at, None);
-        let first_sample = self.loader.dataset.stored_samples(self.shard).start;
-        self.problem(&DatasetError::shard(place, first_sample, source));
+        let (place, first) = (self.place(at, None), self.first_sample());
+        self.problem(&DatasetError::shard(place, first, source));
     }
 
     /// Checks the files of a part and stores its raw bytes in `raw`. Returns whether those bytes are valid.
@@ -343,7 +212,7 @@ impl ShardCheck<'_> {
                 }
                 // Frees the raw bytes of the previous shard before decompressing this one.
                 *raw = Vec::new();
-                let place = || self.place(&zip.basename, None, None);
+                let place = || Place::file(&zip.basename);
                 let limits = self.loader.dataset.limits();
                 match packing.unpack(stored, part.raw.bytes, place, limits) {
                     Ok(bytes) => *raw = bytes,
@@ -352,15 +221,14 @@ impl ShardCheck<'_> {
                         return false;
                     }
                 }
-                self.counts.read.raw_bytes =
-                    self.counts.read.raw_bytes.saturating_add(raw.len() as u64);
-                self.hashes(&zip.basename, part.raw, raw, true)
+                self.found.read.raw_bytes += raw.len() as u64;
+                self.found.hashes(&zip.basename, part.raw, raw, true)
             }
         }
     }
 
     fn open(&self, info: &FileInfo) -> Result<Stored, DatasetError> {
-        self.loader.open(self.shard, self.entry, info)
+        self.loader.open(self.found.shard, self.entry, info)
     }
 
     fn read(&mut self, info: &FileInfo, file: &Stored, bytes: &mut Vec<u8>, is_raw: bool) -> bool {
@@ -368,46 +236,31 @@ impl ShardCheck<'_> {
             self.problem(&error);
             return false;
         }
-        self.counts.read.files += 1;
-        self.counts.read.stored_bytes = self.counts.read.stored_bytes.saturating_add(info.bytes);
+        self.found.read.files += 1;
+        self.found.read.stored_bytes += info.bytes;
         if is_raw {
-            self.counts.read.raw_bytes = self.counts.read.raw_bytes.saturating_add(info.bytes);
+            self.found.read.raw_bytes += info.bytes;
         }
-        self.hashes(&info.basename, info, bytes, false)
+        self.found.hashes(&info.basename, info, bytes, false)
     }
 
-    fn hashes(&mut self, name: &str, info: &FileInfo, bytes: &[u8], raw: bool) -> bool {
-        let mut sound = true;
-        for expected in info.hashes.iter() {
-            self.counts.read.hashes += 1;
-            let found = digest(expected.algo(), bytes);
-            let Err(source) = info.hashes.check_digest(found) else {
-                continue;
-            };
-            sound = false;
-            let place = self.place(name, None, None);
-            self.problem(&DatasetError::hash(place, raw, source));
-        }
-        sound
-    }
-
-    fn deep(&mut self, view: &ShardView<'_>) -> Result<(), DatasetError> {
+    fn decode(&mut self, view: &ShardView<'_>) -> Result<(), DatasetError> {
         /// Often enough to stop within a moment.
         const SAMPLES_BETWEEN_LOOKS: u64 = 1024;
 
         let mut fields = Vec::new();
-        let first = self.loader.dataset.stored_samples(self.shard).start;
+        let first = self.first_sample();
         let converted = self.converted;
         let counts = converted.map(|c| c.counts(first..first.saturating_add(view.len())));
         let mut content = counts.as_ref().map(|_| Content::default());
         for at in 0..view.len() {
             if at % SAMPLES_BETWEEN_LOOKS == 0 {
-                self.stop_if_asked()?;
+                DatasetError::check_cancelled(self.progress)?;
             }
             let outcome = if view.config().mds_columns().is_some() {
                 self.fields(view, at, &mut fields)
             } else {
-                self.text(view, at)
+                view.values(at).map(drop)
             };
             if let Err(source) = outcome {
                 self.shard_problem(Some(at), source);
@@ -422,13 +275,7 @@ impl ShardCheck<'_> {
                     .map(|(sum, sample)| sum.with(Content::of(sample)));
             }
         }
-        self.content = content;
-        Ok(())
-    }
-
-    fn text(&mut self, view: &ShardView<'_>, at: u64) -> Result<(), MdsError> {
-        let values: Vec<(&str, SampleValue<'_>)> = view.values(at)?;
-        drop(values);
+        self.found.content = content;
         Ok(())
     }
 
@@ -444,7 +291,7 @@ impl ShardCheck<'_> {
             let Err(strict) = check_datum(field.encoding, field.datum, dataset.limits()) else {
                 continue;
             };
-            let place = self.place(&self.file, Some(at), Some(field.name));
+            let place = self.place(Some(at), Some(field.name));
             match decode(field.encoding, field.datum, dataset.limits()) {
                 Err(source) => self.problem(&DatasetError::Value {
                     place,
@@ -457,8 +304,9 @@ impl ShardCheck<'_> {
                         place,
                         source: Box::new(strict),
                     };
-                    self.warnings
-                        .push(|| Problem::new(&error, dataset.dir().path(), self.shard));
+                    let (root, shard) = (dataset.dir().path(), self.found.shard);
+                    let warning = || Problem::new(&error, root, shard);
+                    self.found.warnings.push(warning);
                 }
             }
         }
@@ -466,18 +314,9 @@ impl ShardCheck<'_> {
     }
 }
 
-/// Reads the side files of a dataset. An index with another name than the usual one has none.
-fn side_files(dataset: &Dataset) -> SideFiles {
-    if dataset
-        .index_path()
-        .file_name()
-        .is_none_or(|name| name != INDEX_NAME)
-    {
-        return SideFiles::default();
-    }
-    let counts = (dataset.live().stored(), dataset.index().shards.len() as u64);
-    let read = |name: &str, most| read_file(dataset.dir(), name, most);
-    SideFiles::read(&read, counts, dataset.limits().index_bytes)
+/// Returns the bytes of the files that the writer published.
+fn stored_bytes(entry: &ShardEntry) -> u64 {
+    parts(entry).fold(0, |sum, part| sum.saturating_add(part.stored().bytes))
 }
 
 fn stored_name(entry: &ShardEntry) -> &str {

@@ -4,12 +4,14 @@
 
 use std::path::Path;
 
-use shardmill_core::{Progress, escape, parallel};
+use shardmill_core::{Progress, escape};
 use shardmill_mds::{Layout, ShardEntry};
 
 use crate::dataset::Dataset;
 use crate::error::DatasetError;
-use crate::file_frame::{FileFrame, HASH_BYTES, column_file_name, is_column_file_name};
+use crate::file_frame::{
+    FileFrame, HASH_BYTES, column_file_name, is_column_file_name, push_column, split_column,
+};
 use crate::mp4::{Mp4Problem, header_of};
 use crate::problem::{DatasetProblem, Place};
 use crate::side_files::if_there;
@@ -87,19 +89,8 @@ impl Videos {
         progress: &Progress,
     ) -> Result<Self, DatasetError> {
         let target = dataset.view_target()?;
-        let shards = &dataset.index().shards;
-        progress.set_totals(0, target.live.stored(), shards.len() as u64);
-        let found = parallel::map(shards.len(), jobs, |number| {
-            if progress.is_cancelled() {
-                return Err(DatasetError::Interrupted);
-            }
-            let Some(entry) = shards.get(number) else {
-                return Ok(Vec::new());
-            };
-            let places = places_in(dataset, number, entry, column)?;
-            progress.add_samples(entry.samples);
-            progress.add_shard(0);
-            Ok(places)
+        let found = dataset.map_shards(jobs, progress, |number, entry| {
+            places_in(dataset, number, entry, column)
         })?;
         Ok(Self {
             digest: target.digest,
@@ -109,23 +100,13 @@ impl Videos {
     }
 
     fn parse(bytes: &[u8], path: &Path) -> Result<Self, DatasetError> {
-        Self::parse_file(bytes).map_err(|(problem, reason)| problem.at(path, reason))
-    }
-
-    fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
-        let damaged = |reason: &str| (DatasetProblem::VideoIndex, reason.to_owned());
-        let short = || damaged("it is too short");
-        let rest = FRAME.content(bytes)?;
-        let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
-        let (samples, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
-        let (name, rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
-        let name = u32::from_le_bytes(*name) as usize;
-        let (name, rest) = rest.split_at_checked(name).ok_or_else(short)?;
-        let column = std::str::from_utf8(name);
-        let column = column.map_err(|_| damaged("the name of its column is not UTF-8"))?;
+        let damaged = |reason: &str| DatasetProblem::VideoIndex.at(path, reason);
+        let rest = FRAME.content(bytes, &path.into())?;
+        let digest = rest.split_first_chunk::<32>();
+        let (digest, rest) = digest.ok_or_else(|| damaged("it is too short"))?;
+        let (samples, column, rest) = split_column(rest).map_err(damaged)?;
         let (words, odd) = rest.as_chunks::<8>();
         let (places, rest) = words.as_chunks::<4>();
-        let samples = u64::from_le_bytes(*samples);
         if places.len() as u64 != samples || !rest.is_empty() || !odd.is_empty() {
             return Err(damaged(&format!(
                 "its header declares {samples} videos, and it has {}",
@@ -135,7 +116,7 @@ impl Videos {
         let places = places.iter().map(|place| place.map(u64::from_le_bytes));
         Ok(Self {
             digest: *digest,
-            column: column.to_owned(),
+            column,
             places: places.collect(),
         })
     }
@@ -147,11 +128,7 @@ impl Videos {
         let mut bytes = Vec::with_capacity(size);
         FRAME.begin(&mut bytes);
         bytes.extend_from_slice(&self.digest);
-        bytes.extend_from_slice(&(self.places.len() as u64).to_le_bytes());
-        // INVARIANT: the name of a column is in an index, whose size is limited.
-        let name = u32::try_from(self.column.len()).unwrap_or(u32::MAX);
-        bytes.extend_from_slice(&name.to_le_bytes());
-        bytes.extend_from_slice(self.column.as_bytes());
+        push_column(&mut bytes, self.places.len(), &self.column);
         for number in self.places.as_flattened() {
             bytes.extend_from_slice(&number.to_le_bytes());
         }

@@ -132,14 +132,9 @@ impl View {
     /// [`DatasetProblem::ViewDamaged`], [`DatasetProblem::ViewVersion`].
     pub fn parse(bytes: &[u8], subject: impl Into<Subject>) -> Result<Self, DatasetError> {
         let subject = subject.into();
-        let parsed = Self::parse_file(bytes);
-        parsed.map_err(|(problem, reason)| problem.at(subject, reason))
-    }
-
-    fn parse_file(bytes: &[u8]) -> Result<Self, (DatasetProblem, String)> {
-        let damaged = |reason: &str| (DatasetProblem::ViewDamaged, reason.to_owned());
+        let damaged = |reason: &str| DatasetProblem::ViewDamaged.at(subject.clone(), reason);
         let short = || damaged("it is too short");
-        let rest = FRAME.content(bytes)?;
+        let rest = FRAME.content(bytes, &subject)?;
         let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
         let (stored, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
         let (count, mut rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::entry::Shards;
+use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
-use crate::live::LiveSamples;
+use crate::live::{LiveSamples, starts_of};
 use crate::problem::DatasetProblem;
 use crate::schema::Schema;
 use crate::view::{View, ViewTarget};
@@ -180,7 +180,7 @@ pub(crate) struct StreamWindows {
     all: LiveSamples,
     /// The first sample of each episode.
     firsts: LiveSamples,
-    /// The stored number of the first sample of each shard.
+    /// The stored number of the first sample of each shard, then the number of stored samples.
     starts: Vec<u64>,
 }
 
@@ -212,13 +212,8 @@ impl StreamWindows {
             }
             None => begin,
         };
-        let mut start = 0_u64;
-        let starts = shards.iter().map(|entry| {
-            start = start.saturating_add(entry.samples());
-            start - entry.samples()
-        });
         Ok(Self {
-            starts: starts.collect(),
+            starts: starts_of(shards.iter().map(Entry::samples)),
             firsts: firsts.live_of(&whole, dataset)?,
             all: target.live,
         })
@@ -310,14 +305,10 @@ mod tests {
         };
         let firsts = [&[0], firsts].concat();
         let firsts = View::new(&whole, firsts).live_of(&whole, "d").unwrap();
-        let starts = sizes.iter().scan(0, |start, size| {
-            *start += size;
-            Some(*start - size)
-        });
         StreamWindows {
             all: live,
             firsts,
-            starts: starts.collect(),
+            starts: starts_of(sizes.iter().copied()),
         }
     }
 

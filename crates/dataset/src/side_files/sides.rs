@@ -191,6 +191,12 @@ impl SideFiles {
         Self::or_pending(files, provenance, &LOST_WITHOUT, counts, index_bytes)
     }
 
+    /// Reads the side files of the index of a folder, as [`Self::read`].
+    pub(crate) fn of_folder(folder: &Folder, counts: (u64, u64), index_bytes: u64) -> Self {
+        let read = |name: &str, most| read_file(folder, name, most);
+        Self::read(&read, counts, index_bytes)
+    }
+
     /// Like [`Self::read`], with few requests to a store: the provenance was already read. The changes of an interrupted
     /// increment are read only if the files do not fit together.
     pub(crate) fn read_with(
@@ -210,7 +216,14 @@ impl SideFiles {
         counts: (u64, u64),
         index_bytes: u64,
     ) -> Self {
-        let found = Self::of(&files, provenance, lost_without, counts);
+        let of = |files: &Files<'_>, provenance| {
+            Self::of(files, provenance, lost_without, counts).unwrap_or_else(|problem| Self {
+                problem: Some(problem),
+                live: LiveSamples::all(counts.0),
+                ..Self::default()
+            })
+        };
+        let found = of(&files, provenance);
         if found.problem.is_none() && found.other.is_none() {
             return found;
         }
@@ -219,7 +232,7 @@ impl SideFiles {
             return found;
         }
         let provenance = files.read(PROVENANCE_NAME, PROVENANCE_BYTES);
-        Self::of(&files, provenance, lost_without, counts)
+        of(&files, provenance)
     }
 
     fn of(
@@ -227,98 +240,81 @@ impl SideFiles {
         provenance: Result<Option<Vec<u8>>, StorageError>,
         lost_without: &[&'static str],
         (samples, shards): (u64, u64),
-    ) -> Self {
-        let all = Self {
-            live: LiveSamples::all(samples),
-            ..Self::default()
-        };
-        let failed = |problem| Self {
-            problem: Some(problem),
+    ) -> Result<Self, DatasetError> {
+        let path = || PathBuf::from(PROVENANCE_NAME);
+        let without = |absent| Self {
+            absent: Some(absent),
             live: LiveSamples::all(samples),
             ..Self::default()
         };
         let text = match provenance {
             Ok(Some(text)) => text,
             Ok(None) => {
-                return match files.first_of(lost_without) {
-                    Ok(Some(name)) => failed(DatasetProblem::ProvenanceMissing.at(
-                        PathBuf::from(PROVENANCE_NAME),
-                        format!("the file does not exist, but {name} belongs to it"),
-                    )),
-                    Ok(None) => Self {
-                        absent: Some(Absent::Missing),
-                        ..all
-                    },
-                    Err(error) => failed(error.into()),
+                return match files.first_of(lost_without)? {
+                    Some(name) => {
+                        let reason = format!("the file does not exist, but {name} belongs to it");
+                        Err(DatasetProblem::ProvenanceMissing.at(path(), reason))
+                    }
+                    None => Ok(without(Absent::Missing)),
                 };
             }
             // A store without the permission to list gives this answer for a missing object.
             Err(error @ StorageError::At { .. }) if error.kind() == ErrorKind::Permission => {
-                return Self {
-                    absent: Some(Absent::Hidden(error)),
-                    ..all
-                };
+                return Ok(without(Absent::Hidden(error)));
             }
-            Err(error) => return failed(error.into()),
+            Err(error) => return Err(error.into()),
         };
         let damaged = |reason: &str| {
             let reason = format!("it cannot be read: {reason}");
-            DatasetProblem::ProvenanceDamaged.at(PathBuf::from(PROVENANCE_NAME), reason)
+            Err(DatasetProblem::ProvenanceDamaged.at(path(), reason))
         };
         let side = match serde_json::from_slice::<Value>(&text) {
             Ok(side @ Value::Object(_)) => side,
-            Ok(_) => return failed(damaged("it is no object")),
-            Err(error) => return failed(damaged(&error.to_string())),
+            Ok(_) => return damaged("it is no object"),
+            Err(error) => return damaged(&error.to_string()),
         };
         let number = |pointer: &str| side.pointer(pointer).and_then(Value::as_u64);
-        let differs = |noted: Option<u64>, found| noted.is_some_and(|noted| noted != found);
-        let noted = (number("/samples"), number("/shards"));
-        if differs(noted.0, samples) || differs(noted.1, shards) {
-            let other = || {
-                let reason = format!(
-                    "the conversion recorded {} samples in {} shards, but the index has {samples} in {shards}",
-                    noted.0.unwrap_or(samples),
-                    noted.1.unwrap_or(shards)
-                );
-                DatasetProblem::ProvenanceOther.at(PathBuf::from(PROVENANCE_NAME), reason)
-            };
-            return Self {
+        let in_samples = number("/samples").unwrap_or(samples);
+        let in_shards = number("/shards").unwrap_or(shards);
+        let noted = Noted::of(&side);
+        if (in_samples, in_shards) != (samples, shards) {
+            let reason = format!(
+                "the conversion recorded {in_samples} samples in {in_shards} shards, but the index has {samples} in {shards}"
+            );
+            let other = DatasetProblem::ProvenanceOther.at(path(), reason);
+            if noted.is_some() {
                 // The numbers in the list would refer to other samples.
-                problem: Noted::of(&side).map(|_| other()),
-                other: Some(other()),
-                ..all
-            };
-        }
-        let (live, tombstones) = match Noted::of(&side) {
-            None => (LiveSamples::all(samples), None),
-            Some(noted) => match live_samples(files, &noted, samples) {
-                Ok((live, tombstones)) => (live, Some(tombstones)),
-                Err(problem) => return failed(problem),
-            },
-        };
-        let sides = tombstones.map(|tombstones| Sides {
-            provenance: text,
-            tombstones,
-        });
-        let content = side.get("content").and_then(Value::as_str);
-        let Some(content) = content.and_then(Content::parse) else {
-            return Self {
-                live,
-                sides,
-                absent: Some(Absent::Silent),
+                return Err(other);
+            }
+            return Ok(Self {
+                other: Some(other),
+                live: LiveSamples::all(samples),
                 ..Self::default()
-            };
+            });
+        }
+        let (live, tombstones) = match noted {
+            None => (LiveSamples::all(samples), None),
+            Some(noted) => {
+                let (live, tombstones) = live_samples(files, &noted, samples)?;
+                (live, Some(tombstones))
+            }
         };
-        Self {
-            converted: Some(Converted {
+        let content = side.get("content").and_then(Value::as_str);
+        let content = content.and_then(Content::parse);
+        Ok(Self {
+            absent: content.is_none().then_some(Absent::Silent),
+            converted: content.map(|content| Converted {
                 content,
                 live: live.clone(),
                 has_numbers: side.get("keys").and_then(Value::as_str) == Some("number"),
             }),
             live,
-            sides,
+            sides: tombstones.map(|tombstones| Sides {
+                provenance: text,
+                tombstones,
+            }),
             ..Self::default()
-        }
+        })
     }
 
     /// Returns the live samples, and the files that list the deleted ones.
@@ -343,6 +339,12 @@ impl SideFiles {
             Some(problem) => Err(problem),
             None => Ok(self.live),
         }
+    }
+
+    /// As [`Self::into_checked_live`], for side files that were read in this folder.
+    pub(crate) fn into_checked_live_of(self, folder: &Folder) -> Result<LiveSamples, DatasetError> {
+        let live = self.into_checked_live();
+        live.map_err(|error| error.with_side_path(|name| folder.path_of(name)))
     }
 
     /// Returns what a merged index takes over: the live samples, the content hash if it is known, and whether there is

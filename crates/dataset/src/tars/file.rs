@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use shardmill_core::Limits;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 use shardmill_webdataset::{
-    FileHashes, IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress,
+    IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress,
     decompress_partial, read_offsets,
 };
 
 use super::listing::raw_tar_name;
+use crate::entry::check_hash;
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::mapped::ShardBytes;
@@ -148,15 +149,6 @@ impl TarFile {
         }
     }
 
-    /// Reads another file of its folder; `None` if the file does not exist.
-    pub(super) fn read_beside(
-        &self,
-        name: &str,
-        most: u64,
-    ) -> Result<Option<Vec<u8>>, StorageError> {
-        read_file(&self.folder()?, name, most)
-    }
-
     /// Opens another file of its folder.
     pub(crate) fn open_beside(&self, name: &str) -> Result<Stored, StorageError> {
         self.folder()?.open_file(name)
@@ -189,7 +181,7 @@ impl TarFile {
     ///
     /// [`DatasetError`]: a file that cannot be read or decompressed, or that does not have the length in the index.
     pub fn load(&self, limits: &Limits) -> Result<ShardBytes, DatasetError> {
-        self.load_with(limits, |_| Ok(()))
+        self.read(limits, false)
     }
 
     /// Returns the raw shard, after checking the quickest hash of its index entry, if any.
@@ -198,24 +190,14 @@ impl TarFile {
     ///
     /// As [`load`](Self::load); [`DatasetError::Hash`].
     pub fn load_checked(&self, limits: &Limits) -> Result<ShardBytes, DatasetError> {
-        self.load_with(limits, |stored| {
-            let hashes = self.entry.as_ref().map(|entry| &entry.stored().hashes);
-            let algo = hashes.and_then(FileHashes::quickest);
-            let (Some(hashes), Some(algo)) = (hashes, algo) else {
-                return Ok(());
-            };
-            hashes
-                .check(algo, stored)
-                .map_err(|source| DatasetError::hash(self.place(), false, source))
-        })
+        self.read(limits, true)
     }
 
-    /// Returns the raw shard. `check` is called with the stored bytes of the file.
-    fn load_with(
-        &self,
-        limits: &Limits,
-        check: impl FnOnce(&[u8]) -> Result<(), DatasetError>,
-    ) -> Result<ShardBytes, DatasetError> {
+    fn read(&self, limits: &Limits, checks_hash: bool) -> Result<ShardBytes, DatasetError> {
+        let check = |stored: &[u8]| match &self.entry {
+            Some(entry) if checks_hash => check_hash(entry.stored(), None, stored, || self.place()),
+            _ => Ok(()),
+        };
         let file = self.open()?;
         if let Some(entry) = &self.entry {
             let expected = entry.stored().bytes;
@@ -271,18 +253,22 @@ impl TarFile {
             Some((table, entry.samples))
         });
         if let Some((table, samples)) = table
-            && let Some(bytes) = self.read_beside(&table.basename, table.bytes)?
+            && let Some(bytes) = read_file(&self.folder()?, &table.basename, table.bytes)?
         {
             return read_offsets(&bytes, samples).map_err(|source| DatasetError::TarIndex {
                 path: self.root.join(&*table.basename),
                 source: Box::new(source),
             });
         }
+        Ok(self.map(limits)?.offsets())
+    }
+
+    /// Reads the headers of the shard. Of an uncompressed file, only the headers are read.
+    pub(crate) fn map(&self, limits: &Limits) -> Result<ShardMap, DatasetError> {
         let fail = |source| DatasetError::tar_shard(self.place(), source);
         let file = self.open()?;
         if compression(&file)?.is_some() {
-            let map = ShardMap::read(self.load(limits)?.as_ref(), limits);
-            return Ok(map.map_err(fail)?.offsets());
+            return ShardMap::read(self.load(limits)?.as_ref(), limits).map_err(fail);
         }
         let mut scan = ShardScan::new(file.len(), limits);
         let mut need = Some(0..0);
@@ -290,7 +276,7 @@ impl TarFile {
             let window = Self::window(&file, &range)?;
             need = scan.step(range.start, &window).map_err(fail)?;
         }
-        Ok(scan.finish().offsets())
+        Ok(scan.finish())
     }
 
     /// Surveys the headers of the shard. Of an uncompressed file, only the headers are read.

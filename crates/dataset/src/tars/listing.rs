@@ -4,12 +4,13 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use shardmill_core::{
-    FileClass, INDEX_NAME, Limits, Unfinished, begins_as_tar_index, check_relative_path,
+    FileClass, INDEX_NAME, Limits, Unfinished, begins_as_tar_index, check_relative_path, escape,
     stray_among_tars,
 };
 use shardmill_storage::{Dir, EntryKind, FileHandle, Folder, Remote, StorageError, Stored};
 
 use crate::error::DatasetError;
+use crate::problem::DatasetProblem;
 use crate::side_files::unfinished;
 
 /// The most folders of a store that are checked for an index one by one. With more of them, as of a table with very
@@ -42,23 +43,12 @@ pub(crate) fn raw_tar_name(name: &str) -> String {
     raw.unwrap_or_else(|| name.to_owned())
 }
 
-/// Drops raw files next to a compressed file of the same shard: both are the same shard.
-pub(crate) fn drop_unpacked<T>(found: &mut Vec<T>, name: impl Fn(&T) -> &str) {
-    let packed: HashSet<String> = found
-        .iter()
-        .map(|shard| (raw_tar_name(name(shard)), name(shard)))
-        .filter(|(raw, name)| raw != name)
-        .map(|(raw, _)| raw)
-        .collect();
-    found.retain(|shard| !packed.contains(name(shard)));
-}
-
 /// Returns whether a location contains tar shards. That is a tar file, a folder whose `index.json` lists tar files, or
 /// a folder with tar files and without an index.
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::Stray`](crate::DatasetProblem::Stray) for a folder with tar files and other files; errors of reading the location.
+/// [`DatasetProblem::Stray`] for a folder with tar files and other files; errors of reading the location.
 pub fn holds_tars(location: &Path) -> Result<bool, DatasetError> {
     if location.is_file() {
         let name = location.file_name().map(|name| name.to_string_lossy());
@@ -102,7 +92,7 @@ pub(crate) fn dataset_of(name: &str) -> Option<&str> {
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::Stray`](crate::DatasetProblem::Stray); errors of the store.
+/// [`DatasetProblem::Stray`]; errors of the store.
 pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, DatasetError> {
     folder.keep(INDEX_NAME, limits.index_bytes)?;
     if folder.exists(INDEX_NAME)? {
@@ -116,18 +106,16 @@ pub fn folder_holds_tars(folder: &Folder, limits: &Limits) -> Result<bool, Datas
         return Ok(false);
     }
     let below = listing.below()?;
-    match below.stray() {
-        None => Ok(!below.tars.is_empty()),
-        Some(names) => Err(DatasetError::stray(folder.path(), &names)),
-    }
+    below.check_stray(folder.path())?;
+    Ok(!below.tars.is_empty())
 }
 
 /// The files below a folder. A store is listed once, a directory as often as it is needed.
 pub(crate) enum Listing {
     /// A directory.
     Local(Dir),
-    /// The names of all objects below a prefix in a store.
-    Store(Vec<String>),
+    /// The names and lengths of all objects below a prefix in a store.
+    Store(Vec<(String, u64)>),
 }
 
 impl Listing {
@@ -135,7 +123,13 @@ impl Listing {
     pub(crate) fn of(folder: &Folder) -> Result<Self, StorageError> {
         Ok(match folder {
             Folder::Local(dir) => Self::Local(dir.clone()),
-            folder => Self::Store(folder.all_names(Remote::LIST_MOST)?.unwrap_or_default()),
+            Folder::Store(store) => {
+                let objects = store.remote().list("", Remote::LIST_MOST, &mut |_| true)?;
+                let files = objects
+                    .into_iter()
+                    .filter(|object| !object.is_marker() && !object.name.is_empty());
+                Self::Store(files.map(|object| (object.name, object.bytes)).collect())
+            }
         })
     }
 
@@ -143,7 +137,9 @@ impl Listing {
     pub(crate) fn unfinished(&self) -> Result<Option<Unfinished>, StorageError> {
         match self {
             Self::Local(dir) => unfinished(dir),
-            Self::Store(names) => Ok(Unfinished::among(names.iter().map(String::as_str))),
+            Self::Store(objects) => Ok(Unfinished::among(
+                objects.iter().map(|(name, _)| name.as_str()),
+            )),
         }
     }
 
@@ -151,7 +147,7 @@ impl Listing {
     pub(crate) fn has_datasets(&self) -> Result<bool, StorageError> {
         Ok(match self {
             Self::Local(dir) => !splits_in(&Folder::Local(dir.clone()))?.is_empty(),
-            Self::Store(names) => names.iter().any(|name| dataset_of(name).is_some()),
+            Self::Store(objects) => objects.iter().any(|(name, _)| dataset_of(name).is_some()),
         })
     }
 
@@ -159,8 +155,12 @@ impl Listing {
     pub(crate) fn below(self) -> Result<Below, StorageError> {
         let mut below = Below::default();
         match self {
-            Self::Local(dir) => list(&dir, "", 0, &mut |name| below.add(name))?,
-            Self::Store(names) => names.into_iter().for_each(|name| below.add(name)),
+            Self::Local(dir) => list(&dir, "", 0, &mut |name| below.add(name, None))?,
+            Self::Store(objects) => {
+                for (name, bytes) in objects {
+                    below.add(name, Some(bytes));
+                }
+            }
         }
         below.sort();
         Ok(below)
@@ -168,7 +168,7 @@ impl Listing {
 }
 
 /// Returns whether the name of a file below a folder is one of a tar shard that is not in a hidden folder.
-pub(crate) fn is_tar_below(name: &str) -> bool {
+fn is_tar_below(name: &str) -> bool {
     let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
     is_tar_name(file)
         && !name.split('/').any(|part| part.starts_with('.'))
@@ -178,8 +178,8 @@ pub(crate) fn is_tar_below(name: &str) -> bool {
 /// The files below a folder, without hidden ones.
 #[derive(Debug, Default)]
 pub(crate) struct Below {
-    /// The tar shards, sorted by the bytes of their names.
-    pub tars: Vec<String>,
+    /// The tar shards, sorted by the bytes of their names, and their lengths if the listing has them.
+    pub tars: Vec<(String, Option<u64>)>,
     /// Some of the other files.
     others: Vec<String>,
 }
@@ -188,9 +188,9 @@ pub(crate) struct Below {
 const MOST_OTHERS: usize = 1 << 16;
 
 impl Below {
-    fn add(&mut self, name: String) {
+    fn add(&mut self, name: String, bytes: Option<u64>) {
         if is_tar_below(&name) {
-            self.tars.push(name);
+            self.tars.push((name, bytes));
         } else if self.others.len() < MOST_OTHERS
             && !name.ends_with('/')
             && !name.split('/').any(|part| part.starts_with(['.', '_']))
@@ -199,18 +199,25 @@ impl Below {
         }
     }
 
+    /// Sorts the tar shards. Drops raw files next to a compressed file: both are the same shard.
     fn sort(&mut self) {
-        drop_unpacked(&mut self.tars, String::as_str);
+        let raw_names = self.tars.iter().map(|(name, _)| (raw_tar_name(name), name));
+        let packed = raw_names.filter(|(raw, name)| raw != *name);
+        let packed: HashSet<String> = packed.map(|(raw, _)| raw).collect();
+        self.tars.retain(|(name, _)| !packed.contains(name));
         self.tars.sort();
     }
 
-    /// Returns a tar file and a file that belongs to no tar file, if there is one.
-    pub(crate) fn stray(&self) -> Option<[String; 2]> {
-        let tar = self.tars.first()?;
-        let all = self.tars.iter().chain(&self.others);
-        let all: Vec<&str> = all.map(String::as_str).collect();
-        let other = stray_among_tars(&all)?;
-        Some([tar.clone(), other.to_owned()])
+    /// Checks that all files belong to tar files, if there are tar files. `folder` names the folder in messages.
+    pub(crate) fn check_stray(&self, folder: &Path) -> Result<(), DatasetError> {
+        let tars = self.tars.iter().map(|(name, _)| name);
+        let all: Vec<&str> = tars.chain(&self.others).map(String::as_str).collect();
+        let (Some((tar, _)), Some(other)) = (self.tars.first(), stray_among_tars(&all)) else {
+            return Ok(());
+        };
+        let (tar, other) = (escape(tar), escape(other));
+        let reason = format!("holds tar files such as {tar}, and other files such as {other}");
+        Err(DatasetProblem::Stray.at(folder, reason))
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 mod verify;
 
 pub use file::TarFile;
-pub(crate) use listing::{Listing, drop_unpacked, is_tar_below, raw_tar_name};
+pub(crate) use listing::{Listing, raw_tar_name};
 pub use listing::{folder_holds_tars, holds_tars, is_tar_name, splits_in};
 pub use ordered::each_in_order;
 pub use pattern::TarPattern;

@@ -6,7 +6,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
 
 use shardmill_storage::StorageError;
@@ -171,18 +171,18 @@ impl RepeatedKeys {
             return Ok(());
         };
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let mut runs: Vec<Run<'_>> = starts
+        let mut runs: Vec<BufReader<Run<'_>>> = starts
             .zip(self.ends.iter().copied())
-            .map(|(start, end)| Run::new(file, start, end))
+            .map(|(next, end)| BufReader::with_capacity(STEP_BYTES, Run { file, next, end }))
             .collect();
         let mut heads = BinaryHeap::with_capacity(runs.len());
         for (number, run) in runs.iter_mut().enumerate() {
-            heads.extend(run.next()?.map(|head| Reverse((head, number))));
+            heads.extend(next_head(run)?.map(|head| Reverse((head, number))));
         }
         while let Some(Reverse((head, number))) = heads.pop() {
             group.take(&head.key, head.shard, head.at, &mut found);
             if let Some(run) = runs.get_mut(number) {
-                heads.extend(run.next()?.map(|head| Reverse((head, number))));
+                heads.extend(next_head(run)?.map(|head| Reverse((head, number))));
             }
         }
         Ok(())
@@ -235,72 +235,44 @@ impl Group {
     }
 }
 
-/// A sorted run in the temporary file.
+/// The rest of a sorted run in the temporary file.
 struct Run<'a> {
     file: &'a File,
-    /// Bytes that were read. Those from `used` on are not consumed yet, and the rest of the run is at `next` in the
-    /// file.
-    buffer: Vec<u8>,
-    used: usize,
     next: u64,
     end: u64,
 }
 
-impl<'a> Run<'a> {
-    const fn new(file: &'a File, start: u64, end: u64) -> Self {
-        Self {
-            file,
-            buffer: Vec::new(),
-            used: 0,
-            next: start,
-            end,
-        }
-    }
-
-    fn next(&mut self) -> io::Result<Option<Head>> {
-        if self.used == self.buffer.len() && self.next == self.end {
-            return Ok(None);
-        }
-        let head = self.bytes::<HEAD_BYTES>()?;
-        let ([a, b, c, d], [e, f, g, h], at) = match head {
-            [a, b, c, d, e, f, g, h, at @ ..] => ([a, b, c, d], [e, f, g, h], at),
-        };
-        let length = u32::from_le_bytes([a, b, c, d]) as usize;
-        self.fill(length)?;
-        let key = self.buffer.get(self.used..self.used + length);
-        let key = key.ok_or(io::ErrorKind::UnexpectedEof)?.to_vec();
-        self.used += length;
-        Ok(Some(Head {
-            key,
-            shard: u32::from_le_bytes([e, f, g, h]),
-            at: u64::from_le_bytes(at),
-        }))
-    }
-
-    fn bytes<const N: usize>(&mut self) -> io::Result<[u8; N]> {
-        self.fill(N)?;
-        let rest = self.buffer.get(self.used..).unwrap_or_default();
-        let bytes = *rest.first_chunk().ok_or(io::ErrorKind::UnexpectedEof)?;
-        self.used += N;
-        Ok(bytes)
-    }
-
-    /// Reads until at least `wanted` bytes are available, or the run ends.
-    fn fill(&mut self, wanted: usize) -> io::Result<()> {
-        if self.buffer.len() - self.used >= wanted {
-            return Ok(());
-        }
-        self.buffer.drain(..self.used);
-        self.used = 0;
-        let held = self.buffer.len();
+impl Read for Run<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
-        let more = STEP_BYTES.max(wanted - held).min(left);
-        self.buffer.resize(held + more, 0);
-        let space = self.buffer.get_mut(held..).unwrap_or_default();
-        self.file.read_exact_at(space, self.next)?;
-        self.next += more as u64;
-        Ok(())
+        let most = buffer.len().min(left);
+        let read = self
+            .file
+            .read_at(buffer.get_mut(..most).unwrap_or_default(), self.next)?;
+        if read == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.next += read as u64;
+        Ok(read)
     }
+}
+
+/// Reads the next key of a run; `None` at its end.
+fn next_head(run: &mut BufReader<Run<'_>>) -> io::Result<Option<Head>> {
+    if run.fill_buf()?.is_empty() {
+        return Ok(None);
+    }
+    let (mut length, mut shard, mut at) = ([0; 4], [0; 4], [0; 8]);
+    run.read_exact(&mut length)?;
+    run.read_exact(&mut shard)?;
+    run.read_exact(&mut at)?;
+    let mut key = vec![0; u32::from_le_bytes(length) as usize];
+    run.read_exact(&mut key)?;
+    Ok(Some(Head {
+        key,
+        shard: u32::from_le_bytes(shard),
+        at: u64::from_le_bytes(at),
+    }))
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use super::file::TarFile;
 use super::listing::{Listing, MOST_DEPTH, is_tar_name, list};
 use super::pattern::TarPattern;
 use crate::error::DatasetError;
-use crate::index_file::check_expected_index;
-use crate::live::LiveSamples;
+use crate::index_file::{check_expected_index, index_missing};
+use crate::live::{LiveSamples, starts_of};
 use crate::problem::DatasetProblem;
-use crate::side_files::{SideFiles, unfinished};
+use crate::side_files::SideFiles;
 
 /// The tar shards of one or more locations, in order.
 #[derive(Debug, Default)]
@@ -27,10 +27,9 @@ pub struct TarSet {
 }
 
 /// An index that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FoundIndex {
-    /// The path of the index.
-    pub path: PathBuf,
+    folder: Folder,
     /// The length of the index in bytes.
     pub bytes: u64,
     /// The SHA-256 of the index.
@@ -180,7 +179,7 @@ impl TarSet {
         })?;
         let first = self.shards.len();
         self.indexes.push(FoundIndex {
-            path: path.to_owned(),
+            folder: folder.clone(),
             bytes: bytes.len() as u64,
             digest: Sha256::digest(bytes).into(),
             shards: first..first + index.shards.len(),
@@ -200,34 +199,27 @@ impl TarSet {
         limits: &Limits,
     ) -> Result<(), DatasetError> {
         folder.keep(INDEX_NAME, limits.index_bytes)?;
-        let path = || folder.path().to_owned();
         let file = match folder.open_file(INDEX_NAME) {
             Err(error) if error.is_not_found() && expected.is_none() => {
                 let listing = Listing::of(folder)?;
                 if let Some(found) = listing.unfinished()? {
                     return Err(DatasetError::Unfinished {
-                        path: path(),
+                        path: folder.path().to_owned(),
                         found,
                         tars: true,
                     });
                 }
-                let names = listing.below()?.tars;
-                if names.is_empty() {
+                let tars = listing.below()?.tars;
+                if tars.is_empty() {
                     return Err(DatasetError::no_tars(folder.path()));
                 }
-                let names = names.into_iter();
+                let tars = tars.into_iter();
                 self.shards
-                    .extend(names.map(|name| TarFile::stored(folder, name)));
+                    .extend(tars.map(|(name, _)| TarFile::stored(folder, name)));
                 return Ok(());
             }
             Err(error) if error.is_not_found() => {
-                return Err(DatasetError::IndexMissing {
-                    path: path(),
-                    unfinished: match folder {
-                        Folder::Local(dir) => unfinished(dir)?,
-                        Folder::Store(_) => None,
-                    },
-                });
+                return Err(index_missing(folder));
             }
             file => file?,
         };
@@ -266,14 +258,10 @@ impl TarSet {
     /// Reads the side files of an index of this set.
     pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
         let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
-        let Some(first) = shards.first() else {
-            return SideFiles::default();
-        };
-        let samples = shards.iter().filter_map(TarFile::entry);
-        let samples = samples.map(|entry| entry.samples).sum();
-        let read = |name: &str, most| first.read_beside(name, most);
+        let entries = shards.iter().filter_map(TarFile::entry);
+        let samples = entries.map(|entry| entry.samples).sum();
         let counts = (samples, shards.len() as u64);
-        SideFiles::read(&read, counts, limits.index_bytes)
+        SideFiles::of_folder(&index.folder, counts, limits.index_bytes)
     }
 
     /// Returns the set without deleted samples, according to the side files of its indexes.
@@ -284,9 +272,8 @@ impl TarSet {
     pub fn without_deleted(mut self, limits: &Limits) -> Result<Self, DatasetError> {
         let mut all = Vec::new();
         for index in &self.indexes {
-            let live = self.side_files(index, limits).into_checked_live();
-            let live =
-                live.map_err(|error| error.with_side_path(|name| index.path.with_file_name(name)))?;
+            let side_files = self.side_files(index, limits);
+            let live = side_files.into_checked_live_of(&index.folder)?;
             all.push((index.shards.clone(), live));
         }
         for (shards, live) in all {
@@ -343,10 +330,10 @@ fn set_live(shards: &mut [TarFile], live: &LiveSamples, samples: Vec<u64>) {
     if live.is_all() {
         return;
     }
-    let mut first = 0_u64;
-    for (shard, samples) in shards.iter_mut().zip(samples) {
-        let own = first..first.saturating_add(samples);
-        first = own.end;
-        shard.live = Some((live.clone(), own));
+    let starts = starts_of(samples);
+    for (shard, own) in shards.iter_mut().zip(starts.windows(2)) {
+        if let [start, end] = *own {
+            shard.live = Some((live.clone(), start..end));
+        }
     }
 }

@@ -9,7 +9,7 @@ use shardmill_webdataset::{
 
 use super::{TarPattern, TarSet, each_in_order, holds_tars, is_tar_name, verify_tars};
 use crate::error::DatasetError;
-use crate::verify::VerifyOptions;
+use crate::shard_checks::VerifyOptions;
 
 /// Builds a shard of some samples whose contents are larger than the window for headers.
 fn shard(first: usize, samples: usize) -> (Vec<u8>, ShardMap) {

@@ -1,25 +1,24 @@
 //! Verifies tar shards by reading every byte.
 
 use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::{Diagnostic, Limits, Progress, escape};
 use shardmill_webdataset::{
     Consumer, Content, FieldKind, FieldSet, FileInfo, Lint, SampleEntry, Severity, ShardFacts,
-    Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress, digest,
-    inflate, read_offsets,
+    Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress, inflate,
+    read_offsets,
 };
 
 use super::file::TarFile;
-use super::ordered::each_in_order;
 use super::repeated::{RepeatedKey, RepeatedKeys};
 use super::set::TarSet;
 use crate::error::DatasetError;
-use crate::report::{MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
+use crate::live::starts_of;
+use crate::problem::Place;
+use crate::report::{Found, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
+use crate::shard_checks::{Checked, ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, SideFiles};
-use crate::verify::VerifyOptions;
-
-/// Findings that make a sample unusable for no reader: only `tar lint` reports them.
-const MATTERS_OF_STYLE: [&str; 1] = ["tar-padding"];
 
 /// Checks every tar file: its existence, length, hashes and decompression, whether the archive is complete and
 /// unambiguous, and whether its samples and offsets match the index. With `deep`, it also decodes every field according
@@ -39,137 +38,89 @@ pub fn verify_tars(
     progress: &Progress,
 ) -> Result<VerifyReport, DatasetError> {
     let shards = set.shards();
-    let is_checked = |shard: &&TarFile| !options.live_only || shard.has_live();
-    let checked_shards = shards.iter().filter(is_checked);
-    let total = checked_shards
-        .clone()
-        .filter_map(|shard| shard.open().ok())
-        .fold(0, |sum: u64, file| sum.saturating_add(file.len()));
-    let shards_checked = checked_shards.count() as u64;
-    progress.set_totals(total, 0, shards_checked);
-    let mut report = VerifyReport {
-        shards: shards_checked,
-        deep: options.deep,
-        read: ReadTotals {
-            files: set.indexes().len() as u64,
-            stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
-            ..ReadTotals::default()
-        },
-        ..VerifyReport::default()
-    };
-    let mut lint = Lint::new([], limits);
-    let mut keys = RepeatedKeys::default();
-    // For each shard, the number of samples and whether it is damaged.
-    let mut checked: Vec<(u64, bool)> = Vec::with_capacity(shards.len());
-    let side_files = side_files(set, limits);
-    let (of_all, warning) = side_files.findings(options.deep);
-    let compares = options.deep && !options.live_only;
-    let converted = side_files.converted.as_ref().filter(|_| compares);
-    let mut content = Some(Content::default());
-    let mut starts = Vec::with_capacity(shards.len());
-    let mut start = 0_u64;
-    for shard in shards {
-        starts.push(start);
-        start = start.saturating_add(shard.entry().map_or(0, |entry| entry.samples));
-    }
-    let work = |number: usize| {
-        let Some(shard) = shards.get(number).filter(is_checked) else {
-            return Ok(None);
-        };
-        let first = starts.get(number).copied().unwrap_or_default();
-        let converted = converted.map(|converted| (converted, first));
-        let looked = Looked::at(shard, number, options.deep, converted, limits);
-        progress.add_input_bytes(looked.read.stored_bytes);
-        progress.add_samples(looked.samples.len() as u64);
-        progress.add_shard(0);
-        Ok(Some((shard, looked)))
-    };
-    each_in_order(
-        shards.len(),
-        options.jobs,
-        progress,
-        work,
-        |number, looked| {
-            let Some((shard, looked)) = looked else {
-                checked.push((0, false));
-                return Ok(());
-            };
-            let Looked {
-                survey,
-                samples,
-                problems,
-                read,
-                content: own,
-            } = looked;
-            content = content.zip(own).map(|(sum, own)| sum.with(own));
-            let before = report.problem_count;
-            for problem in problems {
-                report.add(problem);
-            }
-            if let Some(survey) = survey {
-                let facts = ShardFacts {
-                    name: shard.name(),
-                    ..ShardFacts::default()
-                };
-                for finding in lint.shard(&survey, &facts) {
-                    let is_damage = finding.severity == Severity::Error;
-                    if is_damage && !MATTERS_OF_STYLE.contains(&finding.id) {
-                        report.add(described(shard.name(), number, finding.id, finding.text));
-                    }
-                }
-            }
-            for (at, sample) in samples.iter().enumerate() {
-                keys.push(&sample.key, number, at as u64)?;
-            }
-            let found = samples.len() as u64;
-            // If a shard could not be read, the index tells how many samples are lost.
-            let all = shard.entry().map_or(found, |entry| entry.samples);
-            report.samples = report.samples.saturating_add(all);
-            report.read.add(&read);
-            checked.push((found, report.problem_count > before));
-            Ok(())
-        },
-    )?;
-    repeated(keys, set, &starts, &mut checked, &mut report)?;
-    for (found, is_damaged) in checked {
-        match is_damaged {
-            true => report.damaged_shards = report.damaged_shards.saturating_add(1),
-            false => report.sound_samples = report.sound_samples.saturating_add(found),
+    let declared = |shard: &TarFile| shard.entry().map_or(0, |entry| entry.samples);
+    let starts = starts_of(shards.iter().map(declared));
+    let (mut numbers, mut bytes) = (Vec::new(), 0_u64);
+    for (number, shard) in shards.iter().enumerate() {
+        if !options.live_only || shard.has_live() {
+            numbers.push(number);
+            bytes = bytes.saturating_add(shard.open().map_or(0, |file| file.len()));
         }
     }
-    let compared = converted.map(|converted| converted.compare(content));
-    let (content, differs) = compared.unzip();
-    report.content = content;
-    for problem in of_all.into_iter().chain(differs.flatten()) {
-        report.add(problem);
-    }
-    warning.into_iter().for_each(|found| report.warn(found));
-    Ok(report)
+    progress.set_totals(bytes, 0, numbers.len() as u64);
+    let side_files = side_files(set, limits);
+    let converted = options.converted(&side_files);
+    // The keys of all shards, and for each shard the number of its samples if it has no problem.
+    let keys = Mutex::new((RepeatedKeys::default(), vec![0; shards.len()]));
+    let check = |found: &mut ShardCheck, (): &mut ()| {
+        let number = found.shard;
+        let Some(shard) = shards.get(number) else {
+            return Ok(());
+        };
+        let mut check = TarCheck {
+            shard,
+            limits,
+            deep: options.deep,
+            converted: converted.zip(starts.get(number).copied()),
+            found,
+        };
+        let samples = check.run().unwrap_or_else(|error| {
+            check.error(&error);
+            Vec::new()
+        });
+        // If a shard could not be read, the index tells how many samples are lost.
+        let declared = shard.entry().map(|entry| entry.samples);
+        found.samples = declared.unwrap_or(samples.len() as u64);
+        found.bytes = found.read.stored_bytes;
+        if found.problems.count == 0 {
+            found.sound_samples = samples.len() as u64;
+        }
+        let mut keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
+        for (at, sample) in (0..).zip(&samples) {
+            keys.0.push(&sample.key, number, at)?;
+        }
+        if let Some(sound) = keys.1.get_mut(number) {
+            *sound = found.sound_samples;
+        }
+        Ok(())
+    };
+    let mut checked = check_shards(&numbers, options.jobs, progress, check)?;
+    let (keys, sound) = keys.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report_repeated(keys, set, &starts, sound, &mut checked)?;
+    checked.counts.read.add(&ReadTotals {
+        files: set.indexes().len() as u64,
+        stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
+        ..ReadTotals::default()
+    });
+    Ok(checked.into_report(side_files, options))
 }
 
-/// Reports the keys that several shards contain: one problem per key for each shard but the first.
-fn repeated(
+/// Reports the keys that several shards contain: one problem per key for each shard but the first. `sound` holds the
+/// number of samples of each shard without a problem.
+fn report_repeated(
     keys: RepeatedKeys,
     set: &TarSet,
     starts: &[u64],
-    checked: &mut [(u64, bool)],
-    report: &mut VerifyReport,
+    mut sound: Vec<u64>,
+    checked: &mut Checked,
 ) -> Result<(), DatasetError> {
     // A heap of bounded size keeps the first findings in the order of the shards; its top is the last of them.
     let mut listed: BinaryHeap<RepeatedKey> = BinaryHeap::new();
     let mut count = 0_u64;
     keys.finish(|found| {
         count = count.saturating_add(1);
-        if let Some((_, is_damaged)) = checked.get_mut(found.shard) {
-            *is_damaged = true;
+        let sound = sound.get_mut(found.shard).map(std::mem::take);
+        if let Some(samples) = sound.filter(|samples| *samples > 0) {
+            checked.counts.damaged_shards += 1;
+            checked.counts.sound_samples -= samples;
         }
         listed.push(found);
         if listed.len() > MOST_FINDINGS {
             listed.pop();
         }
     })?;
-    let not_listed = count.saturating_sub(listed.len() as u64);
     let shards = set.shards();
+    let mut problems = Found::default();
     for found in listed.into_sorted_vec() {
         let (Some(shard), Some(first)) = (shards.get(found.shard), shards.get(found.first)) else {
             continue;
@@ -179,17 +130,20 @@ fn repeated(
             escape(&found.key),
             escape(first.name())
         );
-        let mut problem = described(shard.name(), found.shard, "sample-key-twice", text);
         // Without an index, the number of samples before the shard is unknown.
         let start = starts.get(found.shard).filter(|_| shard.entry().is_some());
-        problem.sample = start.map(|start| start.saturating_add(found.at));
-        problem.hint = Some(
-            "write one of the samples under another key: readers that find samples by key deliver one of them"
-                .to_owned(),
-        );
-        report.add(problem);
+        problems.push(|| Problem {
+            shard: Some(found.shard as u64),
+            sample: start.map(|start| start.saturating_add(found.at)),
+            hint: Some(
+                "write one of the samples under another key: readers that find samples by key deliver one of them"
+                    .to_owned(),
+            ),
+            ..Problem::corrupt("sample-key-twice", shard.name(), text)
+        });
     }
-    report.problem_count = report.problem_count.saturating_add(not_listed);
+    problems.count = count;
+    checked.problems.add(usize::MAX, problems);
     Ok(())
 }
 
@@ -201,147 +155,80 @@ fn side_files(set: &TarSet, limits: &Limits) -> SideFiles {
     }
 }
 
-impl VerifyReport {
-    fn add(&mut self, problem: Problem) {
-        self.problem_count = self.problem_count.saturating_add(1);
-        if self.problems.len() < MOST_FINDINGS {
-            self.problems.push(problem);
-        }
-    }
-
-    fn warn(&mut self, problem: Problem) {
-        self.warning_count = self.warning_count.saturating_add(1);
-        if self.warnings.len() < MOST_FINDINGS {
-            self.warnings.push(problem);
-        }
-    }
-}
-
-fn described(name: &str, number: usize, id: &'static str, message: String) -> Problem {
-    Problem {
-        shard: Some(number as u64),
-        ..Problem::corrupt(id, name, message)
-    }
-}
-
-/// The result of checking one shard.
-#[derive(Default)]
-struct Looked {
-    /// The survey of its headers, if its raw bytes could be read.
-    survey: Option<Survey>,
-    samples: Vec<SampleEntry>,
-    problems: Vec<Problem>,
-    read: ReadTotals,
-    /// The content hash of its samples, if it is needed and all of them were read.
-    content: Option<Content>,
-}
-
-impl Looked {
-    fn at(
-        shard: &TarFile,
-        number: usize,
-        deep: bool,
-        converted: Option<(&Converted, u64)>,
-        limits: &Limits,
-    ) -> Self {
-        let mut look = Look {
-            shard,
-            number,
-            limits,
-            looked: Self::default(),
-        };
-        if let Err(error) = look.run(deep, converted) {
-            look.error(shard.name(), &error);
-        }
-        look.looked
-    }
-}
-
-struct Look<'a> {
+/// The check of one shard.
+struct TarCheck<'a> {
     shard: &'a TarFile,
-    number: usize,
     limits: &'a Limits,
-    looked: Looked,
+    deep: bool,
+    /// What to compare the samples with, and the stored number of the first one.
+    converted: Option<(&'a Converted, u64)>,
+    found: &'a mut ShardCheck,
 }
 
-impl Look<'_> {
-    fn run(
-        &mut self,
-        deep: bool,
-        converted: Option<(&Converted, u64)>,
-    ) -> Result<(), DatasetError> {
-        let file = self.shard.open()?;
-        self.looked.read.files += 1;
-        self.looked.read.stored_bytes += file.len();
-        let entry = self.shard.entry();
-        if let Some(entry) = entry
-            && entry.stored().bytes != file.len()
-        {
-            self.error(
-                self.shard.name(),
-                &DatasetError::ShardLength {
-                    place: self.shard.place(),
-                    expected: entry.stored().bytes,
-                    found: file.len(),
-                },
-            );
+impl TarCheck<'_> {
+    /// Returns the samples; none if a hash is wrong.
+    fn run(&mut self) -> Result<Vec<SampleEntry>, DatasetError> {
+        let shard = self.shard;
+        let place = || Place::file(shard.name());
+        let file = shard.open()?;
+        self.found.read.files += 1;
+        self.found.read.stored_bytes += file.len();
+        let entry = shard.entry();
+        let expected = entry.map_or(file.len(), |entry| entry.stored().bytes);
+        if expected != file.len() {
+            self.error(&DatasetError::ShardLength {
+                place: place(),
+                expected,
+                found: file.len(),
+            });
         }
         // The checks use the same bytes: the file is read once.
         let stored = file.read_all(self.limits.shard_bytes)?;
-        if let Some(entry) = entry
-            && !self.matches(entry.stored(), &stored)
-        {
-            return Ok(());
+        if entry.is_some_and(|entry| !self.has_hashes(entry.stored(), &stored, false)) {
+            return Ok(Vec::new());
         }
         let raw = if TarCompression::sniff(&stored).is_some() {
             let raw_bytes = entry.map(|entry| entry.raw_data.bytes);
             let raw = decompress(&stored, raw_bytes, self.limits)
-                .map_err(|source| DatasetError::decompress(self.shard.place(), source))?;
-            if let Some(entry) = entry
-                && !self.matches(&entry.raw_data, &raw)
-            {
-                return Ok(());
+                .map_err(|source| DatasetError::decompress(place(), source))?;
+            if entry.is_some_and(|entry| !self.has_hashes(&entry.raw_data, &raw, true)) {
+                return Ok(Vec::new());
             }
             raw
         } else {
             stored
         };
-        self.looked.read.raw_bytes += raw.len() as u64;
+        self.found.read.raw_bytes += raw.len() as u64;
         let survey = Survey::of(&raw, self.limits);
         let (samples, _) = survey.samples(Consumer::Webdataset, self.limits);
         self.check_sizes(&samples);
         if survey.is_complete() {
             self.index(&survey, &samples);
         }
-        if deep {
+        if self.deep {
             self.fields(&raw, &samples);
         }
-        if let Some((converted, first)) = converted
+        if let Some((converted, first)) = self.converted
             && survey.is_complete()
         {
-            self.looked.content = content(&raw, &samples, survey.end, converted, first);
+            self.found.content = content(&raw, &samples, survey.end, converted, first);
         }
-        self.looked.samples = samples;
-        self.looked.survey = Some(survey);
-        Ok(())
+        let name = shard.name();
+        let facts = ShardFacts {
+            name,
+            ..ShardFacts::default()
+        };
+        for finding in Lint::new([], self.limits).shard(&survey, &facts) {
+            if finding.severity == Severity::Error {
+                self.push(name, finding.id, finding.text);
+            }
+        }
+        Ok(samples)
     }
 
     /// Checks the hashes of a file against the index. A file with other hashes is not checked further.
-    fn matches(&mut self, file: &FileInfo, bytes: &[u8]) -> bool {
-        let mut same = true;
-        for declared in file.hashes.iter() {
-            self.looked.read.hashes += 1;
-            let found = digest(declared.algo(), bytes);
-            if found != declared {
-                let text = format!(
-                    "its {} is {found}, the index says {declared}",
-                    declared.algo()
-                );
-                self.push(&file.basename, "hash-mismatch", text);
-                same = false;
-            }
-        }
-        same
+    fn has_hashes(&mut self, file: &FileInfo, bytes: &[u8], raw: bool) -> bool {
+        self.found.hashes(&file.basename, file, bytes, raw)
     }
 
     /// Reports samples that are larger than the limit.
@@ -400,11 +287,11 @@ impl Look<'_> {
         let read = file.and_then(|file| file.read_all(self.limits.index_bytes));
         let bytes = match read {
             Ok(bytes) => bytes,
-            Err(error) => return self.error(&offsets.basename, &error.into()),
+            Err(error) => return self.error(&error.into()),
         };
-        self.looked.read.files += 1;
-        self.looked.read.stored_bytes += bytes.len() as u64;
-        if !self.matches(offsets, &bytes) {
+        self.found.read.files += 1;
+        self.found.read.stored_bytes += bytes.len() as u64;
+        if !self.has_hashes(offsets, &bytes, false) {
             return;
         }
         let expected: Vec<u64> = samples
@@ -445,25 +332,27 @@ impl Look<'_> {
                     .and_then(|bytes| decode(&field.name, &bytes, self.limits).map(drop));
                 if let Err(error) = decoded {
                     let text = format!("sample `{}`: {error}", escape(&sample.key));
-                    let mut problem = described(self.shard.name(), self.number, error.id(), text);
-                    problem.column = Some(field.name.to_string());
-                    self.looked.problems.push(problem);
+                    let (shard, name) = (self.found.shard as u64, self.shard.name());
+                    self.found.problems.push(|| Problem {
+                        shard: Some(shard),
+                        column: Some(field.name.to_string()),
+                        ..Problem::corrupt(error.id(), name, text)
+                    });
                 }
             }
         }
     }
 
     fn push(&mut self, name: &str, id: &'static str, text: String) {
-        let problem = described(name, self.number, id, text);
-        self.looked.problems.push(problem);
+        let shard = Some(self.found.shard as u64);
+        self.found.problems.push(|| Problem {
+            shard,
+            ..Problem::corrupt(id, name, text)
+        });
     }
 
-    fn error(&mut self, name: &str, error: &DatasetError) {
-        self.looked.problems.push(Problem {
-            kind: error.kind(),
-            hint: error.hint(),
-            ..described(name, self.number, error.id(), error.chain())
-        });
+    fn error(&mut self, error: &DatasetError) {
+        self.found.error(self.shard.root(), error);
     }
 }
 

@@ -97,7 +97,6 @@ fn everything_that_is_wrong_is_listed_by_shard_whatever_the_threads() {
     let reports = [1, 2, 8, 0].map(|jobs| {
         let options = VerifyOptions {
             jobs,
-            memory_limit: (jobs == 8).then_some(1),
             ..VerifyOptions::default()
         };
         verify(&dataset, &options, &Progress::new()).unwrap()

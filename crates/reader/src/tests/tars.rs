@@ -117,7 +117,7 @@ fn samples_of_different_fields_have_schemas_of_their_own() {
     let streams = [StreamOptions::local(temp.path())];
     let reader = Reader::open(&streams, &ReaderOptions::default()).unwrap();
     assert_eq!(
-        reader.catalog().single_schema().unwrap().names(),
+        reader.catalog().schemas()[0].names(),
         ["__key__", "bin", "cls", "txt"]
     );
     let config = reader.epoch_config(10, World::SINGLE);
