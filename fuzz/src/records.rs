@@ -98,7 +98,7 @@ fn litdata_leaf(bytes: &[u8]) {
         let leaf = LeafKind::of(format).map(|kind| decode_leaf(kind, bytes));
         if let Some(Ok(Leaf::Array(array))) = leaf {
             let count: usize = array.shape.iter().product();
-            assert_eq!(count * array.number.bytes(), array.data.len());
+            assert_eq!(count * array.number.size(), array.data.len());
         }
     }
 }

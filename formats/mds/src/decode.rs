@@ -8,7 +8,7 @@ use crate::error::{MdsError, MdsProblem, list_empty};
 use crate::frame::{Items, len_u64, parse_array, parse_pil};
 use crate::json;
 use crate::text::{is_decimal_text, is_integer_text, not_a_number, parse_float_text, text};
-use crate::value::{Image, NdArray, Value};
+use crate::value::{Image, Value};
 
 /// Decodes a datum. The value borrows from it.
 ///
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::testdata::{encodings, lines, unhex};
-    use crate::value::PilFrame;
+    use crate::value::{NdArray, PilFrame};
     use crate::{check_datum, encode_jpeg_array, encode_list, ndarray_header};
 
     fn decoded<'a>(encoding: &str, datum: &'a [u8]) -> Result<Value<'a>, MdsError> {
