@@ -295,13 +295,9 @@ impl DeltaTable {
         let Some(asked_ms) = choice.timestamp_ms else {
             return Ok(latest);
         };
-        let found = latest_version_as_of(
-            &latest,
-            self.engine.as_ref(),
-            asked_ms,
-            HistoryCommitType::Recreatable,
-        );
-        let commit = found.map_err(|error| self.too_early(asked_ms, &error))?;
+        let (engine, kind) = (self.engine.as_ref(), HistoryCommitType::Recreatable);
+        let commit = latest_version_as_of(&latest, engine, asked_ms, kind)
+            .map_err(|error| self.too_early(asked_ms, &error))?;
         if commit.version == latest.version() {
             return Ok(latest);
         }
@@ -331,13 +327,8 @@ impl DeltaTable {
     /// Returns the oldest version that can be read.
     fn earliest(&self) -> Option<u64> {
         let log = self.root.join("_delta_log/").ok()?;
-        get_earliest_commit(
-            self.engine.as_ref(),
-            &log,
-            None,
-            HistoryCommitType::Recreatable,
-        )
-        .ok()
+        let (engine, kind) = (self.engine.as_ref(), HistoryCommitType::Recreatable);
+        get_earliest_commit(engine, &log, None, kind).ok()
     }
 
     fn latest(&self, snapshot: &SnapshotRef) -> Option<u64> {
@@ -392,14 +383,10 @@ impl DeltaTable {
             let id = |file: &LogFile| file.deletion.as_ref().map(|own| own.id.clone());
             (&a.path, id(a)).cmp(&(&b.path, id(b)))
         });
-        if let Some([first, _]) = files
-            .array_windows()
-            .find(|[first, second]| first.path.file == second.path.file)
-        {
-            return Err(Problem::FileTwice.at(
-                format!("{}/{}", self.shown, first.path.shown),
-                "is part of the source twice",
-            ));
+        let mut pairs = files.array_windows();
+        if let Some([twice, _]) = pairs.find(|[a, b]| a.path.file == b.path.file) {
+            let object = format!("{}/{}", self.shown, twice.path.shown);
+            return Err(Problem::FileTwice.at(object, "is part of the source twice"));
         }
         Ok(files)
     }
@@ -412,16 +399,10 @@ impl DeltaTable {
         let number =
             |array: &arrow::array::Int64Array| (!array.is_null(row)).then(|| array.value(row));
         let statistics = (!adds.stats.is_null(row)).then(|| adds.stats.value(row));
-        let deletion = match adds.deletion(row) {
-            None => None,
-            Some(Ok(found)) => Some(found),
-            Some(Err(error)) => {
-                return Err(Problem::DeletionVector.at(
-                    format!("{}/{}", self.shown, path.shown),
-                    format!("deletion vector: {}", one_line(&error.to_string())),
-                ));
-            }
-        };
+        let deletion = adds.deletion(row).transpose().map_err(|error| {
+            let reason = format!("deletion vector: {}", one_line(&error.to_string()));
+            Problem::DeletionVector.at(format!("{}/{}", self.shown, path.shown), reason)
+        })?;
         Ok(Some(LogFile {
             path,
             bytes: number(adds.sizes)

@@ -350,20 +350,19 @@ impl Shape {
             Self::Variant => Arc::new(to_json(array)?),
             Self::Struct(fields, children) => {
                 let from = expect(array.as_struct_opt(), "struct")?;
-                let columns = children
-                    .iter()
-                    .zip(fields)
-                    .map(|(child, field)| match child {
-                        Some((place, shape)) => {
-                            shape.apply(expect(from.columns().get(*place), "child")?)
-                        }
-                        None => Ok(new_null_array(field.data_type(), from.len())),
-                    })
-                    .collect::<Result<Vec<_>, _>>()?;
+                let columns = children.iter().zip(fields);
+                let columns = columns.map(|(child, field)| match child {
+                    Some((place, shape)) => {
+                        shape.apply(expect(from.columns().get(*place), "child")?)
+                    }
+                    None => Ok(new_null_array(field.data_type(), from.len())),
+                });
+                let columns = columns.collect::<Result<_, ArrowError>>()?;
+                let (fields, nulls) = (fields.clone(), from.nulls().cloned());
                 Arc::new(StructArray::try_new_with_length(
-                    fields.clone(),
+                    fields,
                     columns,
-                    from.nulls().cloned(),
+                    nulls,
                     from.len(),
                 )?)
             }

@@ -254,7 +254,6 @@ struct Fold {
     files: Vec<DataFile>,
     null_counts: Vec<Option<u64>>,
     groups: RowGroups,
-    files_with_deletions: u64,
 }
 
 impl Fold {
@@ -263,7 +262,6 @@ impl Fold {
             files: Vec::new(),
             null_counts: vec![Some(0); columns],
             groups: RowGroups::new(options),
-            files_with_deletions: 0,
         }
     }
 
@@ -274,17 +272,17 @@ impl Fold {
         let deleted = summary.file.deleted.as_ref();
         let deleted_in = |rows| deleted.map_or(0, |deleted| deleted.range_cardinality(rows));
         self.groups.add(summary.metadata, summary.parts, deleted_in);
-        self.files_with_deletions += u64::from(summary.file.deleted.is_some());
         self.files.push(summary.file);
     }
 
     fn finish(self, version: Version, named: Vec<DeltaFile>) -> GroupTable {
         let inputs: Vec<InputFile> = self.files.iter().map(|file| file.input.clone()).collect();
         let mut description = describe(SourceKind::Delta, &inputs, Some(self.groups.rows));
+        let with_deletions = self.files.iter().filter(|file| file.deleted.is_some());
         description.fingerprint = fingerprint(version.identity(), version.files());
         description.delta = Some(DeltaSummary {
             deleted_rows: self.groups.deleted_rows,
-            files_with_deletions: self.files_with_deletions,
+            files_with_deletions: with_deletions.count() as u64,
             files: named,
             ..version.summary().clone()
         });

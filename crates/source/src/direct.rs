@@ -18,32 +18,27 @@ pub(crate) struct DirectSource {
 impl DirectSource {
     /// Selects all columns, or the named ones.
     pub(crate) fn new(base: Arc<dyn Base>, wanted: &[SelectColumn]) -> Result<Self, SourceError> {
-        let columns = if wanted.is_empty() {
-            (0..base.schema().fields().len()).collect()
-        } else {
-            find_columns(base.schema(), wanted)?
-        };
+        let schema = base.schema();
+        let mut columns = Vec::with_capacity(wanted.len());
+        for column in wanted {
+            let (place, _) = schema
+                .column_with_name(&column.name)
+                .ok_or_else(|| SourceError::no_column("--column", &column.name, schema))?;
+            if columns.contains(&place) {
+                return Err(SourceError::duplicate_column("--column", &column.name));
+            }
+            columns.push(place);
+        }
+        if wanted.is_empty() {
+            columns.extend(0..schema.fields().len());
+        }
         base.check_columns(&columns)?;
         Ok(Self {
-            schema: project(base.schema(), &columns),
+            schema: project(schema, &columns),
             columns,
             base,
         })
     }
-}
-
-fn find_columns(schema: &SchemaRef, wanted: &[SelectColumn]) -> Result<Vec<usize>, SourceError> {
-    let mut columns = Vec::with_capacity(wanted.len());
-    for column in wanted {
-        let (place, _) = schema
-            .column_with_name(&column.name)
-            .ok_or_else(|| SourceError::no_column("--column", &column.name, schema))?;
-        if columns.contains(&place) {
-            return Err(SourceError::duplicate_column("--column", &column.name));
-        }
-        columns.push(place);
-    }
-    Ok(columns)
 }
 
 impl Source for DirectSource {

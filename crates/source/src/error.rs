@@ -85,6 +85,7 @@ shardmill_core::problems! {
         SqlRun => (Corrupt, "sql-run"),
         SqlMemory => (Resource, "sql-memory", "raise --memory-limit"),
         SqlRefused => (InvalidInput, "sql-refused"),
+        Bug => (Bug, "bug"),
     }
 }
 
@@ -169,9 +170,10 @@ impl SourceError {
     /// Builds an error about a broken invariant.
     #[must_use]
     pub fn bug(what: impl Into<String>) -> Self {
+        let (kind, id, _) = SourceProblem::Bug.facts();
         Self::Described {
-            kind: ErrorKind::Bug,
-            id: "bug",
+            kind,
+            id,
             object: None,
             message: what.into(),
             hint: None,
@@ -334,6 +336,17 @@ impl SourceError {
         }
     }
 
+    /// Builds the error about a number above a limit of [`Limits`](shardmill_core::Limits).
+    pub(crate) fn limit(limit: &LimitExceeded, object: &str) -> Self {
+        Self::Described {
+            kind: ErrorKind::Corrupt,
+            id: limit.id(),
+            object: Some(escape(object).into_owned()),
+            message: limit.to_string(),
+            hint: Some(limit.hint()),
+        }
+    }
+
     /// Checks a limit of [`Limits`](shardmill_core::Limits).
     pub(crate) fn check_limit(
         name: &'static str,
@@ -341,13 +354,7 @@ impl SourceError {
         limit: u64,
         object: impl FnOnce() -> String,
     ) -> Result<(), Self> {
-        Limits::check(name, value, limit).map_err(|limit| Self::Described {
-            kind: ErrorKind::Corrupt,
-            id: limit.id(),
-            object: Some(escape(&object()).into_owned()),
-            message: limit.to_string(),
-            hint: Some(limit.hint()),
-        })
+        Limits::check(name, value, limit).map_err(|limit| Self::limit(&limit, &object()))
     }
 }
 

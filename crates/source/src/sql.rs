@@ -209,15 +209,16 @@ impl QueryRows {
     }
 }
 
-/// The table that a query reads.
-struct SourceTable {
-    base: Arc<dyn Base>,
-}
-
-impl fmt::Debug for SourceTable {
+impl fmt::Debug for dyn Base {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(TABLE)
     }
+}
+
+/// The table that a query reads.
+#[derive(Debug)]
+struct SourceTable {
+    base: Arc<dyn Base>,
 }
 
 #[async_trait]
@@ -254,16 +255,11 @@ impl TableProvider for SourceTable {
 }
 
 /// Reads some columns of all units, one after the other.
+#[derive(Debug)]
 struct Scan {
     base: Arc<dyn Base>,
     schema: SchemaRef,
     columns: Vec<usize>,
-}
-
-impl fmt::Debug for Scan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scan")
-    }
 }
 
 impl PartitionStream for Scan {

@@ -105,12 +105,9 @@ impl Uniter {
     pub(crate) fn add(&mut self, own: &Fields) -> Arc<[usize]> {
         let number = self.files;
         self.files += 1;
-        let known = self.known.iter().position(|(fields, _)| fields == own);
-        let places = match known {
-            Some(at) => self.known.get(at).map(|(_, places)| Arc::clone(places)),
-            None => None,
-        };
-        let places = places.unwrap_or_else(|| {
+        let known = self.known.iter().find(|(fields, _)| fields == own);
+        let known = known.map(|(_, places)| Arc::clone(places));
+        let places = known.unwrap_or_else(|| {
             let places: Arc<[usize]> = own.iter().map(|field| self.gather(field, number)).collect();
             if self.known.len() >= KNOWN {
                 self.known.remove(0);

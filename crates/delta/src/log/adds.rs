@@ -1,7 +1,7 @@
 //! The kernel's list of the files of a version.
 
 use arrow::array::{Array, AsArray as _, RecordBatch, StructArray};
-use arrow::datatypes::{Int32Type, Int64Type};
+use arrow::datatypes::{ArrowPrimitiveType, Int32Type, Int64Type};
 use delta_kernel::KernelError;
 use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
 use serde::Deserialize;
@@ -68,38 +68,28 @@ impl<'a> Adds<'a> {
             return None;
         }
         let text = |name: &str| {
-            let array = self
-                .deletions
-                .column_by_name(name)?
-                .as_string_opt::<i32>()?;
-            (!array.is_null(row)).then(|| array.value(row))
-        };
-        let int = |name: &str| {
             let array = self.deletions.column_by_name(name)?;
-            let array = array.as_primitive_opt::<Int32Type>()?;
+            let array = array.as_string_opt::<i32>()?;
             (!array.is_null(row)).then(|| array.value(row))
         };
         let storage = text("storageType")?;
         let place = text("pathOrInlineDv").unwrap_or_default();
-        let offset = int("offset");
-        let cardinality = self
-            .deletions
-            .column_by_name("cardinality")
-            .and_then(|array| array.as_primitive_opt::<Int64Type>())
-            .filter(|array| !array.is_null(row))
-            .map_or(-1, |array| array.value(row));
+        let offset = number::<Int32Type>(self.deletions, "offset", row);
+        let bytes = number::<Int32Type>(self.deletions, "sizeInBytes", row);
+        let cardinality = number::<Int64Type>(self.deletions, "cardinality", row);
         let descriptor = storage.parse().and_then(|storage| {
-            DeletionVectorDescriptor::try_new(
-                storage,
-                place,
-                offset,
-                int("sizeInBytes").unwrap_or(-1),
-                cardinality,
-            )
+            let (bytes, cardinality) = (bytes.unwrap_or(-1), cardinality.unwrap_or(-1));
+            DeletionVectorDescriptor::try_new(storage, place, offset, bytes, cardinality)
         });
         Some(descriptor.map(|descriptor| Deletion {
             descriptor,
             id: vector_id(storage, place, offset),
         }))
     }
+}
+
+/// Returns a number of a struct; `None` if it is null or has another type.
+fn number<T: ArrowPrimitiveType>(of: &StructArray, name: &str, row: usize) -> Option<T::Native> {
+    let array = of.column_by_name(name)?.as_primitive_opt::<T>()?;
+    (!array.is_null(row)).then(|| array.value(row))
 }

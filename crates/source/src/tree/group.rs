@@ -92,15 +92,13 @@ impl Samples {
             .zip(0..=u16::MAX)
             .map(|(name, number)| (*name, number))
             .collect();
+        let fields = counts.iter().map(|(name, samples)| TreeField {
+            name: (*name).to_owned(),
+            samples: *samples,
+        });
         let mut samples = Self {
             split,
-            fields: counts
-                .iter()
-                .map(|(name, samples)| TreeField {
-                    name: (*name).to_owned(),
-                    samples: *samples,
-                })
-                .collect(),
+            fields: fields.collect(),
             files: Vec::new(),
             field_of: Vec::new(),
             starts: Vec::new(),
@@ -195,15 +193,11 @@ impl Samples {
     }
 
     fn range(&self, sample: usize) -> std::ops::Range<usize> {
-        let start = self
-            .starts
-            .get(sample)
-            .map_or(self.files.len(), |start| *start as usize);
-        let end = self
-            .starts
-            .get(sample + 1)
-            .map_or(self.files.len(), |end| *end as usize);
-        start..end
+        let start_of = |sample: usize| {
+            let start = self.starts.get(sample);
+            start.map_or(self.files.len(), |start| *start as usize)
+        };
+        start_of(sample)..start_of(sample + 1)
     }
 
     /// Returns the files of a sample with their fields.

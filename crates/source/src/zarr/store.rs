@@ -97,15 +97,7 @@ impl ZarrStore {
             ZarrError::Type(_) => SourceProblem::Type,
             ZarrError::Codec(_) => SourceProblem::ZarrCodec,
             ZarrError::Chunk(_) => SourceProblem::ZarrChunk,
-            ZarrError::Limit(limit) => {
-                let checked =
-                    SourceError::check_limit(limit.name, limit.value, limit.limit, || {
-                        self.shown(name)
-                    });
-                return checked
-                    .err()
-                    .unwrap_or_else(|| SourceError::bug("a limit that is met"));
-            }
+            ZarrError::Limit(limit) => return SourceError::limit(&limit, &self.shown(name)),
             _ => SourceProblem::ZarrMetadata,
         };
         problem.at(self.shown(name), error.to_string())
