@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
-from shardmill.base.storage._sdk import missing_package
+from shardmill.base.storage._sdk import sdk
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ class TokenizedDataset(NamedDataset):
 
 def make_tokenizer(name: str) -> Any:
     """Loads a tokenizer. Without a padding token, it pads with its end-of-text token."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ImportError(missing_package('transformers', 'transformers')) from error
-    auto: Any = transformers.AutoTokenizer
-    tokenizer = auto.from_pretrained(name)
+    tokenizer = sdk('transformers', 'transformers').AutoTokenizer.from_pretrained(name)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

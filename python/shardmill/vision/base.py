@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _torch
 from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
-from shardmill.base.storage._sdk import missing_package
+from shardmill.base.storage._sdk import sdk
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,16 +34,11 @@ class StandardTransform:
 
     def __call__(self, x: Any, y: Any) -> tuple[Any, Any]:
         """Returns the transformed image and label."""
-        image = self.transform(x) if self.transform else _to_tensor(x)
+        transform = (
+            self.transform or sdk('torchvision', 'torchvision').transforms.functional.to_tensor
+        )
+        image = transform(x)
         return image, self.target_transform(y) if self.target_transform else y
-
-
-def _to_tensor(image: Any) -> Any:
-    try:
-        from torchvision.transforms import functional  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError as error:
-        raise ImportError(missing_package('torchvision', 'torchvision')) from error
-    return functional.to_tensor(image)
 
 
 class StreamingVisionDataset(NamedDataset, _torch.Placeholder):

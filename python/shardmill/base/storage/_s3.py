@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, NoReturn, Optional
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _core
 from shardmill.base.storage._sdk import increments, sdk
 from shardmill.errors import AccessError, NotFoundError, RemoteError, ShardmillError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def split_url(url: str) -> tuple[str, str, str]:
@@ -49,25 +53,28 @@ def _both(own: type[ShardmillError]) -> Optional[type[ShardmillError]]:
 _STATUS = re.compile(r'\((\d{3})(?:, ([\w.-]+))?\)')
 
 
-def raise_as_client_error(error: ShardmillError, operation: str) -> NoReturn:
+@contextmanager
+def client_errors(operation: str) -> Iterator[None]:
     """Raises a store's HTTP error as one that is also boto3's ``ClientError``.
 
     Errors without an HTTP status are raised unchanged, and so are all errors if botocore is missing.
     """
-    status = _STATUS.search(error.message)
-    both = _both(type(error)) if status else None
-    if status is None or both is None:
-        raise error
-    twin = both(error.message, error.id, error.object, error.hint)
-    code = status[2] or status[1]
-    vars(twin).update(
-        operation_name=operation,
-        response={
-            'Error': {'Code': code, 'Message': error.message},
-            'ResponseMetadata': {'HTTPStatusCode': int(status[1])},
-        },
-    )
-    raise twin from error
+    try:
+        yield
+    except (NotFoundError, AccessError, RemoteError) as error:
+        status = _STATUS.search(error.message)
+        both = _both(type(error)) if status else None
+        if status is None or both is None:
+            raise
+        twin = both(error.message, error.id, error.object, error.hint)
+        vars(twin).update(
+            operation_name=operation,
+            response={
+                'Error': {'Code': status[2] or status[1], 'Message': error.message},
+                'ResponseMetadata': {'HTTPStatusCode': int(status[1])},
+            },
+        )
+        raise twin from error
 
 
 class S3Client:
@@ -99,22 +106,16 @@ class S3Client:
         if extra:
             raise ValueError(f'{", ".join(extra)}: only ACL is served in ExtraArgs')
         progress = None if Callback is None else increments(Callback)
-        try:
+        with client_errors('PutObject'):
             _core.upload(Filename, f's3://{Bucket}/{Key}', chosen, progress)
-        except (NotFoundError, AccessError, RemoteError) as error:
-            raise_as_client_error(error, 'PutObject')
 
     def head_bucket(self, Bucket: str) -> None:  # noqa: N803
         """Raises an error if the bucket does not exist or may not be listed."""
-        try:
+        with client_errors('HeadBucket'):
             _core.check_bucket(f's3://{Bucket}', self._settings(Bucket))
-        except (NotFoundError, AccessError, RemoteError) as error:
-            raise_as_client_error(error, 'HeadBucket')
 
     def keys(self, bucket: str, prefix: str) -> list[str]:
         """Returns the keys that begin with a prefix."""
-        try:
+        with client_errors('ListObjectsV2'):
             found = _core.list_objects(f's3://{bucket}/{prefix}', self._settings(bucket))
-        except (NotFoundError, AccessError, RemoteError) as error:
-            raise_as_client_error(error, 'ListObjectsV2')
         return [key for key, _ in found]

@@ -6,17 +6,12 @@ import importlib
 from typing import Any, Callable
 
 
-def missing_package(module: str, package: str) -> str:
-    """Returns the message of an ImportError for a missing module of a package."""
-    return f'{module} is not installed, which this needs: run `pip install {package}`'
-
-
 def sdk(module: str, package: str) -> Any:
     """Imports a module of a provider."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        message = missing_package(module, package)
+        message = f'{module} is not installed, which this needs: run `pip install {package}`'
         raise ImportError(message, name=error.name, path=error.path) from error
 
 

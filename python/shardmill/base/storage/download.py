@@ -10,7 +10,8 @@ import abc
 import logging
 import os
 import shutil
-import uuid
+import tempfile
+from pathlib import Path
 from typing import Any, ClassVar, Optional
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from shardmill.base._files import whole
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.storage import _s3
 from shardmill.base.storage._sdk import azure_credential, sdk
-from shardmill.errors import AccessError, NotFoundError, RemoteError, UsageError
+from shardmill.errors import AccessError, NotFoundError, UsageError
 
 __all__ = [
     'AlipanDownloader',
@@ -49,8 +50,8 @@ GCS_ERROR_NO_AUTHENTICATION = (
     'Credentials'
 )
 
-# Bytes per copied piece.
-_PIECE = 8 << 20
+#: Bytes per copied piece.
+PIECE = 8 << 20
 
 
 class CloudDownloader(abc.ABC):
@@ -93,7 +94,7 @@ class CloudDownloader(abc.ABC):
         """
         remote_dir = path_or_none('remote_dir', remote_dir)
         if remote_dir is None:
-            return _LOCAL_DOWNLOADER()
+            return LocalDownloader()
         scheme = urlsplit(remote_dir).scheme
         if scheme == 'dbfs' and remote_dir.startswith('dbfs:/Volumes'):
             scheme = 'dbfs-uc'
@@ -173,10 +174,15 @@ class S3Downloader(CloudDownloader):
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         settings = {**_s3.settings(_s3.split_url(remote)[1]), **(self.storage_options or {})}
-        try:
+        with _s3.client_errors('GetObject'):
             try:
                 _core.download(remote, local, settings, timeout)
             except AccessError as error:
+                if error.hint:
+                    error.hint += (
+                        '; where the requester pays, name the bucket in '
+                        'MOSAICML_STREAMING_AWS_REQUESTER_PAYS'
+                    )
                 # A public bucket can be read without credentials.
                 named = {**os.environ, **settings}
                 if error.id != 'credentials' or any(named.get(name) for name in _NAMED):
@@ -187,13 +193,6 @@ class S3Downloader(CloudDownloader):
                 except AccessError:
                     # The first error says what was wrong with the credentials.
                     raise error from None
-        except (NotFoundError, AccessError, RemoteError) as error:
-            if isinstance(error, AccessError) and error.hint:
-                error.hint += (
-                    '; where the requester pays, name the bucket in '
-                    'MOSAICML_STREAMING_AWS_REQUESTER_PAYS'
-                )
-            _s3.raise_as_client_error(error, 'GetObject')
 
 
 class SFTPDownloader(CloudDownloader):
@@ -325,7 +324,7 @@ class OCIDownloader(CloudDownloader):
         bucket, _, _ = bucket.partition(f'@{namespace}')
         found = client.get_object(namespace, bucket, key.strip('/'))
         with whole(local) as path, open(path, 'wb') as file:
-            for piece in found.data.raw.stream(_PIECE, decode_content=False):
+            for piece in found.data.raw.stream(PIECE, decode_content=False):
                 file.write(piece)
 
     def _connect(self, remote: str) -> Any:
@@ -356,6 +355,11 @@ def split_hf_url(url: str) -> tuple[str, str]:
     return f'{organisation}/{name}', path
 
 
+def _folder_beside(path: str) -> tempfile.TemporaryDirectory[str]:
+    """Creates a temporary folder in the folder of a file."""
+    return tempfile.TemporaryDirectory(prefix=f'{os.path.basename(path)}.', dir=Path(path).parent)
+
+
 class HFDownloader(CloudDownloader):
     """Downloads files of Hugging Face datasets. Needs huggingface-hub."""
 
@@ -365,14 +369,11 @@ class HFDownloader(CloudDownloader):
         name, path = split_hf_url(remote)
         hub = sdk('huggingface_hub', 'huggingface-hub')
         # Use a separate folder, because the hub stores metadata next to the file.
-        folder = f'{local}.{uuid.uuid4().hex}'
-        try:
+        with _folder_beside(local) as folder:
             fetched = hub.hf_hub_download(
                 repo_id=name, filename=path, repo_type='dataset', local_dir=folder
             )
             os.replace(fetched, local)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _AzureDownloader(CloudDownloader):
@@ -460,7 +461,7 @@ class _DatabricksDownloader(CloudDownloader):
             response = client.files.download(urlsplit(remote).path).contents
             with whole(local) as path, response:
                 with open(path, 'wb') as file:
-                    shutil.copyfileobj(response, file, _PIECE)
+                    shutil.copyfileobj(response, file, PIECE)
         except failed as error:
             if error.error_code == 'NOT_FOUND':
                 raise NotFoundError(f'{remote}: no such file', 'not-found') from error
@@ -500,17 +501,13 @@ class AlipanDownloader(CloudDownloader):
             raise UsageError('the URL of a file of Alipan is alipan:///PATH', 'url-path')
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        from pathlib import Path
-
         api = alipan_api()
         commands = sdk('alipcs_py.commands.download', 'AliPCS-Py')
         remote_path = urlsplit(remote).path
         found = api.get_file(remotepath=remote_path)
         if found is None:
             raise NotFoundError(f'{remote}: no such file', 'not-found')
-        folder = f'{local}.{uuid.uuid4().hex}'
-        os.mkdir(folder)
-        try:
+        with _folder_beside(local) as folder:
             commands.download_file(
                 api,
                 found,
@@ -521,8 +518,6 @@ class AlipanDownloader(CloudDownloader):
                 encrypt_password=os.environ.get('ALIPAN_ENCRYPT_PASSWORD', '').encode(),
             )
             os.replace(os.path.join(folder, os.path.basename(remote_path)), local)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def alipan_api() -> Any:
@@ -549,26 +544,21 @@ class LocalDownloader(CloudDownloader):
         _core.download(remote, local)
 
 
-_SERVED: list[type[CloudDownloader]] = [
-    S3Downloader,
-    SFTPDownloader,
-    GCSDownloader,
-    OCIDownloader,
-    HFDownloader,
-    AzureDownloader,
-    AzureDataLakeDownloader,
-    DatabricksUnityCatalogDownloader,
-    DBFSDownloader,
-    AlipanDownloader,
-    LocalDownloader,
-]
-
 #: The downloaders by scheme; programs may add others.
 DOWNLOADER_MAPPINGS: dict[str, type[CloudDownloader]] = {
-    **{served._client_identifier(): served for served in _SERVED},
+    's3': S3Downloader,
+    'sftp': SFTPDownloader,
+    'gs': GCSDownloader,
+    'oci': OCIDownloader,
+    'hf': HFDownloader,
+    'azure': AzureDownloader,
+    'azure-dl': AzureDataLakeDownloader,
+    'dbfs-uc': DatabricksUnityCatalogDownloader,
+    'dbfs': DBFSDownloader,
+    'alipan': AlipanDownloader,
+    '': LocalDownloader,
     'file': LocalDownloader,
 }
-_LOCAL_DOWNLOADER = LocalDownloader
 
 
 def download_file(remote: Optional[str], local: str, timeout: float = DEFAULT_TIMEOUT) -> None:

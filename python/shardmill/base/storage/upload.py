@@ -22,6 +22,7 @@ from shardmill.base.storage._sdk import increments, sdk
 from shardmill.base.storage.download import (
     BOTOCORE_CLIENT_ERROR_CODES,
     GCS_ERROR_NO_AUTHENTICATION,
+    PIECE,
     AzureDataLakeDownloader,
     AzureDownloader,
     _AzureDownloader,
@@ -56,9 +57,6 @@ logger = logging.getLogger(__name__)
 
 _Out = Union[str, tuple[str, str]]
 _VOLUMES = 'dbfs:/Volumes'
-
-# Bytes per copied piece.
-_PIECE = 8 << 20
 
 
 class GCSAuthentication(Enum):
@@ -416,7 +414,7 @@ class HFUploader(CloudUploader):
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         target = remote.partition('://')[2]
         with open(path, 'rb') as source, self.fs.open(target, 'wb') as file:
-            while piece := source.read(_PIECE):
+            while piece := source.read(PIECE):
                 file.write(piece)
                 advance(len(piece))
 
