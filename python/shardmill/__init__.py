@@ -83,11 +83,10 @@ __getattr__, __dir__ = lazy(
         '_commands': ('Column', 'convert', 'inspect', 'plan', 'verify'),
         '_lengths': ('lengths',),
         '_viewer': ('Viewer', 'view'),
-        'base.dataloader': ('StreamingDataLoader',),
-        'base.dataset': ('StreamingDataset',),
-        'base.format': ('CSVWriter', 'JSONWriter', 'MDSWriter', 'TSVWriter', 'XSVWriter'),
-        'base.local': ('LocalDataset',),
-        'base.stream': ('Stream',),
+        'base': (
+            'CSVWriter JSONWriter LocalDataset MDSWriter Stream StreamingDataLoader StreamingDataset '
+            'TSVWriter XSVWriter'
+        ).split(),
         'base._preview': ('Preview',),
         'base._training_batches': ('BatchIterator',),
         'base._typing': ('Sample',),

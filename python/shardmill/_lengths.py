@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Optional, Union
 
 import numpy as np
@@ -16,12 +15,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from shardmill.base._typing import Path
     from shardmill.views import View
 
 __all__ = ['lengths']
-
-#: As in `shardmill.base._typing`, which imports torch.
-Path = Union[str, 'os.PathLike[str]']
 
 
 def lengths(

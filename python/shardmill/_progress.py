@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Optional, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill._text import size_text
 
@@ -15,31 +16,28 @@ if TYPE_CHECKING:
 _WORDS = {'convert': 'converting', 'verify': 'verifying'}
 
 
-class Bar(Protocol):
-    """Something that shows how far a run is."""
-
-    def update(self, progress: dict[str, Any], /) -> None:
-        """Shows the counters of the program."""
+#: Shows the counters of the program.
+Update = Callable[[dict[str, Any]], None]
 
 
 @contextlib.contextmanager
-def progress_bar(verb: str, shown: Optional[bool]) -> Iterator[Bar]:
-    """Returns the bar of a run, which is removed at the end."""
+def progress_bar(verb: str, shown: Optional[bool]) -> Iterator[Update]:
+    """Shows the bar of a run, which is removed at the end. Yields the function that updates it."""
     word = _WORDS.get(verb, verb)
     if not (_is_interactive() if shown is None else shown):
-        yield _Hidden()
+        yield lambda _: None
         return
     try:
         from tqdm.auto import tqdm
     except ImportError:
         line = _Line(word)
         try:
-            yield line
+            yield line.update
         finally:
             line.clear()
     else:
         with tqdm(desc=word, unit='B', unit_scale=True, unit_divisor=1024, leave=False) as bar:
-            yield _Tqdm(bar)
+            yield partial(_update, bar)
 
 
 def _is_interactive() -> bool:
@@ -48,23 +46,11 @@ def _is_interactive() -> bool:
     return sys.stderr.isatty() or type(shell).__name__ == 'ZMQInteractiveShell'
 
 
-class _Hidden:
-    """No bar."""
-
-    def update(self, progress: dict[str, Any], /) -> None:
-        pass
-
-
-class _Tqdm:
-    """A bar of tqdm, of the bytes that were read."""
-
-    def __init__(self, bar: Any) -> None:
-        self._bar = bar
-
-    def update(self, progress: dict[str, Any], /) -> None:
-        self._bar.total = progress['input_bytes_total']
-        self._bar.n = progress['input_bytes']
-        self._bar.set_postfix(samples=progress['samples'], shards=progress['shards'])
+def _update(bar: Any, progress: dict[str, Any]) -> None:
+    """Shows the bytes that were read in a bar of tqdm."""
+    bar.total = progress['input_bytes_total']
+    bar.n = progress['input_bytes']
+    bar.set_postfix(samples=progress['samples'], shards=progress['shards'])
 
 
 class _Line:
@@ -74,7 +60,7 @@ class _Line:
         self._word = word
         self._width = 0
 
-    def update(self, progress: dict[str, Any], /) -> None:
+    def update(self, progress: dict[str, Any]) -> None:
         read, total = progress['input_bytes'], progress['input_bytes_total']
         text = f'{self._word} {size_text(read)}'
         if total:

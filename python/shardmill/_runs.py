@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 #: The environment variable with store settings as a JSON object. Unlike arguments, other users cannot read it.
-SETTINGS = 'SHARDMILL_STORAGE_OPTIONS'
+_SETTINGS = 'SHARDMILL_STORAGE_OPTIONS'
 
 _FLAG = re.compile(r'(?<![\w-])--([a-z][a-z0-9-]*)')
 #: Options of the command line that are not the names of the keywords.
@@ -45,6 +45,26 @@ def options_of(**given: Any) -> list[str]:
         flag = f'--{name.replace("_", "-")}'
         options.append(flag if value is True else f'{flag}={value}')
     return options
+
+
+def start(
+    arguments: Sequence[str], storage_options: Optional[Mapping[str, str]], stdout: Any
+) -> subprocess.Popen[str]:
+    """Starts the program with its errors in a pipe."""
+    environment = dict(os.environ)
+    if storage_options:
+        environment[_SETTINGS] = json.dumps(dict(storage_options))
+    return subprocess.Popen(
+        [str(find_program()), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment,
+        encoding='utf-8',
+        errors='replace',
+        # A terminal or a notebook sends Ctrl-C to all processes of a session: callers decide what it stops, and how.
+        start_new_session=True,
+    )
 
 
 class Finished(NamedTuple):
@@ -78,22 +98,9 @@ def run(
     If the wait is interrupted, by Ctrl-C for example, the program stops at the next point from which it can continue,
     and the exception is raised again.
     """
-    command = [str(find_program()), verb, *options, '--json', '--progress', 'json', '--', *places]
-    environment = dict(os.environ)
-    if storage_options:
-        environment[SETTINGS] = json.dumps(dict(storage_options))
+    arguments = [verb, *options, '--json', '--progress', 'json', '--', *places]
     with tempfile.TemporaryFile() as output:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.PIPE,
-            env=environment,
-            encoding='utf-8',
-            errors='replace',
-            # A terminal sends Ctrl-C to all processes of a session, and a second signal would end the program at once.
-            start_new_session=True,
-        )
+        child = start(arguments, storage_options, output)
         try:
             errors, tail = _follow(child, verb, progress)
             code = child.wait()
@@ -109,7 +116,7 @@ def run(
         if errors:
             raise errors[0]
         text = '\n'.join(tail)
-        raise InternalError(f'the program {command[0]} ended with exit status {code}:\n{text}')
+        raise InternalError(f'the program {find_program()} ended with exit status {code}:\n{text}')
     return Finished(reports, errors)
 
 
@@ -120,7 +127,7 @@ def _follow(
     errors: list[ShardmillError] = []
     tail: list[str] = []
     assert child.stderr is not None
-    with progress_bar(verb, progress) as bar:
+    with progress_bar(verb, progress) as update:
         for line in child.stderr:
             try:
                 found = json.loads(line)
@@ -129,7 +136,7 @@ def _follow(
             if not isinstance(found, dict):
                 tail = [*tail, line.rstrip('\n')][-_TAIL:]
             elif 'progress' in found:
-                bar.update(found['progress'])
+                update(found['progress'])
             elif 'warning' in found:
                 # The stack: here, `run`, the function of the package, its caller.
                 warnings.warn(_text(found['warning']), UserWarning, stacklevel=4)

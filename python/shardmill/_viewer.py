@@ -10,15 +10,13 @@ import tempfile
 import weakref
 from typing import TYPE_CHECKING, Optional, Union
 
-from shardmill._program import find_program
-from shardmill._runs import SETTINGS, error_of
+from shardmill._runs import error_of, options_of, start
 from shardmill.base import _arguments as check
 from shardmill.errors import InternalError
 from shardmill.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from shardmill.base._typing import Path
 
@@ -64,12 +62,7 @@ class Viewer:
     def __enter__(self) -> Viewer:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -110,7 +103,6 @@ def view(
     """
     place = check.path('location', location)
     pixels = check.whole('height', height, 1)
-    options = ['--with-deleted'] if check.flag('with_deleted', with_deleted) else []
     folder = None
     if isinstance(view, View):
         folder = tempfile.TemporaryDirectory(prefix='shardmill-view-')
@@ -118,28 +110,16 @@ def view(
         view = os.path.join(folder.name, 'samples.view')
         with open(view, 'wb') as file:
             file.write(data)
-    for name, value in (
-        ('view', check.path_or_none('view', view)),
-        ('compare', check.path_or_none('compare', compare)),
-        ('tokenizer', check.path_or_none('tokenizer', tokenizer)),
-        ('cache', check.path_or_none('cache', cache)),
-        ('metrics', None if metrics is None else check.text('metrics', metrics)),
-    ):
-        options += [] if value is None else [f'--{name}={value}']
-    environment = dict(os.environ)
-    if storage_options:
-        environment[SETTINGS] = json.dumps(dict(storage_options))
-    process = subprocess.Popen(
-        [str(find_program()), 'view', '--json', '--port', '0', *options, '--', place],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        encoding='utf-8',
-        errors='replace',
-        # Ctrl-C in a notebook interrupts a cell, not the server.
-        start_new_session=True,
+    options = options_of(
+        with_deleted=check.flag('with_deleted', with_deleted),
+        view=check.path_or_none('view', view),
+        compare=check.path_or_none('compare', compare),
+        tokenizer=check.path_or_none('tokenizer', tokenizer),
+        cache=check.path_or_none('cache', cache),
+        metrics=None if metrics is None else check.text('metrics', metrics),
     )
+    arguments = ['view', '--json', '--port', '0', *options, '--', place]
+    process = start(arguments, storage_options, subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     line = process.stdout.readline()

@@ -21,6 +21,7 @@ from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasink, Datasource, ReadTask
 
 from shardmill import _tables, parts
+from shardmill.base import _arguments as check
 from shardmill.base._renamed import renamed
 from shardmill.errors import UsageError
 
@@ -214,9 +215,7 @@ def _plain(table: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     for place, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType) or isinstance(
-            column.type, pa.BaseExtensionType
-        ):
+        if isinstance(column.type, pa.BaseExtensionType):
             plain = _storage(column.name, table.column(place))
             table = table.set_column(place, column.name, plain)
     return table
@@ -328,9 +327,9 @@ class _Source(Datasource):
         if self._table.is_tar != self._is_tar and self._shards:
             text = f'{location} is not a dataset of {self._name}'
             raise UsageError(text, 'config-format', location)
-        if isinstance(columns, str):
-            raise UsageError('columns: a list of names, not a text', 'config-value', 'columns')
-        self._columns = list(columns) if columns is not None else None
+        self._columns = (
+            None if columns is None else check.texts('columns', columns, 'a list of names')
+        )
         self._batch_size = batch_size
         self._schema = _schema(self._table, self._columns)
 

@@ -196,13 +196,13 @@ class _Message(WriterCommitMessage):
     manifest: str
 
 
+@dataclass
 class _Writer(DataSourceWriter):
     """Writes partitions as parts, which the driver commits."""
 
-    def __init__(self, staging: parts.Staging, layout: dict[str, Any], schema: StructType) -> None:
-        self.staging = staging
-        self.layout = layout
-        self.schema = schema
+    staging: parts.Staging
+    layout: dict[str, Any]
+    schema: StructType
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Writes a partition. Runs in a task."""
@@ -284,22 +284,15 @@ class _Partition(InputPartition):
     shard: _tables.Shard
 
 
+@dataclass
 class _Reader(DataSourceReader):
     """Reads shards."""
 
-    def __init__(
-        self,
-        location: str,
-        settings: Optional[dict[str, str]],
-        columns: list[str],
-        schema: pa.Schema,
-        batch_size: int,
-    ) -> None:
-        self.location = location
-        self.settings = settings
-        self.columns = columns
-        self.schema = schema
-        self.batch_size = batch_size
+    location: str
+    settings: Optional[dict[str, str]]
+    columns: list[str]
+    schema: pa.Schema
+    batch_size: int
 
     def partitions(self) -> Sequence[InputPartition]:
         """Returns one partition per shard."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from shardmill.errors import DataError, UnsupportedError
 
@@ -25,19 +25,12 @@ def stored_value(encoding: str, data: bytes) -> Any:
     return bytes(data)
 
 
-class Column:
-    """A column of a table.
+class Column(NamedTuple):
+    """A column of a table: its values in samples and in Arrow, and the column with its nulls, if any."""
 
-    Args:
-        schema: Its values in samples.
-        field: Its values in Arrow.
-        mask: The column with its nulls, if any.
-    """
-
-    def __init__(self, schema: ColumnSchema, field: pa.Field, mask: Optional[str]) -> None:
-        self.schema = schema
-        self.field = field
-        self.mask = mask
+    schema: ColumnSchema
+    field: pa.Field
+    mask: Optional[str]
 
 
 def record_batch(

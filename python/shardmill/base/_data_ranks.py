@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
@@ -14,21 +14,15 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
 
-class DataRank(NamedTuple):
-    """A process among those that receive different samples."""
-
-    rank: int
-    world_size: int
-    local_world_size: int
-
-
 def data_rank_of(
     mesh: Optional[DeviceMesh],
     data_dims: Union[str, Sequence[str], None],
     data_rank: Optional[int],
     data_world_size: Optional[int],
-) -> Optional[DataRank]:
-    """Returns the rank of this process by its samples; `None` if no argument is given."""
+) -> Optional[tuple[int, int, int]]:
+    """Returns the rank of this process among those that receive different samples, their number, and their number per
+    node; `None` if no argument is given.
+    """
     check.given_together(data_rank=data_rank, data_world_size=data_world_size)
     if mesh is None and data_dims is not None:
         raise UsageError('`data_dims` needs `mesh`', 'config-value', 'data_dims')
@@ -48,7 +42,7 @@ def data_rank_of(
             'config-world',
             'data_rank',
         )
-    return DataRank(rank, world_size, _per_node(world_size))
+    return rank, world_size, _per_node(world_size)
 
 
 def _in_mesh(mesh: Any, data_dims: Union[str, Sequence[str], None]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardmill.base._state import counted, is_counted
 
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from shardmill import _core
-    from shardmill.base._stored import Trained
+    from shardmill.base._trained import Trained
 
 
-class Carried:
+class Carried(NamedTuple):
     """A whole batch that is yielded in place of its first sample."""
 
-    def __init__(self, samples: int, columns: Any) -> None:
-        self.samples = samples
-        self.columns = columns
+    samples: int
+    columns: Any
 
 
 def later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:

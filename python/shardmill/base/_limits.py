@@ -103,14 +103,7 @@ class Timed:
 
 
 def explain(batches: int, elapsed: float, waited: float, processes: Sequence[Times]) -> Explanation:
-    """Decides what limits a loader.
-
-    Args:
-        batches: Batches that the loader returned in this iteration.
-        elapsed: Seconds since the iteration began.
-        waited: Seconds of these that the program waited for batches.
-        processes: The times of the processes that read, in this iteration.
-    """
+    """Decides what limits a loader, from the times of its processes in an iteration."""
     shares: dict[str, float] = {}
     verdict = 'unknown'
     if batches >= _FEWEST and elapsed > 0 and processes:

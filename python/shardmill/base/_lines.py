@@ -7,14 +7,9 @@ from typing import Any, Optional
 
 
 def decode_line(layout: tuple[str, list[str], list[str], Optional[str], str], line: bytes) -> Any:
-    """Decodes a line of a shard of JSON or separated values.
+    """Decodes a line of a shard of JSON or separated values to the values of its columns by name.
 
-    Args:
-        layout: The format, the names of the columns, their encodings, the separator, the newline.
-        line: The line.
-
-    Returns:
-        The values of its columns by name.
+    The layout is the format, the names of the columns, their encodings, the separator, and the newline.
     """
     kind, names, encodings, separator, newline = layout
     text = line.decode()

@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from shardmill.base._fields import FieldDecoder
     from shardmill.base._skip import SkippedStep
     from shardmill.views import View
+
+    #: The type of a sample. It defaults to ``Any``, so that subclasses may return any type.
+    SampleT = TypeVar('SampleT', covariant=True, default=Any)
 else:
     from typing import TypeVar
 
-#: One sample: the values of its columns by name.
-Sample = dict[str, Any]
-#: The type of a sample. It defaults to ``Any``, so that subclasses may return any type.
-if TYPE_CHECKING:
-    SampleT = TypeVar('SampleT', covariant=True, default=Any)
-else:
     SampleT = TypeVar('SampleT', covariant=True)
 
+#: One sample: the values of its columns by name.
+Sample = dict[str, Any]
 #: A path, or a URL as text.
 Path = Union[str, 'os.PathLike[str]']
 #: The destination of a writer: a folder or a URL, or a local folder and a URL.

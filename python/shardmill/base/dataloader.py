@@ -260,11 +260,12 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
     ) -> Generator[tuple[int, Any], None, None]:
         """Yields batches in page-locked memory, if `pin_memory` is set and there is a GPU."""
         import torch
+        from torch.utils.data._utils.pin_memory import pin_memory
 
         is_pinned = self.pin_memory and torch.cuda.is_available()
         with contextlib.closing(batches):
             for samples, batch in batches:
-                yield samples, _pinned(batch) if is_pinned else batch
+                yield samples, pin_memory(batch) if is_pinned else batch  # type: ignore[no-untyped-call]
 
     def _is_default(self) -> bool:
         """Returns whether batches use torch's default collation."""
@@ -453,13 +454,6 @@ def _widened(iterator: Any) -> Any:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(writer.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
     return iterator
-
-
-def _pinned(batch: Any) -> Any:
-    """Copies the tensors of a batch to page-locked memory."""
-    from torch.utils.data._utils.pin_memory import pin_memory
-
-    return pin_memory(batch)  # type: ignore[no-untyped-call]
 
 
 _torch.adopt(StreamingDataLoader, 'DataLoader')

@@ -29,9 +29,6 @@ def get_hash(algo: str, data: Union[bytes, bytearray, memoryview]) -> str:
         ValueError: The hash is unknown.
     """
     if not is_hash(algo):
-        raise UsageError(f'{algo!r} is not a supported hash', 'hash-unknown', None, _hint())
+        hint = f'use one of {", ".join(sorted(_NAMES))}'
+        raise UsageError(f'{algo!r} is not a supported hash', 'hash-unknown', None, hint)
     return _core.hash_hex(algo, data if isinstance(data, bytes) else memoryview(data).tobytes())
-
-
-def _hint() -> str:
-    return f'use one of {", ".join(sorted(_NAMES))}'

@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import os
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Union, cast, overload
 
 if TYPE_CHECKING:
@@ -36,23 +37,12 @@ class _RegistryError(ValueError):
     """A name is not registered, or is registered already."""
 
 
-class _Shelf:
-    """Replaces catalogue if it is not installed, with the same attribute names."""
-
-    def __init__(self) -> None:
-        self.REGISTRY: _Store = {}
-        self.RegistryError: type[ValueError] = _RegistryError
-
-
-def _shelf() -> Any:
-    try:
-        import catalogue  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError:
-        return _Shelf()
-    return catalogue
-
-
-_catalogue = _shelf()
+_catalogue: Any
+try:
+    import catalogue as _catalogue  # type: ignore[import-untyped, import-not-found, no-redef, unused-ignore]
+except ImportError:
+    # The attributes that are used of it.
+    _catalogue = SimpleNamespace(REGISTRY={}, RegistryError=_RegistryError)
 
 RegistryError: type[ValueError] = _catalogue.RegistryError
 

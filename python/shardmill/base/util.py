@@ -175,11 +175,20 @@ def merge_index(*args: Any, **kwargs: Any) -> None:
     timeout = check.number('download_timeout', arguments.pop('download_timeout', 60), above=0)
     if isinstance(first, list):
         places = [_index_place(place, each) for place, each in enumerate(first)]
-        _merge_index_from_list(places, out, keep_local, timeout)
     elif arguments:
         check.refuse_type('index_file_urls', first, 'a list of paths, URLs, or tuples of both')
     else:
-        _merge_index_from_root(out, keep_local, timeout)
+        places = None
+    if not out or places == []:
+        logger.warning('there is no index to merge, or nowhere to put the result')
+        return
+    local, uploader = _destination(out)
+    if places is None:
+        places = _indexes_below(local, uploader)
+    if places:
+        _merge(places, local, uploader, keep_local, timeout)
+    else:
+        logger.warning('there is no index in the folders of %s', out)
 
 
 def _index_place(place: int, given: Any) -> _Place:
@@ -191,26 +200,13 @@ def _index_place(place: int, given: Any) -> _Place:
     return check.path(f'{name}[0]', given[0]), check.path(f'{name}[1]', given[1])
 
 
-def _merge_index_from_list(
-    index_file_urls: Sequence[_Place],
-    out: _Place,
-    keep_local: bool = True,
-    download_timeout: float = 60,
-) -> None:
-    """Implements the first form of `merge_index`."""
-    if not index_file_urls or not out:
-        logger.warning('there is no index to merge, or nowhere to put the result')
-        return
-    _merge(index_file_urls, _destination(out), keep_local, download_timeout)
-
-
 def _merge(
     index_file_urls: Sequence[_Place],
-    destination: tuple[str, Optional[Any]],
+    local: str,
+    uploader: Optional[Any],
     keep_local: bool,
     download_timeout: float,
 ) -> None:
-    local, uploader = destination
     roots = [local, uploader.remote if uploader else None]
     with tempfile.TemporaryDirectory() as scratch:
         parts = []
@@ -243,27 +239,24 @@ def _merge(
             os.rmdir(local)
 
 
-def _merge_index_from_root(
-    out: _Place, keep_local: bool = True, download_timeout: float = 60
-) -> None:
-    """Implements the second form of `merge_index`."""
-    if not out:
-        logger.warning('there is no folder to merge the indexes of')
-        return
-    local, uploader = _destination(out)
-    found: list[_Place] = []
+def _indexes_below(local: str, uploader: Optional[Any]) -> list[_Place]:
+    """Returns the indexes in the folders below the destination, local and remote."""
     if uploader is None or uploader.remote is None:
-        found.extend(_local_index_files(local))
-    elif not urllib.parse.urlparse(uploader.remote).scheme:
-        found.extend(_index_files_of_both(local, uploader.remote))
-    else:
-        for url in _format_remote_index_files(uploader.remote, uploader.list_objects()):
-            path = os.path.join(local, _folder_of([url], [uploader.remote]), _INDEX)
-            found.append((path, url) if os.path.exists(path) else url)
-    if found:
-        _merge(found, (local, uploader), keep_local, download_timeout)
-    else:
-        logger.warning('there is no index in the folders of %s', out)
+        return list(_local_index_files(local))
+    remote = uploader.remote
+    if not urllib.parse.urlparse(remote).scheme:
+        # The paths, below both roots, of every index in a folder below either root.
+        names = {
+            os.path.relpath(path, root)
+            for root in (local, remote)
+            for path in _local_index_files(root)
+        }
+        return [(os.path.join(local, name), os.path.join(remote, name)) for name in sorted(names)]
+    found: list[_Place] = []
+    for url in _format_remote_index_files(remote, uploader.list_objects()):
+        path = os.path.join(local, _folder_of([url], [remote]), _INDEX)
+        found.append((path, url) if os.path.exists(path) else url)
+    return found
 
 
 def _destination(out: _Place) -> tuple[str, Optional[Any]]:
@@ -286,33 +279,19 @@ def _local_index_files(root: str) -> list[str]:
     return sorted(found)
 
 
-def _index_files_of_both(local: str, remote: str) -> list[tuple[str, str]]:
-    """Returns the paths, below both roots, of every index in a folder below either root."""
-    names = {
-        os.path.relpath(path, root) for root in (local, remote) for path in _local_index_files(root)
-    }
-    return [(os.path.join(local, name), os.path.join(remote, name)) for name in sorted(names)]
-
-
-def _not_merged_index(index_file_path: str, out: str) -> bool:
-    """Returns whether an index is not that of `out` itself."""
-    folder = os.path.dirname(index_file_path).strip('/')
-    return folder != urllib.parse.urlparse(out).path.strip('/')
-
-
 def _format_remote_index_files(remote: str, files: list[str]) -> list[str]:
-    """Returns the URLs of those files that are indexes of partitions."""
+    """Returns the URLs of those files that are indexes of partitions, not that of the remote itself."""
     url = urllib.parse.urlparse(remote)
+    own = url.path.strip('/')
+    found = [
+        file for file in files if file.endswith(_INDEX) and os.path.dirname(file).strip('/') != own
+    ]
     if not url.scheme:
-        return [file for file in files if file.endswith(_INDEX) and _not_merged_index(file, remote)]
+        return found
     # Volumes of Databricks have no bucket: dbfs:/Volumes/...
     is_volume = url.scheme == 'dbfs' and url.path.split('/')[1:2] == ['Volumes']
     start = f'{url.scheme}:/' if is_volume else f'{url.scheme}://{url.netloc}/'
-    return [
-        start + file.lstrip('/')
-        for file in files
-        if file.endswith(_INDEX) and _not_merged_index(file, remote)
-    ]
+    return [start + file.lstrip('/') for file in found]
 
 
 def _folder_of(places: Sequence[str], roots: Sequence[Optional[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,23 +51,19 @@ class World:
     def __init__(
         self, num_nodes: int, ranks_per_node: int, workers_per_rank: int, worker: int
     ) -> None:
-        num_nodes = check.whole('num_nodes', num_nodes, 1)
-        ranks_per_node = check.whole('ranks_per_node', ranks_per_node, 1)
-        workers_per_rank = check.whole('workers_per_rank', workers_per_rank, 1)
-        worker = check.whole('worker', worker)
-        self.num_nodes = num_nodes
-        self.ranks_per_node = ranks_per_node
-        self.workers_per_rank = workers_per_rank
-        self.workers_per_node = ranks_per_node * workers_per_rank
-        self.num_ranks = num_nodes * ranks_per_node
-        self.num_workers = self.num_ranks * workers_per_rank
-        self.is_multinode = num_nodes > 1
+        self.num_nodes = check.whole('num_nodes', num_nodes, 1)
+        self.ranks_per_node = check.whole('ranks_per_node', ranks_per_node, 1)
+        self.workers_per_rank = check.whole('workers_per_rank', workers_per_rank, 1)
+        self.worker = check.whole('worker', worker)
+        self.workers_per_node = self.ranks_per_node * self.workers_per_rank
+        self.num_ranks = self.num_nodes * self.ranks_per_node
+        self.num_workers = self.num_ranks * self.workers_per_rank
+        self.is_multinode = self.num_nodes > 1
 
-        self.worker = worker
-        self.rank, self.worker_of_rank = divmod(worker, workers_per_rank)
-        self.node, self.rank_of_node = divmod(self.rank, ranks_per_node)
-        self.worker_of_node = worker % self.workers_per_node
-        self.is_leader = worker == 0
+        self.rank, self.worker_of_rank = divmod(self.worker, self.workers_per_rank)
+        self.node, self.rank_of_node = divmod(self.rank, self.ranks_per_node)
+        self.worker_of_node = self.worker % self.workers_per_node
+        self.is_leader = self.worker == 0
         self.is_local_leader = self.worker_of_node == 0
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +148,7 @@ class World:
 
     def copy(self) -> Self:
         """Returns a copy."""
-        return self._with(self.num_nodes, self.ranks_per_node, self.workers_per_rank, self.worker)
+        return copy.copy(self)
 
     def replicate(self, replication: int) -> Self:
         """Returns the world in which each group of consecutive ranks counts as one rank.
@@ -175,15 +172,10 @@ class World:
             )
         nodes, ranks = _core.replicate(self.num_nodes, self.ranks_per_node, replication)
         worker = self.rank // replication * self.workers_per_rank + self.worker_of_rank
-        return self._with(nodes, ranks, self.workers_per_rank, worker)
+        return type(self)(nodes, ranks, self.workers_per_rank, worker)
 
     def detect_workers(self) -> Self:
         """Returns the same ranks, with the loader workers that this process belongs to."""
         worker_of_rank, workers_per_rank = self._get_worker_info()
         worker = self.rank * workers_per_rank + worker_of_rank
-        return self._with(self.num_nodes, self.ranks_per_node, workers_per_rank, worker)
-
-    def _with(
-        self, num_nodes: int, ranks_per_node: int, workers_per_rank: int, worker: int
-    ) -> Self:
-        return type(self)(num_nodes, ranks_per_node, workers_per_rank, worker)
+        return type(self)(self.num_nodes, self.ranks_per_node, workers_per_rank, worker)

@@ -175,7 +175,7 @@ def _same(
     """
     try:
         scan = dataframe.sparkSession.read.schema(schema).parquet(*roots)
-        chosen = scan.select(*map(_quoted, columns)) if columns else scan
+        chosen = scan.select(*map(quoted, columns)) if columns else scan
         return bool(dataframe.sameSemantics(chosen))
     except Exception as error:
         # Spark does not accept this spelling.
@@ -200,7 +200,8 @@ def _roots(paths: list[str]) -> list[list[str]]:
     return found
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Quotes the name of a column."""
     return '`' + name.replace('`', '``') + '`'
 
 

@@ -284,7 +284,7 @@ class _Task(NamedTuple):
 
     def open(self, partition: int, attempt: int) -> tuple[MDSWriter, str]:
         """Creates the writer of a partition; also returns its folder."""
-        folder = f'{_prefix(self.run)}{partition:05}-{attempt}'
+        folder = f'{_ATTEMPT}{self.run}-{partition:05}-{attempt}'
         out: Any = os.path.join(self.local, folder)
         if self.remote:
             # Uploaded folders cannot be renamed.
@@ -419,10 +419,6 @@ def _zone(micros: int) -> str:
     return f'{"-" if micros < 0 else "+"}{minutes // 60:02}:{minutes % 60:02}'
 
 
-def _prefix(run: str) -> str:
-    return f'{_ATTEMPT}{run}-'
-
-
 def dataframe_to_mds(
     dataframe: DataFrame,
     merge_index: bool = True,
@@ -531,7 +527,7 @@ def _run(task: _Task, dataframe: DataFrame) -> list[_TaskResult]:
         results = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
     elif not results:
         # `mapInArrow` resolves columns by name and misinterprets dots and backticks, so rename them.
-        names = (f'{_column(name)} AS c{number}' for number, name in enumerate(columns))
+        names = (f'{_scan.quoted(name)} AS c{number}' for number, name in enumerate(columns))
         chosen = dataframe.selectExpr(*names)
         results = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
     seconds = sum(each.seconds for each in results)
@@ -543,11 +539,6 @@ def _run(task: _Task, dataframe: DataFrame) -> list[_TaskResult]:
 
 def _collected(written: DataFrame) -> list[_TaskResult]:
     return sorted(_TaskResult(*row) for row in written.collect())
-
-
-def _column(name: str) -> str:
-    """Quotes the name of a column."""
-    return '`' + name.replace('`', '``') + '`'
 
 
 def _index_of(place: str, folder: str) -> str:
@@ -575,5 +566,5 @@ def _sweep(local: str, run: str) -> None:
     An attempt that is still running may leave more files. No index names them, and later runs ignore them.
     """
     for name in os.listdir(local):
-        if name.startswith(_prefix(run)):
+        if name.startswith(f'{_ATTEMPT}{run}-'):
             shutil.rmtree(os.path.join(local, name), ignore_errors=True)

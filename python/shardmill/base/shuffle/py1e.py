@@ -35,13 +35,7 @@ def get_shuffle_py1e(
 def warn_of_small_block(
     shard_sizes: NDArray[np.int64], block_size: int, stacklevel: int = 3
 ) -> None:
-    """Warns if a shard is larger than the smallest block drawn for a block size.
-
-    Args:
-        shard_sizes: The number of samples in each shard, before it is cut at the borders of canonical nodes.
-        block_size: The block size; blocks are 3/4 to 5/4 of it.
-        stacklevel: The stack level of the warning, as for `warnings.warn`.
-    """
+    """Warns if a shard is larger than the smallest block, which is 3/4 of the block size."""
     largest = int(np.max(shard_sizes, initial=0))
     if largest > int(0.75 * block_size):
         # COMPAT: programs match the beginning of this message.

@@ -14,8 +14,6 @@ from shardmill.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardmill.errors import UsageError
-
 __all__ = ['encoded', 'missing_column', 'unfit_value', 'value_of']
 
 T = TypeVar('T')
@@ -58,21 +56,14 @@ def encoded(encode: Callable[[str, Any], T], column: str, encoding: str, value: 
 
 
 def missing_column(sample: Any, column: str, cause: BaseException) -> BaseException:
-    """Builds the error for a sample without a value for a column.
-
-    Args:
-        sample: The sample.
-        column: The column.
-        cause: The exception raised by reading the value.
-
-    Returns:
-        The error to raise: `cause` itself if it is not about a missing column.
-    """
+    """Returns the error for a sample without a value for a column: `cause` itself if it is about something else."""
     try:
         names = [str(name) for name in sample.keys()]
     except Exception:
         if isinstance(cause, (IndexError, TypeError, AttributeError)):
-            return _not_a_sample(sample)
+            kind = type(sample).__name__
+            text = f'`sample` must be a dict of values by the names of columns, but got: {kind}.'
+            return ArgumentTypeError(text, 'config-type', 'sample')
         return cause
     if not isinstance(cause, KeyError) or column in names:
         # The user's own mapping failed to produce the value.
@@ -88,17 +79,7 @@ def missing_column(sample: Any, column: str, cause: BaseException) -> BaseExcept
 
 
 def unfit_value(column: str, encoding: str, value: Any, cause: BaseException) -> BaseException:
-    """Builds the error for a value that the encoding of a column cannot store.
-
-    Args:
-        column: The column.
-        encoding: Its encoding.
-        value: The value.
-        cause: The exception raised by encoding the value.
-
-    Returns:
-        The error to raise: `cause` itself if it is not about the value.
-    """
+    """Returns the error for a value that a column cannot store: `cause` itself if it is about something else."""
     if isinstance(cause, (ShardmillError, UnicodeError)) or not isinstance(cause, _OF_VALUES):
         return cause
     return ColumnValueError(
@@ -113,11 +94,3 @@ def _kind(value: Any) -> str:
     kind = type(value).__name__
     dtype, shape = getattr(value, 'dtype', None), getattr(value, 'shape', None)
     return kind if dtype is None or shape is None else f'{kind} ({dtype}, shape {tuple(shape)})'
-
-
-def _not_a_sample(sample: Any) -> UsageError:
-    return ArgumentTypeError(
-        f'`sample` must be a dict of values by the names of columns, but got: {type(sample).__name__}.',
-        'config-type',
-        'sample',
-    )

@@ -186,7 +186,9 @@ class NDArray(Encoding):
             return np.asarray(obj)
         if isinstance(obj, (list, tuple)):
             return self._array_of_numbers(obj)
-        self._validate_has_numbers(obj)
+        if not hasattr(obj, '__array__'):
+            kind = type(obj).__name__
+            raise AttributeError(f'an array, a tensor or a list of numbers is needed, not {kind}')
         if hasattr(obj, 'detach'):
             try:
                 return np.asarray(obj.detach().cpu().numpy())
@@ -195,12 +197,6 @@ class NDArray(Encoding):
                     f'a tensor of {obj.dtype} with shape {tuple(obj.shape)} is no NumPy array: {error}'
                 ) from error
         return np.asarray(obj)
-
-    @staticmethod
-    def _validate_has_numbers(obj: Any) -> None:
-        if not hasattr(obj, '__array__'):
-            kind = type(obj).__name__
-            raise AttributeError(f'an array, a tensor or a list of numbers is needed, not {kind}')
 
     def _array_of_numbers(self, obj: Any) -> Array[Any]:
         """Converts nested lists to the column's type, if it represents these numbers exactly."""
@@ -423,13 +419,6 @@ class JSON(Encoding):
 
     def decode(self, data: bytes) -> Any:
         return json.loads(data.decode())
-
-    def _is_valid(self, original: Any, converted: str) -> None:
-        try:
-            json.loads(converted)
-        except json.JSONDecodeError as error:
-            error.args = (f'not JSON: {original}',)
-            raise
 
 
 def _joined(items: Sequence[bytes]) -> bytes:
