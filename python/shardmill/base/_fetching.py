@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardmill import _core
-    from shardmill.base._stored import Trained
+    from shardmill.base._trained import Trained
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.stream import Stream
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import GenericAlias
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardmill.base import _arguments as check
 from shardmill.base._stored import Stored
@@ -11,10 +10,6 @@ from shardmill.base._stored import Stored
 
 class KeyAccess(Stored):
     """Access by key, for datasets that may contain tar files."""
-
-    if not TYPE_CHECKING:
-        # The sample type in `StreamingDataset[int]` exists only for type checkers.
-        __class_getitem__ = classmethod(GenericAlias)
 
     def number_of(self, key: str, /) -> int:
         """Returns the number of the sample with a key, for samples in tar files.

@@ -6,20 +6,18 @@ import multiprocessing
 from typing import Optional
 
 from shardmill import _torch
-from shardmill.base._stored import Stored
+from shardmill.base._trained import Trained
 from shardmill.base.world import World
 
 
-class OwnWorld(Stored):
+class OwnWorld(Trained):
     """A dataset that is divided among ranks and workers."""
 
-    replication: Optional[int]
     #: The arguments: rank, number of ranks, ranks of the node, worker, number of workers.
     _given_world: tuple[Optional[int], ...]
     #: The process that pickled this dataset, and its world.
     _starter: Optional[tuple[int, World]]
     _unique_rank_world: World
-    _parallel_rank_world: World
 
     def _detect_world(self) -> World:
         """Returns this rank and worker, from the arguments, torch or the environment."""

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from shardmill.base import _arguments as check
-from shardmill.base._stored import Stored
-
-if TYPE_CHECKING:
-    from shardmill.base._fetching import Fetcher
+from shardmill.base._trained import Trained
 
 
-class ShardAccess(Stored):
+class ShardAccess(Trained):
     """Control of the shards in the local folders."""
-
-    num_shards: int
-    _is_fetched_here: bool
-
-    def _fetching(self) -> Fetcher:
-        """Returns the fetcher of this process."""
-        raise NotImplementedError
 
     def _make_local(self, start: int, stop: int, /) -> None:
         if self._is_fetched_here:
@@ -27,13 +15,13 @@ class ShardAccess(Stored):
 
     def _is_local(self, sample_id: int, /) -> bool:
         if self._is_fetched_here:
-            return self._fetching().has(sample_id)
+            return bool(self._fetching().has(sample_id))
         return super()._is_local(sample_id)
 
     @property
     def cache_usage(self) -> int:
         """The size of shards and indexes in the local folders, in bytes."""
-        return self._fetching().usage()
+        return int(self._fetching().usage())
 
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
         """Downloads a shard to the local folder unless it is already there.

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from shardmill.base._sharding import RankLayout
-    from shardmill.base._stored import Trained
+    from shardmill.base._trained import Trained
 
 
 def check_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -100,14 +101,17 @@ def in_known_words_of_streams() -> Iterator[None]:
 
 
 def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
-    """Returns the options of the Rust reader that decide the sample order of every epoch."""
+    """Returns the options of the Rust reader that decide the sample order of every epoch.
+
+    A missing batch size becomes 1: iterating requires one, but most identities do not depend on it.
+    """
     mixture = dataset._mixture_json()
     return {
         **({} if mixture is None else {'mixture': mixture}),
         'nodes': order.world.num_nodes,
         'ranks_per_node': order.world.ranks_per_node,
         'workers_per_rank': order.world.workers_per_rank,
-        'batch_size': order.batch_size,
+        'batch_size': order.batch_size or 1,
         'epoch_size': dataset._epoch_size_given,
         'num_canonical_nodes': dataset.num_canonical_nodes,
         'shuffle_block_size': dataset.shuffle_block_size,
@@ -124,7 +128,7 @@ def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
 
 def mark_order(dataset: Trained, order: RankLayout) -> dict[str, Any]:
     """Returns the identity of a sample order, for states."""
-    config = _with_batches(config_of(dataset, order))
+    config = config_of(dataset, order)
     known = dataset._order_identity
     if known is None or known[0] != config:
         known = config, dataset._here().order_identity(_core.EpochOptions(**config))
@@ -144,7 +148,7 @@ def check_order(
     mark = state.get('shardmill')
     if mark is None:
         return
-    config = _with_batches(config_of(dataset, order))
+    config = config_of(dataset, order)
     config['shuffle_seed'] = state['shuffle_seed']
     if mixture is not None:
         config['mixture'] = mixture
@@ -155,43 +159,28 @@ def check_order(
     dataset._here().check_order_identity(_core.EpochOptions(**config), json.dumps(mark))
 
 
-def _with_batches(config: dict[str, Any]) -> dict[str, Any]:
-    """Replaces a missing batch size by 1: iterating requires one, but most identities do not depend on it."""
-    return {**config, 'batch_size': config['batch_size'] or 1}
-
-
 # States for loaders that request them from the dataset, in each process that iterates over it.
 
 
+@dataclass
 class Progress:
-    """The progress of this process's iteration.
+    """The progress of this process's iteration."""
 
-    Args:
-        epoch: The epoch.
-        offset: Samples of the epoch delivered to all ranks together before this iteration.
-        order: The ranks, workers and batch size that the order is made for.
-        skipped: Ranges of samples of the epoch that are left out.
-    """
-
-    def __init__(
-        self,
-        epoch: int,
-        offset: int,
-        order: RankLayout,
-        skipped: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        self.epoch = epoch
-        self.offset = offset
-        self.order = order
-        self.skipped = skipped
-        self.samples = 0
-        self.is_done = False
-        #: This process yields one of so many samples of the epoch.
-        self.share = order.world.num_workers // (order.replication or 1)
+    epoch: int
+    #: Samples of the epoch delivered to all ranks together before this iteration.
+    offset: int
+    order: RankLayout
+    #: Ranges of samples of the epoch that are left out.
+    skipped: Sequence[tuple[int, int]] = ()
+    #: Samples that this process has yielded, and whether these are all.
+    samples: int = 0
+    is_done: bool = False
 
     def reached(self, epoch_size: int) -> tuple[int, int]:
         """Returns the epoch and an estimate of how many of its samples all processes have yielded."""
-        given = passed(self.offset, self.samples * self.share, self.skipped)
+        # This process yields one of so many samples of the epoch.
+        share = self.order.world.num_workers // (self.order.replication or 1)
+        given = passed(self.offset, self.samples * share, self.skipped)
         return self.epoch, epoch_size if self.is_done else min(given, epoch_size)
 
 
