@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._lines import decode_line
 from shardmill.base._representation import location, representation
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.errors import ResourceError, UsageError
@@ -145,8 +144,6 @@ class CacheClient:
     def _open(self) -> _core.Reader:
         import resource
 
-        from shardmill.base.format.mds.encodings import mds_decode
-
         options: dict[str, Any] = {
             'download_retry': self._stream.download_retry,
             'download_timeout': self._stream.download_timeout,
@@ -156,12 +153,8 @@ class CacheClient:
         if self._quota is not None:
             options['cache_limit'] = self._quota
         self._stream.keep_zip = False
-        return _core.Reader(
-            [self._stream._describe(False)],
-            _core.ReaderOptions(**options),
-            mds_decode,
-            decode_line,
-        )
+        stream = _core.StreamOptions(**self._stream._arguments(False))
+        return _core.Reader([stream], _core.ReaderOptions(**options))
 
     def _here(self) -> _core.Reader:
         if self._reader is None or self._process != os.getpid():

@@ -207,13 +207,7 @@ class FileDataset(StreamingDataset[Any]):
         return super()._begin(threads)
 
     def _is_plain(self) -> bool:
-        own = type(self)
-        return (
-            self.transform is None
-            and own.get_item is FileDataset.get_item
-            and own.__getitem__ is FileDataset.__getitem__
-            and own.__iter__ is StreamingDataset.__iter__
-        )
+        return self.transform is None and self._reads_like(FileDataset)
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
         """Returns one sample. A path in it is valid until the next sample is requested.

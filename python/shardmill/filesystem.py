@@ -24,7 +24,6 @@ from fsspec.spec import AbstractFileSystem
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._lines import decode_line
 from shardmill.base._one_stream import stream_at
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ class _Dataset:
         # The temporary folder of a store is removed together with this object.
         self._folder = contextlib.ExitStack()
         stream = self._folder.enter_context(stream_at(location, local, settings))
-        self._reader = _core.Reader([stream], _core.ReaderOptions(), _stored, decode_line)
+        self._reader = _core.Reader([stream], _core.ReaderOptions(), _stored)
         self._end = weakref.finalize(self, self._folder.close)
         self.samples = self._reader.samples
         self._last: tuple[int, dict[str, bytes]] = (-1, {})

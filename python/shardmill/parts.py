@@ -186,7 +186,12 @@ class PartWriter:
         _check_staging(staging)
         if compression is not None:
             compression = check.text('compression', compression)
-        options = _core.PartOptions(
+        self._core = _core.PartWriter(
+            staging.out,
+            staging.text,
+            _number('part_id', part_id),
+            attempt or uuid.uuid4().hex[:16],
+            staging.storage_options,
             columns=_pairs(columns),
             compression=None if compression == 'none' else compression or None,
             hashes=_hashes(hashes),
@@ -194,14 +199,6 @@ class PartWriter:
             samples_per_shard=count_of('samples_per_shard', samples_per_shard),
             key=key,
             scratch=check.path_or_none('temp_dir', temp_dir),
-        )
-        self._core = _core.PartWriter(
-            staging.out,
-            staging.text,
-            _number('part_id', part_id),
-            attempt or uuid.uuid4().hex[:16],
-            options,
-            staging.storage_options,
         )
 
     def check(self, batch: Any) -> None:
@@ -368,11 +365,10 @@ def _check_staging(staging: Staging) -> None:
 def _pairs(columns: Optional[Columns]) -> Optional[list[tuple[str, Optional[str]]]]:
     if columns is None:
         return None
-    if isinstance(columns, str):
-        raise UsageError('columns: a list of names or a dict, not a text', 'config-value')
     if hasattr(columns, 'items'):
         return list(columns.items())
-    return [(name, None) for name in check.texts('columns', columns)]
+    names = check.texts('columns', columns, 'a list of names or a dict')
+    return [(name, None) for name in names]
 
 
 def _hashes(names: Union[str, Sequence[str]]) -> list[str]:

@@ -121,7 +121,7 @@ class TableStream(Stream):
         files = _core.FileOptions(**{'relist': True, **listing})
         arguments = super()._arguments(False)
         version = self._pinned_version(arguments['settings'])
-        table = _core.TableOptions(self.columns, version, self.nulls == 'mask')
+        table = (self.columns, version, self.nulls == 'mask')
         arguments.update(validate_hash=None, files=files, table=table)
         if self.where is not None:
             view = self._where(arguments)

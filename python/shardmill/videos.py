@@ -177,32 +177,7 @@ class VideoIndex:
 
     def __init__(self, file: Path) -> None:
         with open(check.path('file', file), 'rb') as opened:
-            self._parse(opened.read())
-
-    def _parse(self, data: bytes) -> None:
-        import numpy as np
-
-        content, digest = data[:-32], data[-32:]
-        head = struct.Struct('<I32sQI')
-        if not data.startswith(_MAGIC) or hashlib.sha256(content).digest() != digest:
-            raise DataError('the file is no index of videos, or is damaged', 'video-index')
-        rest = content[len(_MAGIC) :]
-        version, index, count, name_bytes = (
-            head.unpack_from(rest) if len(rest) >= head.size else (0, b'', 0, 0)
-        )
-        name = rest[head.size : head.size + name_bytes]
-        places = rest[head.size + name_bytes :]
-        if version != _VERSION or len(places) != 32 * count:
-            raise DataError(
-                f'the index of videos has version {version} and {len(places)} bytes for {count} '
-                f'samples; this program reads version {_VERSION}',
-                'video-index',
-            )
-        self._set(
-            f'sha256:{index.hex()}',
-            name.decode(errors='replace'),
-            np.frombuffer(places, '<u8').reshape(count, 4),
-        )
+            self._set(*_parsed(opened.read()))
 
     def _set(self, index: str, column: str, places: Any) -> None:
         self.index = index
@@ -214,12 +189,6 @@ class VideoIndex:
     def _of(cls, index: str, column: str, places: Any) -> VideoIndex:
         made = cls.__new__(cls)
         made._set(index, column, places)
-        return made
-
-    @classmethod
-    def _read(cls, data: bytes) -> VideoIndex:
-        made = cls.__new__(cls)
-        made._parse(data)
         return made
 
     def __len__(self) -> int:
@@ -272,6 +241,30 @@ class VideoIndex:
         return Clip(fetch, size, (start, end))
 
 
+def _parsed(data: bytes) -> tuple[str, str, Any]:
+    """Returns the index of the dataset, the column and the places in the bytes of a file."""
+    import numpy as np
+
+    content, digest = data[:-32], data[-32:]
+    head = struct.Struct('<I32sQI')
+    if not data.startswith(_MAGIC) or hashlib.sha256(content).digest() != digest:
+        raise DataError('the file is no index of videos, or is damaged', 'video-index')
+    rest = content[len(_MAGIC) :]
+    version, index, count, name_bytes = (
+        head.unpack_from(rest) if len(rest) >= head.size else (0, b'', 0, 0)
+    )
+    name = rest[head.size : head.size + name_bytes]
+    places = rest[head.size + name_bytes :]
+    if version != _VERSION or len(places) != 32 * count:
+        raise DataError(
+            f'the index of videos has version {version} and {len(places)} bytes for {count} '
+            f'samples; this program reads version {_VERSION}',
+            'video-index',
+        )
+    column = name.decode(errors='replace')
+    return f'sha256:{index.hex()}', column, np.frombuffer(places, '<u8').reshape(count, 4)
+
+
 def whole_clip(data: bytes) -> Clip:
     """Returns the video in the bytes of a whole file."""
 
@@ -310,9 +303,9 @@ def index_videos(
     settings = check.storage_options(storage_options)
     stored = _core.stored_videos(check.path('location', location), name, settings)
     if stored is not None:
-        return VideoIndex._read(stored)
+        return VideoIndex._of(*_parsed(stored))
     with stream_at(location, local, storage_options, with_deleted=True) as stream:
-        reader = _core.Reader([stream], _core.ReaderOptions(), _undecoded, _undecoded)
+        reader = _core.Reader([stream], _core.ReaderOptions())
         places = np.zeros((reader.samples, 4), np.uint64)
         for sample in range(reader.samples):
             found = reader.value_at(sample, name)
@@ -325,7 +318,3 @@ def index_videos(
             places[sample] = found[0], len(found[1]), start, end
         index = reader.stored_place(0)[2] if reader.samples else 'sha256:' + '0' * 64
         return VideoIndex._of(index, name, places)
-
-
-def _undecoded(encoding: Any, data: bytes) -> bytes:
-    return data

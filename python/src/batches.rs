@@ -5,20 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use shardmill_core::ErrorKind;
 use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, OrderError, Skip};
-use shardmill_reader::{BatchStats, Batches as RustBatches, Held};
+use shardmill_reader::{Batches as RustBatches, Held};
 
 use crate::decode::{Decoder, ReadyBatch};
-use crate::errors::{raise, raise_with};
-use crate::process::OfProcess;
+use crate::open_epoch::OpenEpoch;
 
 /// The batches of a rank in one epoch, in order.
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct Batches {
-    batches: Mutex<Option<OfProcess<RustBatches>>>,
-    /// The statistics at the time of closing.
-    closed: Mutex<BatchStats>,
+    open: OpenEpoch<RustBatches>,
     decoder: Arc<Decoder>,
     /// Pins the raw files of the last `keep` batches, so that they are not evicted.
     held: Mutex<VecDeque<Held>>,
@@ -38,8 +34,7 @@ impl Batches {
     ) -> Self {
         let epoch = batches.epoch().resolved().epoch;
         Self {
-            batches: Mutex::new(Some(OfProcess::new(batches))),
-            closed: Mutex::default(),
+            open: OpenEpoch::new(batches, RustBatches::stats),
             decoder,
             held: Mutex::default(),
             keep,
@@ -47,47 +42,19 @@ impl Batches {
         }
     }
 
-    /// Calls `act` with the batches; returns `None` if the epoch was closed. Call it without the interpreter lock: a
-    /// thread that holds `batches` may be waiting for that.
-    fn with_open<T>(&self, act: impl FnOnce(&mut RustBatches) -> T) -> PyResult<Option<T>> {
-        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(batches) = batches.as_mut() else {
-            return Ok(None);
-        };
-        Ok(Some(act(batches.get_mut().ok_or_else(elsewhere)?)))
-    }
-
     fn fill(&self, py: Python<'_>) -> PyResult<Option<Filled>> {
-        let mut signal = None;
         let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let batch = py.detach(|| {
+        let batch = self.open.next(py, |batches, go_on| {
             // A caller that requests the next batch no longer uses the oldest one.
             let mut before = held();
             let old = (before.len() + 1).saturating_sub(self.keep);
             let old = old.min(before.len());
             let released: Vec<Held> = before.drain(..old).collect();
             drop((before, released));
-            self.with_open(|batches| {
-                batches.next_batch_while(&mut || {
-                    let checked = Python::attach(|py| py.check_signals());
-                    match checked {
-                        Ok(()) => true,
-                        Err(error) => {
-                            signal = Some(error);
-                            false
-                        }
-                    }
-                })
-            })
+            batches.next_batch_while(go_on)
         })?;
         let Some(batch) = batch else {
             return Ok(None);
-        };
-        let batch = match (batch, signal) {
-            (_, Some(signal)) => return Err(signal),
-            (Err(error), None) => return Err(raise(&error)),
-            (Ok(None), None) => return Ok(None),
-            (Ok(Some(batch)), None) => batch,
         };
         if !batch.held.is_empty() {
             held().push_back(batch.held.clone());
@@ -97,23 +64,6 @@ impl Batches {
         let ready = py.detach(|| self.decoder.ready(batch, plans))?;
         Ok(Some((samples, ready)))
     }
-}
-
-pub(crate) fn elsewhere() -> PyErr {
-    let message = "an epoch that began before a fork cannot continue in the child".to_owned();
-    raise_with(ErrorKind::InvalidInput, "epoch-process", message)
-}
-
-/// Returns statistics by name; times in seconds.
-pub(crate) fn stats_of(py: Python<'_>, stats: BatchStats) -> PyResult<Bound<'_, PyDict>> {
-    let dict = PyDict::new(py);
-    dict.set_item("batches", stats.batches)?;
-    dict.set_item("samples", stats.samples)?;
-    dict.set_item("bytes", stats.bytes)?;
-    dict.set_item("waits", stats.waits)?;
-    dict.set_item("wait_seconds", stats.waited.as_secs_f64())?;
-    dict.set_item("first_batch_seconds", stats.first.as_secs_f64())?;
-    Ok(dict)
 }
 
 #[pymethods]
@@ -155,20 +105,13 @@ impl Batches {
 
     /// Returns the statistics of reading so far, by name; times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let open = py.detach(|| self.with_open(|batches| batches.stats()))?;
-        let stats =
-            open.unwrap_or_else(|| *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
-        stats_of(py, stats)
+        self.open.stats(py)
     }
 
     /// Stops the threads. Nothing can be read afterwards.
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(batches) = batches.as_ref().and_then(OfProcess::get) {
-                *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = batches.stats();
-            }
-            drop(batches.take());
+            self.open.close();
             let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
             for files in held.drain(..) {
                 if let Some((owner, epoch)) = self.post_exit_hold {
@@ -177,21 +120,6 @@ impl Batches {
                 }
             }
         });
-    }
-}
-
-impl Drop for Batches {
-    fn drop(&mut self) {
-        let batches = self
-            .batches
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let mut batches = Some(batches);
-        // Dropping waits for the threads, so release the interpreter lock. At interpreter exit the lock is unavailable.
-        if Python::try_attach(|py| py.detach(|| drop(batches.take()))).is_none() {
-            drop(batches);
-        }
     }
 }
 

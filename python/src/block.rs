@@ -1,7 +1,7 @@
 //! Numbers that NumPy and torch use without a copy.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use shardmill_mds::DType;
 use shardmill_mmap::Buffer;
 
@@ -27,6 +27,14 @@ impl Block {
             shape,
         })
     }
+}
+
+/// Returns numbers as bytes.
+pub(crate) fn packed<const N: usize>(
+    py: Python<'_>,
+    values: impl Iterator<Item = [u8; N]>,
+) -> Bound<'_, PyBytes> {
+    PyBytes::new(py, &values.flatten().collect::<Vec<u8>>())
 }
 
 /// Returns the type of the numbers in the notation of NumPy's array interface.

@@ -10,37 +10,32 @@ use shardmill_mds::{Compression, HashAlgo, Index};
 
 use crate::errors::raised;
 
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(hash_names, module)?)?;
-    module.add_function(wrap_pyfunction!(hash_hex, module)?)?;
-    module.add_function(wrap_pyfunction!(compression_names, module)?)?;
-    module.add_function(wrap_pyfunction!(compress, module)?)?;
-    module.add_function(wrap_pyfunction!(decompress, module)?)?;
-    module.add_function(wrap_pyfunction!(merge_indexes, module)?)
-}
-
 /// Returns the names of all hashes.
 #[pyfunction]
-fn hash_names() -> Vec<&'static str> {
+pub(crate) fn hash_names() -> Vec<&'static str> {
     HashAlgo::ALL.iter().map(|algo| algo.name()).collect()
 }
 
 /// Returns the digest of the bytes as lower-case hexadecimal digits.
 #[pyfunction]
-fn hash_hex(py: Python<'_>, algo: &str, data: &[u8]) -> PyResult<String> {
+pub(crate) fn hash_hex(py: Python<'_>, algo: &str, data: &[u8]) -> PyResult<String> {
     let algo: HashAlgo = algo.parse().map_err(raised)?;
     Ok(py.detach(|| shardmill_mds::hash_hex(algo, data)))
 }
 
 /// Returns the names of all compressions, with and without levels.
 #[pyfunction]
-fn compression_names() -> Vec<String> {
+pub(crate) fn compression_names() -> Vec<String> {
     Compression::all().map(|each| each.to_string()).collect()
 }
 
 /// Compresses the bytes to one frame, member, stream or block.
 #[pyfunction]
-fn compress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+pub(crate) fn compress<'py>(
+    py: Python<'py>,
+    name: &str,
+    data: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
     let compression: Compression = name.parse().map_err(raised)?;
     let mut zip = Vec::new();
     py.detach(|| compression.compressor()?.compress(data, &mut zip))
@@ -50,7 +45,11 @@ fn compress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py
 
 /// Decompresses the bytes.
 #[pyfunction]
-fn decompress<'py>(py: Python<'py>, name: &str, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+pub(crate) fn decompress<'py>(
+    py: Python<'py>,
+    name: &str,
+    data: &[u8],
+) -> PyResult<Bound<'py, PyBytes>> {
     let compression: Compression = name.parse().map_err(raised)?;
     let raw = py.detach(|| compression.decompress(data, None, &Limits::default()));
     Ok(PyBytes::new(py, &raw.map_err(raised)?))
@@ -62,7 +61,7 @@ type PartIndex = (String, Vec<u8>, HashMap<String, Vec<u8>>);
 /// Merges several indexes in order. Returns the text of the merged index, and its side files by name. Each part is the
 /// folder of a dataset relative to that of the result, its index, and its side files by name.
 #[pyfunction]
-fn merge_indexes(
+pub(crate) fn merge_indexes(
     py: Python<'_>,
     parts: Vec<PartIndex>,
 ) -> PyResult<(String, Vec<(&'static str, String)>)> {

@@ -55,7 +55,7 @@ pub(crate) struct Column {
 /// The compiled columns of a schema.
 pub(crate) enum Plan {
     Columns(Vec<Column>),
-    /// Lines of text, which the callable decodes with this layout.
+    /// Lines of text, which `decode_line` of the package decodes with this layout.
     Lines(Py<PyAny>),
 }
 
@@ -76,9 +76,8 @@ type Plans = HashMap<usize, (Arc<Schema>, Arc<Plan>)>;
 
 /// Compiles schemas and decodes samples.
 pub(crate) struct Decoder {
-    /// `decode(encoding, data)` for values, `decode_line(layout, data)` for lines.
-    decode_value: Py<PyAny>,
-    decode_line: Py<PyAny>,
+    /// `decode(encoding, data)` for values that Rust does not decode; by default `mds_decode` of the package.
+    decode_value: Option<Py<PyAny>>,
     /// `decode_field(field, data)` for fields of tar files; without it fields are bytes.
     decode_field: Option<Py<PyAny>>,
     /// Whether columns that mark nulls are columns of the samples, and nulls are zeros.
@@ -121,12 +120,12 @@ enum ReadyData {
 
 impl Decoder {
     pub(crate) fn new(
-        (decode_value, decode_line, decode_field): (Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>),
+        decode_value: Option<Py<PyAny>>,
+        decode_field: Option<Py<PyAny>>,
         limits: Limits,
     ) -> Self {
         Self {
             decode_value,
-            decode_line,
             decode_field,
             shows_masks: false,
             plans: Mutex::new(HashMap::new()),
@@ -380,39 +379,18 @@ impl Decoder {
         stacked(py, &PyList::new(py, values)?)
     }
 
-    /// Returns the columns of a batch as a dict; as a list of dicts if samples have different columns.
+    /// Returns the columns of a batch as a dict: a [`Block`] for numbers, a list for other values. If samples have
+    /// different columns, returns a list of dicts. With `only`, other columns are not decoded.
     pub(crate) fn columns_or_dicts<'py>(
         &self,
         py: Python<'py>,
         batch: ReadyBatch,
         only: Option<&HashSet<String>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(match self.columns(py, batch, only)? {
-            Ok(columns) => columns.into_any(),
-            Err(batch) => self.dicts(py, batch)?.into_any(),
-        })
-    }
-
-    /// Returns the columns of a batch: a [`Block`] for numbers, a list for other values. If samples have different
-    /// columns, returns the batch as an `Err`. With `only`, other columns are not decoded.
-    fn columns<'py>(
-        &self,
-        py: Python<'py>,
-        batch: ReadyBatch,
-        only: Option<&HashSet<String>>,
-    ) -> PyResult<Result<Bound<'py, PyDict>, ReadyBatch>> {
-        let (samples, window) = (batch.samples, batch.window);
-        let (plan, ready) = match batch.data {
-            ReadyData::Columns(plan, ready) => (plan, ready),
-            data @ ReadyData::Samples(..) => {
-                return Ok(Err(ReadyBatch {
-                    samples,
-                    data,
-                    window,
-                }));
-            }
+        let ReadyData::Columns(plan, ready) = batch.data else {
+            return Ok(self.dicts(py, batch)?.into_any());
         };
-        let window = window.as_ref();
+        let (samples, window) = (batch.samples, batch.window.as_ref());
         let Plan::Columns(columns) = &*plan else {
             return Err(bug("lines in columns"));
         };
@@ -447,7 +425,7 @@ impl Decoder {
                 dict.set_item(name, mask)?;
             }
         }
-        Ok(Ok(dict))
+        Ok(dict.into_any())
     }
 
     /// Returns one sample as a dict.
@@ -459,7 +437,11 @@ impl Decoder {
     ) -> PyResult<Bound<'py, PyAny>> {
         let columns = match plan {
             Plan::Columns(columns) => columns,
-            Plan::Lines(layout) => return self.decode_line.bind(py).call1((layout, sample)),
+            Plan::Lines(layout) => {
+                static DECODE_LINE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let decode = DECODE_LINE.import(py, "shardmill.base._lines", "decode_line")?;
+                return decode.call1((layout, sample));
+            }
         };
         let short = || {
             let message = "a sample is shorter than its columns".to_owned();
@@ -538,7 +520,18 @@ impl Decoder {
                 let numbers = numpy_array(py, array.data, array.dtype)?;
                 numbers.call_method1("reshape", (array.shape,))
             }
-            Kind::Other(encoding) => self.decode_value.bind(py).call1((encoding, value)),
+            Kind::Other(encoding) => {
+                static MDS_DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+                let decode = match &self.decode_value {
+                    Some(decode) => decode.bind(py),
+                    None => MDS_DECODE.import(
+                        py,
+                        "shardmill.base.format.mds.encodings",
+                        "mds_decode",
+                    )?,
+                };
+                decode.call1((encoding, value))
+            }
             Kind::Field => match &self.decode_field {
                 Some(decode) => decode.bind(py).call1((&column.key, value)),
                 None => Ok(PyBytes::new(py, value).into_any()),
@@ -641,7 +634,7 @@ fn null_in_batch(column: &Column, sample: u64) -> PyErr {
     );
     let hint = "pass nulls='mask' for zeros and a column that marks them, replace the null in get_item, or pass a \
                 collate_fn";
-    null_value(&message, &column.name, hint)
+    null_value(message, &column.name, hint)
 }
 
 fn null_inside(column: &Column, sample: Option<u64>) -> PyErr {
@@ -651,7 +644,7 @@ fn null_inside(column: &Column, sample: Option<u64>) -> PyErr {
         column.name
     );
     let hint = "pass nulls='mask' for zeros and a column that marks them";
-    null_value(&message, &column.name, hint)
+    null_value(message, &column.name, hint)
 }
 
 /// Returns the layout for `decode_line`: `(format, names, encodings, separator, newline)`.

@@ -2,20 +2,14 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
 use shardmill_core::{Diagnostic, ErrorKind};
 
 /// Creates the exception for an error: its class by [`ErrorKind`], and `id`, `object` and `hint` as attributes.
 pub(crate) fn raise(error: &(impl Diagnostic + ?Sized)) -> PyErr {
-    let message = message(error);
-    Python::attach(|py| {
-        let made = make(
-            py,
-            class_of(error.kind()),
-            (message, error.id(), error.object(), error.hint()),
-        );
-        made.unwrap_or_else(|cannot| cannot)
-    })
+    make(
+        error.kind(),
+        (message(error), error.id(), error.object(), error.hint()),
+    )
 }
 
 /// Creates the exception for an error, for `map_err`.
@@ -34,28 +28,13 @@ where
 
 /// Creates an exception for an error that only this crate detects.
 pub(crate) fn raise_with(kind: ErrorKind, id: &'static str, message: String) -> PyErr {
-    Python::attach(|py| {
-        make(
-            py,
-            class_of(kind),
-            (message, id, None::<String>, None::<String>),
-        )
-        .unwrap_or_else(|cannot| cannot)
-    })
+    make(kind, (message, id, None, None))
 }
 
-/// Creates the exception for a null where there can be none. `what` names the sample and the column.
-pub(crate) fn null_value(what: &str, column: &str, hint: &str) -> PyErr {
-    Python::attach(|py| {
-        let class = class_of(ErrorKind::Corrupt);
-        let parts = (
-            what.to_owned(),
-            "value-null",
-            Some(column.to_owned()),
-            Some(hint.to_owned()),
-        );
-        make(py, class, parts).unwrap_or_else(|cannot| cannot)
-    })
+/// Creates the exception for a null where there can be none. `message` names the sample and the column.
+pub(crate) fn null_value(message: String, column: &str, hint: &str) -> PyErr {
+    let (object, hint) = (Some(column.to_owned()), Some(hint.to_owned()));
+    make(ErrorKind::Corrupt, (message, "value-null", object, hint))
 }
 
 /// Creates the exception for a broken invariant of this crate.
@@ -63,12 +42,15 @@ pub(crate) fn bug(what: &str) -> PyErr {
     PyRuntimeError::new_err(format!("a bug in shardmill: {what}"))
 }
 
+/// Message, id, object and hint.
 type Parts = (String, &'static str, Option<String>, Option<String>);
 
-fn make(py: Python<'_>, class: &str, (message, id, object, hint): Parts) -> PyResult<PyErr> {
-    let class = py.import("shardmill.errors")?.getattr(class)?;
-    let class = class.cast::<PyType>()?;
-    Ok(PyErr::from_value(class.call1((message, id, object, hint))?))
+fn make(kind: ErrorKind, parts: Parts) -> PyErr {
+    Python::attach(|py| {
+        let module = py.import("shardmill.errors");
+        let made = module.and_then(|module| module.call_method1(class_of(kind), parts));
+        made.map_or_else(|cannot| cannot, PyErr::from_value)
+    })
 }
 
 /// Returns the text of an error and of its causes.

@@ -7,15 +7,11 @@ use shardmill_webdataset::{Array, FieldKind, Value, WebdatasetError, decode, inf
 
 use crate::errors::{raise, raised};
 
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(decode_field, module)?)
-}
-
 /// Decodes a field to a kind and a value: `int`, `text`, `json` (its text), `array`, `arrays`, `named` or `bytes`. An
 /// array is a name, type, shape and bytes; the type of a complete NumPy file is `npy`. A trailing `.gz` means gzip,
 /// which is decompressed.
 #[pyfunction]
-fn decode_field<'py>(
+pub(crate) fn decode_field<'py>(
     py: Python<'py>,
     field: &str,
     data: &[u8],

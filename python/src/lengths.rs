@@ -4,22 +4,18 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardmill_dataset::{Lengths, OpenOptions};
+use shardmill_dataset::{DatasetError, Lengths, OpenOptions};
 use shardmill_storage::Location;
 
-use crate::errors::raise;
+use crate::errors::raised;
 use crate::storage::{Settings, remote_options};
 use crate::view::PyView;
 use crate::waiting::wait;
 
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(lengths, module)?)
-}
-
 /// Returns the length of a column in every sample, as little-endian 32-bit integers.
 #[pyfunction]
 #[pyo3(signature = (path, column, with_deleted=false, settings=None, view=None))]
-fn lengths<'py>(
+pub(crate) fn lengths<'py>(
     py: Python<'py>,
     path: &str,
     column: String,
@@ -27,8 +23,8 @@ fn lengths<'py>(
     settings: Option<Settings>,
     view: Option<Py<PyView>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let location = Location::parse(path).map_err(|error| raise(&error))?;
-    let remote = remote_options(settings).map_err(|error| raise(&error))?;
+    let location = Location::parse(path).map_err(raised)?;
+    let remote = remote_options(settings).map_err(raised)?;
     let options = OpenOptions {
         with_deleted,
         view: view.map(|view| Arc::clone(&view.get().0)),
@@ -37,8 +33,7 @@ fn lengths<'py>(
     let read = wait(py, move || {
         let (lengths, live) = Lengths::open(&location, &column, &options, &remote)?;
         let values = lengths.live_values(&live).into_iter();
-        Ok(values.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
+        Ok::<_, DatasetError>(values.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     })?;
-    let bytes = read.map_err(|error: shardmill_dataset::DatasetError| raise(&error))?;
-    Ok(PyBytes::new(py, &bytes))
+    Ok(PyBytes::new(py, &read.map_err(raised)?))
 }

@@ -18,6 +18,7 @@ mod errors;
 mod fields;
 mod lengths;
 mod lineage;
+mod open_epoch;
 mod options;
 mod order;
 mod parts;
@@ -33,31 +34,40 @@ mod waiting;
 mod windows;
 mod writer;
 
-use pyo3::prelude::*;
-
 /// The module `shardmill._core`.
-#[pymodule(name = "_core", gil_used = false)]
-fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<block::Block>()?;
-    module.add_class::<batches::Batches>()?;
-    module.add_class::<batches::Order>()?;
-    module.add_class::<ranges::Ranges>()?;
-    module.add_class::<tokens::PyTokenOptions>()?;
-    module.add_class::<tokens::TokenBatches>()?;
-    codec::register(module)?;
-    fields::register(module)?;
-    lengths::register(module)?;
-    lineage::register(module)?;
-    options::register(module)?;
-    order::register(module)?;
-    parts::register(module)?;
-    process::register(module)?;
-    reader::register(module)?;
-    storage::register(module)?;
-    table::register(module)?;
-    videos::register(module)?;
-    view::register(module)?;
-    writer::register(module)?;
-    Ok(())
+#[pyo3::pymodule(name = "_core", gil_used = false)]
+mod extension_module {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::{
+        batches::{Batches, Order},
+        block::Block,
+        codec::{compress, compression_names, decompress, hash_hex, hash_names, merge_indexes},
+        fields::decode_field,
+        lengths::lengths,
+        lineage::{places_of, samples_of_step, steps_of_sample},
+        options::{
+            PyEpochOptions, PyFileOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions, PyWindow,
+        },
+        order::{
+            PySampling, mixture_windows, partitions, replicate, resample, sample_counts, shuffle,
+            work,
+        },
+        parts::{PartWriter, parts_abort, parts_begin, parts_commit, parts_gc},
+        ranges::Ranges,
+        reader::{FileUse, Reader, episodes_of, is_served, table_index, tar_folder},
+        storage::{check_bucket, download, list_objects, upload},
+        table::delta_version,
+        tokens::{PyTokenOptions, TokenBatches},
+        videos::{stored_videos, video_header, video_tables},
+        view::PyView,
+        writer::{PublishedFiles, SampleWriter, is_encoding},
+    };
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::process::register_at_fork(module)
+    }
 }

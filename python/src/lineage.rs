@@ -3,21 +3,13 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use shardmill_order::{Delivery, Epoch, EpochConfig, OrderError, PackedEpoch, SampleId};
-use shardmill_reader::TokenOptions;
+use shardmill_order::{Delivery, Epoch, OrderError, SampleId};
 
 use crate::errors::raised;
 use crate::options::PyEpochOptions;
 use crate::reader::Reader;
 use crate::tokens::PyTokenOptions;
 use crate::waiting::wait;
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(samples_of_step, module)?)?;
-    module.add_function(wrap_pyfunction!(samples_of_packed_step, module)?)?;
-    module.add_function(wrap_pyfunction!(steps_of_sample, module)?)?;
-    module.add_function(wrap_pyfunction!(places_of, module)?)
-}
 
 /// Rank, position, sample, and whether the sample is repeated.
 type Member = (u64, u64, u64, bool);
@@ -30,74 +22,53 @@ fn before(epoch: &Epoch, step: u64) -> u64 {
     start.saturating_add(step.saturating_mul(epoch.global_batch()))
 }
 
-fn packed(config: &EpochConfig, tokens: &TokenOptions) -> Result<PackedEpoch, OrderError> {
-    let base = Epoch::new(&PackedEpoch::base_config(config)?)?;
-    PackedEpoch::new(base, config, Arc::clone(&tokens.lengths), tokens.packing)
-}
-
 /// Returns the epoch, how many of its samples were delivered before the step, and the samples of the step: of a rank,
 /// or of all ranks in order.
+///
+/// With `tokens`, rows of tokens count instead of samples. The position is the row in the batch of the rank; a sample is
+/// listed once for each of its pieces.
 #[pyfunction]
-#[pyo3(signature = (reader, options, step, rank=None))]
-fn samples_of_step(
+#[pyo3(signature = (reader, options, step, rank=None, tokens=None))]
+pub(crate) fn samples_of_step(
     py: Python<'_>,
     reader: &Reader,
     options: &PyEpochOptions,
     step: u64,
     rank: Option<u64>,
+    tokens: Option<&PyTokenOptions>,
 ) -> PyResult<(u64, u64, Vec<Member>)> {
     let config = reader.config(options)?;
     let found = py.detach(|| -> Result<_, OrderError> {
-        let epoch = Epoch::new(&config)?;
         let replicas = config.replication.unwrap_or(1);
-        let ranks = match rank {
-            Some(rank) => vec![(rank, epoch.step_of_rank(step, rank)?)],
-            None => (0_u64..)
-                .zip(epoch.step(step)?)
-                .flat_map(|(rank, entries)| {
-                    (0..replicas).map(move |replica| (rank * replicas + replica, entries.clone()))
-                })
-                .collect(),
+        let receivers = |place: u64| place * replicas..(place + 1) * replicas;
+        let mut members = Vec::new();
+        let Some(tokens) = tokens else {
+            let epoch = Epoch::new(&config)?;
+            let ranks = match rank {
+                Some(rank) => vec![(rank, epoch.step_of_rank(step, rank)?)],
+                None => (0_u64..)
+                    .zip(epoch.step(step)?)
+                    .flat_map(|(place, entries)| {
+                        receivers(place).map(move |rank| (rank, entries.clone()))
+                    })
+                    .collect(),
+            };
+            for (rank, entries) in ranks {
+                let entries = (0_u64..).zip(entries);
+                members.extend(
+                    entries
+                        .map(|(position, entry)| (rank, position, entry.sample.0, entry.repeated)),
+                );
+            }
+            return Ok((epoch.resolved().epoch, before(&epoch, step), members));
         };
-        let mut members = Vec::new();
-        for (rank, entries) in ranks {
-            members.extend(
-                (0_u64..)
-                    .zip(entries)
-                    .map(|(position, entry)| (rank, position, entry.sample.0, entry.repeated)),
-            );
-        }
-        Ok((epoch.resolved().epoch, before(&epoch, step), members))
-    });
-    found.map_err(raised)
-}
-
-/// Returns the epoch, how many of its rows of tokens were delivered before the step, and the samples in the rows of the
-/// step. The position is the row in the batch of the rank; a sample is listed once for each of its pieces.
-#[pyfunction]
-#[pyo3(signature = (reader, options, tokens, step, rank=None))]
-fn samples_of_packed_step(
-    py: Python<'_>,
-    reader: &Reader,
-    options: &PyEpochOptions,
-    tokens: &PyTokenOptions,
-    step: u64,
-    rank: Option<u64>,
-) -> PyResult<(u64, u64, Vec<Member>)> {
-    let config = reader.config(options)?;
-    let tokens = &tokens.0;
-    let found = py.detach(|| -> Result<_, OrderError> {
-        let epoch = packed(&config, tokens)?;
-        let number = epoch.base().resolved().epoch;
-        let replicas = config.replication.unwrap_or(1);
-        let mut members = Vec::new();
+        let epoch = tokens.epoch(&config)?;
         if let Some(rank) = rank {
             // Checks that the rank exists.
             epoch.rank(rank)?;
         }
         for (place, rows) in (0_u64..).zip(epoch.step(step)?) {
-            let receivers = place * replicas..(place + 1) * replicas;
-            for receiver in receivers.filter(|each| rank.is_none_or(|rank| rank == *each)) {
+            for receiver in receivers(place).filter(|each| rank.is_none_or(|rank| rank == *each)) {
                 for (position, row) in (0_u64..).zip(&rows) {
                     let pieces = row.pieces.iter();
                     members.extend(
@@ -106,6 +77,7 @@ fn samples_of_packed_step(
                 }
             }
         }
+        let number = epoch.base().resolved().epoch;
         Ok((number, epoch.rows_before(step), members))
     });
     found.map_err(raised)
@@ -115,7 +87,7 @@ fn samples_of_packed_step(
 /// the batch of the rank.
 #[pyfunction]
 #[pyo3(signature = (reader, options, sample, epochs, tokens=None))]
-fn steps_of_sample(
+pub(crate) fn steps_of_sample(
     py: Python<'_>,
     reader: &Reader,
     options: &PyEpochOptions,
@@ -124,7 +96,6 @@ fn steps_of_sample(
     tokens: Option<&PyTokenOptions>,
 ) -> PyResult<Vec<FoundStep>> {
     let mut config = reader.config(options)?;
-    let tokens = tokens.map(|tokens| &tokens.0);
     let found = py.detach(|| -> Result<_, OrderError> {
         let replicas = config.replication.unwrap_or(1);
         let mut found = Vec::new();
@@ -137,7 +108,7 @@ fn steps_of_sample(
                     (epoch.state_after(epoch.batches()), placed)
                 }
                 Some(tokens) => {
-                    let epoch = packed(&config, tokens)?;
+                    let epoch = tokens.epoch(&config)?;
                     let deliveries = epoch.deliveries(SampleId(sample))?;
                     let placed = placed(deliveries, |step| epoch.rows_before(step));
                     let base = epoch.base();
@@ -182,7 +153,7 @@ type PySources = (Option<String>, Option<String>, Option<u64>, Option<String>);
 
 /// Returns the places of samples, and what is known about the source of each stream.
 #[pyfunction]
-fn places_of(
+pub(crate) fn places_of(
     py: Python<'_>,
     reader: &Reader,
     samples: Vec<u64>,

@@ -19,18 +19,8 @@ use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::errors::{raise_with, raised};
 use crate::storage::{ARGUMENT, Settings, environment};
-use crate::table::PyTableOptions;
+use crate::table::table_options;
 use crate::view::PyView;
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyFileOptions>()?;
-    module.add_class::<PyKnownFiles>()?;
-    module.add_class::<PyStreamOptions>()?;
-    module.add_class::<PyWindow>()?;
-    module.add_class::<PyReaderOptions>()?;
-    module.add_class::<PyResumePoint>()?;
-    module.add_class::<PyEpochOptions>()
-}
 
 /// The keyword arguments of a class, which are taken one by one.
 pub(crate) struct Keywords<'py> {
@@ -154,7 +144,8 @@ impl PyFileOptions {
 }
 
 /// A stream: `remote`, `local`, `split`, `keep_zip`, `with_deleted`, `view`, `validate_hash`, `expect_index`, `settings` of the
-/// store, one of `proportion`, `repeat` and `choose`, `files` for a tree of raw files, and `table` for a table.
+/// store, one of `proportion`, `repeat` and `choose`, `files` for a tree of raw files, and `table` for a table: its columns (all if
+/// empty), the version of a Delta table, and whether nulls are zeros that columns mark.
 #[pyclass(frozen, name = "StreamOptions", module = "shardmill._core")]
 pub(crate) struct PyStreamOptions(pub(crate) StreamOptions);
 
@@ -168,10 +159,10 @@ impl PyStreamOptions {
         let local = given.take::<PathBuf>("local")?;
         let files = given.take::<Py<PyFileOptions>>("files")?;
         let mut files = files.map(|files| StreamFiles::from(files.get().0.clone()));
-        if let Some(table) = given.take::<Py<PyTableOptions>>("table")? {
+        if let Some((columns, version, masks_nulls)) = given.take("table")? {
             // The caller decides when the table is listed, and the table which files belong to it.
             let listed = files.unwrap_or_default().options;
-            let table = table.get().0.files();
+            let table = table_options(columns, version, masks_nulls).files();
             files = Some(StreamFiles {
                 options: FileOptions {
                     relist: listed.relist,
@@ -397,36 +388,9 @@ fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
         remote.request.idle_timeout = timeout;
         remote.request.connect_timeout = remote.request.connect_timeout.min(timeout);
     }
-    if let Some(settings) = given.take::<Settings>("settings")? {
-        let checked = remote.with_checked(settings, ARGUMENT);
-        remote = checked.map_err(raised)?;
-    }
-    Ok(remote)
-}
-
-/// The position that a run resumes from: `epoch`, `sample_in_epoch`, `num_canonical_nodes`, `shuffle_seed`,
-/// `initial_physical_nodes`.
-#[pyclass(frozen, name = "ResumePoint", module = "shardmill._core")]
-pub(crate) struct PyResumePoint(State);
-
-#[pymethods]
-impl PyResumePoint {
-    #[new]
-    #[pyo3(signature = (epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes=None, initial_physical_nodes=None))]
-    const fn new(
-        epoch: u64,
-        sample_in_epoch: u64,
-        shuffle_seed: u64,
-        num_canonical_nodes: Option<u64>,
-        initial_physical_nodes: Option<u64>,
-    ) -> Self {
-        Self(State {
-            epoch,
-            sample_in_epoch,
-            num_canonical_nodes,
-            shuffle_seed,
-            initial_physical_nodes,
-        })
+    match given.take::<Settings>("settings")? {
+        Some(settings) => remote.with_checked(settings, ARGUMENT).map_err(raised),
+        None => Ok(remote),
     }
 }
 
@@ -449,7 +413,6 @@ impl PyEpochOptions {
             workers_per_rank: given.need("workers_per_rank")?,
         };
         let default = EpochConfig::new(Vec::new(), given.need("batch_size")?, world);
-        let resume = given.take::<Py<PyResumePoint>>("resume")?;
         let epoch = EpochConfig {
             epoch_size: given.take("epoch_size")?,
             num_canonical_nodes: given.take("num_canonical_nodes")?,
@@ -474,7 +437,7 @@ impl PyEpochOptions {
             partition_algo: given.parse("partition_algo", default.partition_algo)?,
             batching_method: given.parse("batching_method", default.batching_method)?,
             epoch: given.take("epoch")?.unwrap_or(0),
-            resume: resume.map(|point| point.get().0),
+            resume: resume(&given)?,
             ..default
         };
         let steps = given.take::<Vec<(u64, u64)>>("skip")?.unwrap_or_default();
@@ -486,6 +449,20 @@ impl PyEpochOptions {
             skip: Skip::new(ranges, samples),
         })
     }
+}
+
+/// Takes the position that a run resumes from: epoch, sample in the epoch, seed, canonical nodes, nodes of the first run.
+fn resume(given: &Keywords<'_>) -> PyResult<Option<State>> {
+    let resume = given.take::<(u64, u64, u64, Option<u64>, Option<u64>)>("resume")?;
+    Ok(resume.map(
+        |(epoch, sample_in_epoch, shuffle_seed, num_canonical_nodes, initial)| State {
+            epoch,
+            sample_in_epoch,
+            num_canonical_nodes,
+            shuffle_seed,
+            initial_physical_nodes: initial,
+        },
+    ))
 }
 
 impl PyEpochOptions {

@@ -15,17 +15,6 @@ use shardmill_order::{EpochConfig, Mixture, World};
 use crate::errors::{raise_with, raised};
 use crate::options::PyEpochOptions;
 
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PySampling>()?;
-    module.add_function(wrap_pyfunction!(partitions, module)?)?;
-    module.add_function(wrap_pyfunction!(shuffle, module)?)?;
-    module.add_function(wrap_pyfunction!(sample_counts, module)?)?;
-    module.add_function(wrap_pyfunction!(resample, module)?)?;
-    module.add_function(wrap_pyfunction!(work, module)?)?;
-    module.add_function(wrap_pyfunction!(mixture_windows, module)?)?;
-    module.add_function(wrap_pyfunction!(replicate, module)?)
-}
-
 /// Converts an int64 array to numbers. Negative numbers are errors.
 fn numbers(name: &str, bytes: &[u8]) -> PyResult<Vec<u64>> {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -60,7 +49,7 @@ fn signed(numbers: Vec<u64>) -> Vec<i64> {
 /// Returns positions by node, rank, worker, batch and position in the batch. Also returns whether there are too few
 /// samples for the canonical nodes, and for the ranks of a node.
 #[pyfunction]
-fn partitions<'py>(
+pub(crate) fn partitions<'py>(
     py: Python<'py>,
     options: &PyEpochOptions,
     samples: u64,
@@ -88,7 +77,7 @@ fn canonical_nodes(config: &EpochConfig) -> u64 {
 
 /// Returns a big id by position: an index into the samples of all units in sequence.
 #[pyfunction]
-fn shuffle<'py>(
+pub(crate) fn shuffle<'py>(
     py: Python<'py>,
     algo: &str,
     sizes: &[u8],
@@ -113,7 +102,7 @@ fn shuffle<'py>(
 
 /// How samples are drawn from shards.
 #[pyclass(frozen, name = "Sampling", module = "shardmill._core")]
-struct PySampling(Sampling);
+pub(crate) struct PySampling(Sampling);
 
 #[pymethods]
 impl PySampling {
@@ -139,7 +128,7 @@ impl PySampling {
 
 /// Returns how many samples to draw from each shard.
 #[pyfunction]
-fn sample_counts<'py>(
+pub(crate) fn sample_counts<'py>(
     py: Python<'py>,
     sizes: &[u8],
     choose: u64,
@@ -155,7 +144,7 @@ fn sample_counts<'py>(
 /// Returns the sizes of units, and the sample ids of all units in sequence. A stream is its first shard, the exclusive
 /// end of its shards, and how many samples to choose.
 #[pyfunction]
-fn resample<'py>(
+pub(crate) fn resample<'py>(
     py: Python<'py>,
     shards: &[u8],
     streams: Vec<(usize, usize, u64)>,
@@ -181,7 +170,7 @@ type PySource<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, f64);
 /// Returns an epoch: sample ids by node, rank, worker, batch and position. `epoch_seed` is whether the epoch is added to
 /// the seed for the order of batches.
 #[pyfunction]
-fn work<'py>(
+pub(crate) fn work<'py>(
     py: Python<'py>,
     options: &PyEpochOptions,
     epoch_seed: bool,
@@ -228,7 +217,7 @@ fn work<'py>(
 
 /// Returns the nodes and ranks per node if each group of consecutive ranks receives the same samples.
 #[pyfunction]
-fn replicate(nodes: u64, ranks: u64, replication: u64) -> PyResult<(u64, u64)> {
+pub(crate) fn replicate(nodes: u64, ranks: u64, replication: u64) -> PyResult<(u64, u64)> {
     let world = World {
         nodes,
         ranks_per_node: ranks,
@@ -243,7 +232,7 @@ type Window = (u64, u64, Vec<f64>, Vec<u64>);
 
 /// Returns the windows of an epoch with a mixture, given as JSON.
 #[pyfunction]
-fn mixture_windows(
+pub(crate) fn mixture_windows(
     mixture: &str,
     sizes: Vec<u64>,
     epoch_size: u64,

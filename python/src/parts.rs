@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::PyDict;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
-use shardmill_mds::{Column, Encoding, HashAlgo, ShardConfig};
+use shardmill_mds::{Column, Encoding, HashAlgo, Layout, ShardConfig};
 use shardmill_storage::{Location, Place, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 use shardmill_writer::parts::{
@@ -26,17 +26,8 @@ use crate::errors::{bug, parse, raise_with, raised};
 use crate::options::Keywords;
 use crate::process::OfProcess;
 use crate::storage::{Settings, remote_options};
+use crate::waiting::detached;
 use crate::writer::arrow::{Batches, failed, rows_at_once};
-use crate::writer::detached;
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyPartOptions>()?;
-    module.add_class::<PartWriter>()?;
-    module.add_function(wrap_pyfunction!(parts_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(parts_commit, module)?)?;
-    module.add_function(wrap_pyfunction!(parts_abort, module)?)?;
-    module.add_function(wrap_pyfunction!(parts_gc, module)?)
-}
 
 fn invalid(id: &'static str, message: String) -> PyErr {
     raise_with(ErrorKind::InvalidInput, id, message)
@@ -94,7 +85,7 @@ fn names(to: &str, pattern: Option<&str>) -> PyResult<NameForm> {
 /// Inspects a destination and returns the settings for all tasks of a job, as text.
 #[pyfunction]
 #[pyo3(signature = (dest, to, pattern, job, mode, settings=None))]
-fn parts_begin(
+pub(crate) fn parts_begin(
     py: Python<'_>,
     dest: &str,
     to: &str,
@@ -121,7 +112,7 @@ fn parts_begin(
 /// had published it.
 #[pyfunction]
 #[pyo3(signature = (dest, staging, manifests, parts, hashes, settings=None))]
-fn parts_commit(
+pub(crate) fn parts_commit(
     py: Python<'_>,
     dest: &str,
     staging: &str,
@@ -153,7 +144,7 @@ fn parts_commit(
 /// Removes what a job has written and not committed. Returns the number of files and folders.
 #[pyfunction]
 #[pyo3(signature = (dest, staging, settings=None))]
-fn parts_abort(
+pub(crate) fn parts_abort(
     py: Python<'_>,
     dest: &str,
     staging: &str,
@@ -170,7 +161,7 @@ fn parts_abort(
 /// Finds files that no dataset needs, and removes them if `delete` is set. Returns names, bytes and reasons.
 #[pyfunction]
 #[pyo3(signature = (dest, delete, older_than, pattern=None, settings=None))]
-fn parts_gc(
+pub(crate) fn parts_gc(
     py: Python<'_>,
     dest: &str,
     delete: bool,
@@ -211,8 +202,7 @@ fn parts_gc(
 }
 
 /// The columns of a part, and the layout of its shards.
-#[pyclass(frozen, name = "PartOptions", module = "shardmill._core")]
-struct PyPartOptions {
+struct PartLayout {
     /// Names and encodings; by default all columns, with the encodings of their types.
     columns: Option<Vec<(String, Option<String>)>>,
     compression: Option<String>,
@@ -223,31 +213,11 @@ struct PyPartOptions {
     scratch: Option<PathBuf>,
 }
 
-#[pymethods]
-impl PyPartOptions {
-    #[new]
-    #[pyo3(signature = (**options))]
-    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
-        let given = Keywords::new("PartOptions", options);
-        let options = Self {
-            columns: given.take("columns")?,
-            compression: given.take("compression")?,
-            hashes: given.take("hashes")?.unwrap_or_default(),
-            size_limit: given.take("size_limit")?,
-            samples_per_shard: given.take("samples_per_shard")?,
-            key: given.take("key")?,
-            scratch: given.take("scratch")?,
-        };
-        given.end()?;
-        Ok(options)
-    }
-}
-
 /// Creates the encoders of the columns to write, sorted by name.
 fn compile(
     schema: &Schema,
     names: &NameForm,
-    options: &PyPartOptions,
+    options: &PartLayout,
     limits: &Limits,
 ) -> PyResult<Vec<ColumnEncoder>> {
     let format = names.format();
@@ -321,7 +291,7 @@ fn found<'a>(schema: &'a Schema, name: &str) -> PyResult<(usize, &'a ::arrow::da
 fn form(
     schema: &Schema,
     names: &NameForm,
-    options: &PyPartOptions,
+    options: &PartLayout,
     limits: &Limits,
 ) -> PyResult<(RowEncoder, ShardForm)> {
     let columns = compile(schema, names, options, limits)?;
@@ -407,7 +377,7 @@ pub(crate) struct PartWriter {
     dest: Dest,
     part: u64,
     attempt: String,
-    options: Py<PyPartOptions>,
+    layout: PartLayout,
     limits: Limits,
     state: Mutex<OfProcess<State>>,
 }
@@ -435,28 +405,19 @@ impl PartWriter {
         )
     }
 
+    fn form(&self, schema: &Schema) -> PyResult<(RowEncoder, ShardForm)> {
+        form(schema, self.staging.names(), &self.layout, &self.limits)
+    }
+
     fn begin(&self, py: Python<'_>, schema: &SchemaRef) -> PyResult<Box<Shards>> {
-        let (encoder, form) = form(
-            schema,
-            self.staging.names(),
-            self.options.get(),
-            &self.limits,
-        )?;
+        let (encoder, form) = self.form(schema)?;
         let options = PartOptions {
-            samples_per_shard: self.options.get().samples_per_shard,
+            samples_per_shard: self.layout.samples_per_shard,
         };
+        let (staging, part, attempt) = (&self.staging, self.part, &self.attempt);
         let shards = detached(py, |_| {
-            let place = self.dest.create(self.options.get().scratch.as_deref())?;
-            let attempt = &self.attempt;
-            Shards::new(
-                place,
-                &self.staging,
-                self.part,
-                attempt,
-                encoder,
-                form,
-                &options,
-            )
+            let place = self.dest.create(self.layout.scratch.as_deref())?;
+            Shards::new(place, staging, part, attempt, encoder, form, &options)
         })?;
         Ok(Box::new(shards))
     }
@@ -478,12 +439,7 @@ impl PartWriter {
                 schema: known,
             } => {
                 // The same columns with other types, such as `string` and `large_string`.
-                let (encoder, form) = form(
-                    &schema,
-                    self.staging.names(),
-                    self.options.get(),
-                    &self.limits,
-                )?;
+                let (encoder, form) = self.form(&schema)?;
                 shards.change(encoder, &form).map_err(raised)?;
                 *known = Arc::clone(&schema);
             }
@@ -509,15 +465,26 @@ impl PartWriter {
 #[pymethods]
 impl PartWriter {
     #[new]
-    #[pyo3(signature = (dest, staging, part, attempt, options, settings=None))]
+    #[pyo3(signature = (dest, staging, part, attempt, settings=None, **layout))]
     fn new(
         dest: &str,
         staging: &str,
         part: u64,
         attempt: String,
-        options: Py<PyPartOptions>,
         settings: Option<Settings>,
+        layout: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let given = Keywords::new("PartWriter", layout);
+        let layout = PartLayout {
+            columns: given.take("columns")?,
+            compression: given.take("compression")?,
+            hashes: given.take("hashes")?.unwrap_or_default(),
+            size_limit: given.take("size_limit")?,
+            samples_per_shard: given.take("samples_per_shard")?,
+            key: given.take("key")?,
+            scratch: given.take("scratch")?,
+        };
+        given.end()?;
         let staging = Staging::parse(staging).map_err(raised)?;
         // Check the names before anything is created.
         Manifest::empty(&staging, part, &attempt).map_err(raised)?;
@@ -526,22 +493,25 @@ impl PartWriter {
             dest: Dest::new(dest, settings)?,
             part,
             attempt,
-            options,
+            layout,
             limits: Limits::default(),
             state: Mutex::new(OfProcess::new(State::Ready)),
         })
     }
 
-    /// Checks that the columns of an Arrow table, batch or stream can be written. Writes nothing.
-    fn check(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Checks that the columns of an Arrow table, batch or stream can be written, and returns the encodings of columns of
+    /// MDS. Writes nothing.
+    fn check(&self, object: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
         let schema = Batches::of(object)?.schema();
-        form(
-            &schema,
-            self.staging.names(),
-            self.options.get(),
-            &self.limits,
-        )
-        .map(drop)
+        let (_, form) = self.form(&schema)?;
+        let mut encodings = Vec::new();
+        if let ShardForm::Streaming(config) = form
+            && let Layout::Mds { columns } = &config.layout
+        {
+            let columns = columns.iter();
+            encodings.extend(columns.map(|each| (each.name.clone(), each.encoding.to_string())));
+        }
+        Ok(encodings)
     }
 
     /// Adds the rows of an Arrow table, batch or stream. Returns the number of rows. After an error no more rows can be

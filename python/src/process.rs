@@ -8,7 +8,7 @@ use shardmill_storage::take_inherited_claims;
 
 /// Has forked processes give up the claims of their parent. Otherwise these would stay locked until the last child ends
 /// if the parent is killed.
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn register_at_fork(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let options = PyDict::new(py);
     options.set_item("after_in_child", wrap_pyfunction!(give_up_claims, module)?)?;

@@ -19,8 +19,6 @@ use crate::waiting::wait;
 type ColumnFacts = (String, String, bool, Option<String>);
 /// A format and its columns.
 pub(crate) type FormatFacts = (&'static str, Vec<ColumnFacts>);
-/// The functions `decode_value`, `decode_line` and `decode_field`.
-type Decoders = (Py<PyAny>, Py<PyAny>, Option<Py<PyAny>>);
 
 /// Returns the format of shards and their columns.
 pub(crate) fn columns_of(schema: &Schema) -> FormatFacts {
@@ -75,11 +73,11 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    pub(crate) fn new(reader: Arc<RustReader>, decoders: Decoders) -> Self {
+    pub(crate) fn new(reader: Arc<RustReader>, decode_value: Py<PyAny>) -> Self {
         Self {
             reader: OfProcess::new(reader),
             // Tables have masks of their own for nulls.
-            decoder: Decoder::new(decoders, Limits::default()).with_masks(),
+            decoder: Decoder::new(Some(decode_value), None, Limits::default()).with_masks(),
             ranges: Mutex::new(None),
         }
     }

@@ -11,7 +11,7 @@ use shardmill_dataset::{
     private_folder,
 };
 use shardmill_mds::Layout;
-use shardmill_order::{Epoch, EpochConfig, Mixture, PackedEpoch, World};
+use shardmill_order::{EpochConfig, Mixture, World};
 use shardmill_reader::{
     Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
     ReaderError, continued_mixture, find_episodes,
@@ -19,24 +19,16 @@ use shardmill_reader::{
 use shardmill_storage::{Location, StorageError};
 
 use crate::batches::{Batches, Order};
+use crate::block::packed;
 use crate::decode::Decoder;
 use crate::errors::{bug, raise, raise_with, raised};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::ranges::{FormatFacts, Ranges, columns_of};
 use crate::storage::remote_options;
-use crate::tokens::{PyTokenOptions, TokenBatches, as_bytes, dtype_of};
+use crate::tokens::{PyTokenOptions, TokenBatches, dtype_of};
 use crate::view::PyView;
 use crate::waiting::wait;
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Reader>()?;
-    module.add_class::<FileUse>()?;
-    module.add_function(wrap_pyfunction!(is_served, module)?)?;
-    module.add_function(wrap_pyfunction!(episodes_of, module)?)?;
-    module.add_function(wrap_pyfunction!(table_index, module)?)?;
-    module.add_function(wrap_pyfunction!(tar_folder, module)?)
-}
 
 /// The maximum of batches that threads prepare ahead.
 const QUEUE: u64 = 16;
@@ -52,7 +44,7 @@ pub(crate) struct Reader {
 
 /// Returns the folder of a tar file or of a pattern of tar files; `None` for other locations.
 #[pyfunction]
-fn tar_folder(text: &str) -> PyResult<Option<String>> {
+pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
     match TarPattern::named(text) {
         Ok(pattern) => Ok(pattern.map(|pattern| match pattern.folder() {
             Location::Local(path) => path.to_string_lossy().into_owned(),
@@ -70,7 +62,7 @@ fn tar_folder(text: &str) -> PyResult<Option<String>> {
 
 /// Finds the runs of samples of a stream with equal values in a column. Returns a view of the first sample of each.
 #[pyfunction]
-fn episodes_of(
+pub(crate) fn episodes_of(
     py: Python<'_>,
     stream: &PyStreamOptions,
     column: String,
@@ -83,7 +75,7 @@ fn episodes_of(
 
 /// Returns what views of a table name, as `sha256:` and hexadecimal digits, and the folder for files beside its cache.
 #[pyfunction]
-fn table_index(py: Python<'_>, stream: &PyStreamOptions) -> PyResult<(String, PathBuf)> {
+pub(crate) fn table_index(py: Python<'_>, stream: &PyStreamOptions) -> PyResult<(String, PathBuf)> {
     let stream = stream.0.clone();
     let found = wait(py, move || {
         let options = CatalogOptions {
@@ -107,7 +99,7 @@ fn table_index(py: Python<'_>, stream: &PyStreamOptions) -> PyResult<(String, Pa
 
 /// Returns whether the Rust reader can read a remote; `None` is a local dataset.
 #[pyfunction]
-fn is_served(remote: Option<&str>) -> PyResult<bool> {
+pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
     if let Some(remote) = remote
         && tar_folder(remote)?.is_some()
     {
@@ -124,16 +116,15 @@ fn is_served(remote: Option<&str>) -> PyResult<bool> {
 impl Reader {
     /// Opens streams, reading only their indexes.
     ///
-    /// `decode_value(encoding, data)` and `decode_line(layout, data)` decode what Rust does not.
+    /// `decode_value(encoding, data)` decodes what Rust does not; by default `mds_decode` does.
     /// `decode_field(field, data)` decodes fields of WebDataset samples; without it they are bytes.
     #[new]
-    #[pyo3(signature = (streams, options, decode_value, decode_line, decode_field=None))]
+    #[pyo3(signature = (streams, options, decode_value=None, decode_field=None))]
     fn new(
         py: Python<'_>,
         streams: Vec<PyRef<'_, PyStreamOptions>>,
         options: &PyReaderOptions,
-        decode_value: Py<PyAny>,
-        decode_line: Py<PyAny>,
+        decode_value: Option<Py<PyAny>>,
         decode_field: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let streams: Vec<_> = streams.iter().map(|stream| stream.0.clone()).collect();
@@ -151,10 +142,7 @@ impl Reader {
                 .map(|stream| reader.catalog().known_files(stream))
                 .collect(),
             reader: OfProcess::new(Arc::new(reader)),
-            decoder: Arc::new(Decoder::new(
-                (decode_value, decode_line, decode_field),
-                limits,
-            )),
+            decoder: Arc::new(Decoder::new(decode_value, decode_field, limits)),
         })
     }
 
@@ -173,15 +161,10 @@ impl Reader {
     /// Returns for each stream the samples of its shards, as little-endian 64-bit integers.
     fn shard_sizes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let config = self.here()?.epoch_config(1, World::SINGLE);
-        let sizes = config.streams.iter().map(|stream| {
-            let bytes: Vec<u8> = stream
-                .shards
-                .iter()
-                .flat_map(|size| size.to_le_bytes())
-                .collect();
-            PyBytes::new(py, &bytes)
-        });
-        Ok(sizes.collect())
+        let streams = config.streams.iter();
+        Ok(streams
+            .map(|stream| packed(py, stream.shards.iter().map(|size| size.to_le_bytes())))
+            .collect())
     }
 
     /// Returns the ranges of deleted samples of a stream, by their stored numbers.
@@ -207,16 +190,9 @@ impl Reader {
         Ok(schemas.iter().map(|schema| columns_of(schema)).collect())
     }
 
-    /// Returns a reader of consecutive samples, with callables as for the constructor.
-    #[pyo3(signature = (decode_value, decode_line, decode_field=None))]
-    fn ranges(
-        &self,
-        decode_value: Py<PyAny>,
-        decode_line: Py<PyAny>,
-        decode_field: Option<Py<PyAny>>,
-    ) -> PyResult<Ranges> {
-        let decoders = (decode_value, decode_line, decode_field);
-        Ok(Ranges::new(Arc::clone(self.here()?), decoders))
+    /// Returns a reader of consecutive samples. `decode_value` is as for the constructor; fields are bytes.
+    fn ranges(&self, decode_value: Py<PyAny>) -> PyResult<Ranges> {
+        Ok(Ranges::new(Arc::clone(self.here()?), decode_value))
     }
 
     /// Returns the names of the columns with an encoding, in any shard.
@@ -324,13 +300,8 @@ impl Reader {
         tokens: &PyTokenOptions,
     ) -> PyResult<u64> {
         let config = self.config(options)?;
-        let tokens = &tokens.0;
-        let counted = py.detach(|| {
-            let base = Epoch::new(&PackedEpoch::base_config(&config)?)?;
-            let lengths = Arc::clone(&tokens.lengths);
-            PackedEpoch::new(base, &config, lengths, tokens.packing)
-        });
-        counted.map(|epoch| epoch.rows()).map_err(raised)
+        let epoch = py.detach(|| tokens.epoch(&config)).map_err(raised)?;
+        Ok(epoch.rows())
     }
 
     /// Reads all samples and returns the number of tokens of each, as little-endian 32-bit integers.
@@ -344,7 +315,13 @@ impl Reader {
         let reader = Arc::clone(self.here()?);
         let dtype = dtype.map(dtype_of).transpose()?;
         let lengths = wait(py, move || reader.token_lengths(&column, dtype))?;
-        Ok(as_bytes(py, &lengths.map_err(raised)?))
+        Ok(packed(
+            py,
+            lengths
+                .map_err(raised)?
+                .iter()
+                .map(|length| length.to_le_bytes()),
+        ))
     }
 
     /// Returns the sample order of `rank` and `worker` in an epoch, without reading samples.
@@ -424,7 +401,7 @@ impl Reader {
             return Ok(recorded.to_json());
         };
         let continued = continued_mixture(&recorded, &config, &state);
-        Ok(continued.map_err(|error| raise(&error))?.to_json())
+        Ok(continued.map_err(raised)?.to_json())
     }
 
     /// Returns the sample number of a raw file, by its path in the tree.

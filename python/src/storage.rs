@@ -18,13 +18,6 @@ use shardmill_storage::{
 
 use crate::errors::{raise, raise_with, raised};
 
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_function(wrap_pyfunction!(upload, module)?)?;
-    module.add_function(wrap_pyfunction!(download, module)?)?;
-    module.add_function(wrap_pyfunction!(list_objects, module)?)?;
-    module.add_function(wrap_pyfunction!(check_bucket, module)?)
-}
-
 pub(crate) type Settings = BTreeMap<String, String>;
 
 /// The argument of Python that contains the settings.
@@ -211,7 +204,7 @@ fn copy(
 /// Uploads a file, atomically replacing an existing one.
 #[pyfunction]
 #[pyo3(signature = (local_path, url, settings=None, progress=None))]
-fn upload(
+pub(crate) fn upload(
     py: Python<'_>,
     local_path: PathBuf,
     url: &str,
@@ -236,7 +229,7 @@ fn upload(
 /// Downloads a file, atomically replacing an existing one, and returns its size in bytes.
 #[pyfunction]
 #[pyo3(signature = (url, local_path, settings=None, timeout=None, progress=None))]
-fn download(
+pub(crate) fn download(
     py: Python<'_>,
     url: &str,
     local_path: PathBuf,
@@ -267,7 +260,7 @@ fn download(
 /// Lists the objects whose key begins with that of an S3 URL, with their size in bytes, in the store's order.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
-fn list_objects(
+pub(crate) fn list_objects(
     py: Python<'_>,
     url: &str,
     settings: Option<Settings>,
@@ -300,7 +293,7 @@ fn split(url: &str) -> Option<(String, &str)> {
 /// Checks that a bucket exists and may be listed.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
-fn check_bucket(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<()> {
+pub(crate) fn check_bucket(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<()> {
     watched(py, None, |go_on| match Location::parse(url)? {
         Location::Local(path) => Dir::open(&path).map(|_| ()),
         Location::Remote(location) => open(&location, settings, None)?.check_bucket(go_on),

@@ -1,20 +1,21 @@
 //! Batches of tokens.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use shardmill_core::ErrorKind;
 use shardmill_mds::DType;
 use shardmill_mmap::Buffer;
-use shardmill_order::{LastRows, LongDocument, PackingOptions, RowForm};
-use shardmill_reader::{BatchStats, TokenBatches as RustBatches, TokenOptions};
+use shardmill_order::{
+    Epoch, EpochConfig, LastRows, LongDocument, OrderError, PackedEpoch, PackingOptions, RowForm,
+};
+use shardmill_reader::{TokenBatches as RustBatches, TokenOptions};
 
-use crate::batches::{elsewhere, stats_of};
-use crate::block::Block;
-use crate::errors::{bug, raise, raise_with};
+use crate::block::{Block, packed};
+use crate::errors::{bug, raise_with};
+use crate::open_epoch::OpenEpoch;
 use crate::options::Keywords;
-use crate::process::OfProcess;
 
 /// Which tokens to read, and how to make rows of them.
 #[pyclass(frozen, name = "TokenOptions", module = "shardmill._core")]
@@ -50,6 +51,14 @@ impl PyTokenOptions {
     }
 }
 
+impl PyTokenOptions {
+    /// Returns the rows of an epoch.
+    pub(crate) fn epoch(&self, config: &EpochConfig) -> Result<PackedEpoch, OrderError> {
+        let base = Epoch::new(&PackedEpoch::base_config(config)?)?;
+        PackedEpoch::new(base, config, Arc::clone(&self.0.lengths), self.0.packing)
+    }
+}
+
 /// Takes an argument that is a name.
 fn named<T>(
     given: &Keywords<'_>,
@@ -73,26 +82,11 @@ pub(crate) fn dtype_of(name: &str) -> PyResult<DType> {
 
 /// The token batches of a rank in one epoch, in order.
 #[pyclass(frozen, module = "shardmill._core")]
-pub(crate) struct TokenBatches {
-    batches: Mutex<Option<OfProcess<RustBatches>>>,
-    /// The statistics at the time of closing.
-    closed: Mutex<BatchStats>,
-    /// The rows of the whole epoch, without repeated ones.
-    #[pyo3(get)]
-    epoch_rows: u64,
-}
+pub(crate) struct TokenBatches(OpenEpoch<RustBatches>);
 
 impl TokenBatches {
     pub(crate) fn new(batches: RustBatches) -> Self {
-        Self {
-            epoch_rows: batches.epoch().rows(),
-            batches: Mutex::new(Some(OfProcess::new(batches))),
-            closed: Mutex::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<OfProcess<RustBatches>>> {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(OpenEpoch::new(batches, RustBatches::stats))
     }
 }
 
@@ -100,24 +94,7 @@ impl TokenBatches {
 impl TokenBatches {
     /// Returns the next batch: how many rows of the order it has, and its arrays by name; `None` at the end of the epoch.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, Bound<'py, PyDict>)>> {
-        let mut signal = None;
-        let read = py.detach(|| {
-            let mut batches = self.lock();
-            let Some(batches) = batches.as_mut() else {
-                return Ok(None);
-            };
-            let batches = batches.get_mut().ok_or_else(elsewhere)?;
-            let read = batches.next_batch_while(&mut || {
-                let checked = Python::attach(|py| py.check_signals());
-                signal = checked.err();
-                signal.is_none()
-            });
-            read.map_err(|error| raise(&error))
-        });
-        if let Some(signal) = signal {
-            return Err(signal);
-        }
-        let Some(batch) = read? else {
+        let Some(batch) = self.0.next(py, RustBatches::next_batch_while)? else {
             return Ok(None);
         };
         let shape = vec![batch.rows as u64, batch.width as u64];
@@ -130,56 +107,20 @@ impl TokenBatches {
         set("labels", batch.labels, DType::I64)?;
         set("position_ids", batch.position_ids, DType::I64)?;
         set("document_ids", batch.document_ids, DType::I32)?;
-        let bounds: Vec<u8> = batch
-            .cu_seqlens
-            .iter()
-            .flat_map(|bound| bound.to_le_bytes())
-            .collect();
-        columns.set_item("cu_seqlens", PyBytes::new(py, &bounds))?;
-        let repeated: Vec<u8> = batch.repeated.iter().map(|row| u8::from(*row)).collect();
-        columns.set_item("repeated", PyBytes::new(py, &repeated))?;
+        let bounds = batch.cu_seqlens.iter().map(|bound| bound.to_le_bytes());
+        columns.set_item("cu_seqlens", packed(py, bounds))?;
+        let repeated = batch.repeated.iter().map(|row| [u8::from(*row)]);
+        columns.set_item("repeated", packed(py, repeated))?;
         Ok(Some((batch.items, columns)))
     }
 
     /// Returns the statistics of reading so far, by name; times in seconds.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let open = py.detach(|| {
-            let batches = self.lock();
-            let batches = batches.as_ref().and_then(OfProcess::get);
-            batches.map(RustBatches::stats)
-        });
-        let closed = || *self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        stats_of(py, open.unwrap_or_else(closed))
+        self.0.stats(py)
     }
 
     /// Stops the thread. Nothing can be read afterwards.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| {
-            let batches = self.lock().take();
-            if let Some(batches) = batches.as_ref().and_then(OfProcess::get) {
-                *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = batches.stats();
-            }
-            drop(batches);
-        });
+        py.detach(|| self.0.close());
     }
-}
-
-impl Drop for TokenBatches {
-    fn drop(&mut self) {
-        let batches = self.batches.get_mut();
-        let mut batches = Some(batches.unwrap_or_else(PoisonError::into_inner).take());
-        // Dropping waits for the thread, so release the interpreter lock. At interpreter exit the lock is unavailable.
-        if Python::try_attach(|py| py.detach(|| drop(batches.take()))).is_none() {
-            drop(batches);
-        }
-    }
-}
-
-/// The lengths of a column as little-endian 32-bit integers.
-pub(crate) fn as_bytes<'py>(py: Python<'py>, lengths: &[u32]) -> Bound<'py, PyBytes> {
-    let bytes: Vec<u8> = lengths
-        .iter()
-        .flat_map(|length| length.to_le_bytes())
-        .collect();
-    PyBytes::new(py, &bytes)
 }

@@ -7,15 +7,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shardmill_core::ErrorKind;
 use shardmill_dataset::View;
-use shardmill_storage::{Dir, Location, PublishMode, RemoteOptions};
+use shardmill_storage::{Dir, Location, PublishMode};
 
-use crate::errors::{raise, raise_with};
-use crate::storage::{ARGUMENT, Settings, environment};
+use crate::errors::{raise_with, raised};
+use crate::storage::{Settings, remote_options};
 use crate::waiting::wait;
-
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<PyView>()
-}
 
 /// Selected samples of a dataset, by their stored numbers.
 #[pyclass(frozen, name = "View", module = "shardmill._core")]
@@ -33,24 +29,16 @@ impl PyView {
     #[staticmethod]
     #[pyo3(signature = (path, settings=None))]
     fn read(py: Python<'_>, path: &str, settings: Option<Settings>) -> PyResult<Self> {
-        let location = Location::parse(path).map_err(|error| raise(&error))?;
-        let mut remote = RemoteOptions {
-            settings: environment(),
-            ..RemoteOptions::default()
-        };
-        if let Some(settings) = settings {
-            let checked = remote.with_checked(settings, ARGUMENT);
-            remote = checked.map_err(|error| raise(&error))?;
-        }
+        let location = Location::parse(path).map_err(raised)?;
+        let remote = remote_options(settings).map_err(raised)?;
         let read = wait(py, move || View::read(&location, &remote))?;
-        read.map(Self::of).map_err(|error| raise(&error))
+        read.map(Self::of).map_err(raised)
     }
 
     /// Parses the bytes of a file.
     #[staticmethod]
     fn from_bytes(data: &[u8]) -> PyResult<Self> {
-        let parsed = View::parse(data, "view");
-        parsed.map(Self::of).map_err(|error| raise(&error))
+        View::parse(data, "view").map(Self::of).map_err(raised)
     }
 
     /// Returns the bytes of the file.
@@ -75,7 +63,7 @@ impl PyView {
             let dir = Dir::open(parent.unwrap_or(std::path::Path::new(".")))?;
             dir.publish_bytes(None, name, &self.0.to_bytes(), mode)
         })
-        .map_err(|error| raise(&error))
+        .map_err(raised)
     }
 
     /// The hash of the index of the dataset, as `sha256:` and 64 hexadecimal digits.
@@ -97,18 +85,15 @@ impl PyView {
     }
 
     fn intersection(&self, other: &Self) -> PyResult<Self> {
-        let found = self.0.and(&other.0);
-        found.map(Self::of).map_err(|error| raise(&error))
+        self.0.and(&other.0).map(Self::of).map_err(raised)
     }
 
     fn union(&self, other: &Self) -> PyResult<Self> {
-        let found = self.0.or(&other.0);
-        found.map(Self::of).map_err(|error| raise(&error))
+        self.0.or(&other.0).map(Self::of).map_err(raised)
     }
 
     fn difference(&self, other: &Self) -> PyResult<Self> {
-        let found = self.0.minus(&other.0);
-        found.map(Self::of).map_err(|error| raise(&error))
+        self.0.minus(&other.0).map(Self::of).map_err(raised)
     }
 
     fn inverted(&self) -> Self {

@@ -1,12 +1,43 @@
-//! Waiting for stores while handling signals such as Ctrl-C.
+//! Work without the interpreter lock that handles signals such as Ctrl-C.
 
 use std::sync::mpsc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use shardmill_core::Diagnostic;
 use shardmill_reader::ReaderError;
 
-use crate::errors::{bug, raise};
+use crate::errors::{bug, raise, raised};
+
+/// Runs `work` without the interpreter lock. `work` calls its argument to check for signals, and stops if it returns
+/// `false`: a signal handler has raised.
+pub(crate) fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut dyn FnMut() -> bool) -> T + Send,
+) -> PyResult<T> {
+    let mut signal = None;
+    let outcome = py.detach(|| {
+        work(&mut || {
+            // The first signal stays: a later check must not discard it.
+            if signal.is_none() {
+                signal = Python::attach(|py| py.check_signals()).err();
+            }
+            signal.is_none()
+        })
+    });
+    match signal {
+        Some(signal) => Err(signal),
+        None => Ok(outcome),
+    }
+}
+
+/// As [`interruptible`], for work that fails with an error of a crate.
+pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, E> + Send,
+) -> PyResult<T> {
+    interruptible(py, work)?.map_err(raised)
+}
 
 /// The interval between checks for signals.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);

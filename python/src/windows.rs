@@ -20,7 +20,7 @@ pub(crate) fn stacked<'py>(
     values: &Bound<'py, PyList>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static STACKED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let stacked = STACKED.import(py, "shardmill.base._windows", "stacked")?;
+    let stacked = STACKED.import(py, "shardmill.base._training_batches", "stacked")?;
     stacked.call1((values,))
 }
 

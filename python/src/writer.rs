@@ -11,27 +11,21 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict};
-use shardmill_core::{Diagnostic, ErrorKind, Format, Limits};
+use shardmill_core::{ErrorKind, Format, Limits};
 use shardmill_mds::{Column, Encoding, Index, ShardConfig, TextColumn};
 use shardmill_storage::Dir;
 use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards};
 
-use crate::errors::{bug, parse, raise, raise_with, raised};
+use crate::errors::{bug, parse, raise_with, raised};
 use crate::options::Keywords;
 use crate::process::OfProcess;
+use crate::waiting::detached;
 use arrow::Batches;
 use values::Program;
 
-pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<WriterOptions>()?;
-    module.add_class::<SampleWriter>()?;
-    module.add_class::<PublishedFiles>()?;
-    module.add_function(wrap_pyfunction!(is_encoding, module)?)
-}
-
 /// Returns whether an MDS encoding is one of the format's, in its usual spelling.
 #[pyfunction]
-fn is_encoding(encoding: &str) -> bool {
+pub(crate) fn is_encoding(encoding: &str) -> bool {
     encoding.parse::<Encoding>().is_ok()
 }
 
@@ -52,52 +46,18 @@ struct State {
     rows: Option<(SchemaRef, RowEncoder)>,
 }
 
-/// The format of a dataset and its columns, and how shards are written.
-#[pyclass(frozen, module = "shardmill._core")]
-pub(crate) struct WriterOptions {
-    format: String,
-    /// Name, encoding, encoder in Python, and whether the encoder handles every value.
-    columns: Vec<(String, String, Py<PyAny>, bool)>,
-    newline: String,
-    separator: Option<String>,
-    compression: Option<String>,
-    hashes: Vec<String>,
-    size_limit: Option<u64>,
-    jobs: Option<usize>,
-    durable: bool,
-}
+/// The name, the encoding and the encoder in Python of a column.
+type CodedColumn = (String, String, Py<PyAny>);
 
-#[pymethods]
-impl WriterOptions {
-    #[new]
-    #[pyo3(signature = (**options))]
-    fn new(options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
-        let given = Keywords::new("WriterOptions", options);
-        let options = Self {
-            format: given.need("format")?,
-            columns: given.need("columns")?,
-            newline: given.take("newline")?.unwrap_or_else(|| "\n".to_owned()),
-            separator: given.take("separator")?,
-            compression: given.take("compression")?,
-            hashes: given.take("hashes")?.unwrap_or_default(),
-            size_limit: given.take("size_limit")?,
-            jobs: given.take("jobs")?,
-            durable: given.take("durable")?.unwrap_or(true),
-        };
-        given.end()?;
-        Ok(options)
-    }
-}
-
-fn config(options: &WriterOptions) -> PyResult<ShardConfig> {
-    let compression = options.compression.as_deref().map(parse).transpose()?;
-    let hashes = options.hashes.iter().map(|name| parse(name));
+fn config(given: &Keywords<'_>, columns: &[CodedColumn]) -> PyResult<ShardConfig> {
+    let compression = given.take::<String>("compression")?;
+    let compression = compression.as_deref().map(parse).transpose()?;
+    let hashes: Vec<String> = given.take("hashes")?.unwrap_or_default();
+    let hashes = hashes.iter().map(|name| parse(name));
     let hashes = hashes.collect::<PyResult<Vec<_>>>()?;
     let names = || {
-        options
-            .columns
-            .iter()
-            .map(|(name, encoding, ..)| (name.clone(), encoding))
+        let columns = columns.iter();
+        columns.map(|(name, encoding, _)| (name.clone(), encoding))
     };
     let text_columns = || {
         let columns = names().map(|(name, encoding)| {
@@ -106,12 +66,16 @@ fn config(options: &WriterOptions) -> PyResult<ShardConfig> {
         });
         columns.collect::<PyResult<Vec<_>>>()
     };
-    let (newline, limit) = (options.newline.as_str(), options.size_limit);
+    let newline: Option<String> = given.take("newline")?;
+    let newline = newline.as_deref().unwrap_or("\n");
+    let separator: Option<String> = given.take("separator")?;
+    let limit = given.take("size_limit")?;
+    let name: String = given.need("format")?;
     let format = Format::ALL
         .into_iter()
-        .find(|format| format.name() == options.format)
+        .find(|format| format.name() == name)
         .ok_or_else(|| {
-            let message = format!("there is no format `{}`", options.format);
+            let message = format!("there is no format `{name}`");
             raise_with(ErrorKind::InvalidInput, "config-format", message)
         })?;
     let config = match format {
@@ -128,7 +92,7 @@ fn config(options: &WriterOptions) -> PyResult<ShardConfig> {
             format,
             text_columns()?,
             newline,
-            options.separator.as_deref(),
+            separator.as_deref(),
             compression,
             hashes,
             limit,
@@ -153,28 +117,6 @@ impl Drop for Held<'_> {
 fn this_thread() -> usize {
     thread_local!(static MARK: u8 = const { 0 });
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
-}
-
-/// Runs `work` without the interpreter lock, checking for signals while it waits.
-pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
-    py: Python<'_>,
-    work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, E> + Send,
-) -> PyResult<T> {
-    let mut signal = None;
-    let outcome = py.detach(|| {
-        work(&mut || {
-            // The first signal stays: a later check must not discard it.
-            if signal.is_none() {
-                signal = Python::attach(|py| py.check_signals()).err();
-            }
-            signal.is_none()
-        })
-    });
-    match (outcome, signal) {
-        (_, Some(signal)) => Err(signal),
-        (Err(error), None) => Err(raise(&error)),
-        (Ok(value), None) => Ok(value),
-    }
 }
 
 impl SampleWriter {
@@ -208,23 +150,29 @@ impl SampleWriter {
 
 #[pymethods]
 impl SampleWriter {
+    /// `options` are `format`, `columns` with name, encoding and encoder, `newline`, `separator`, `compression`, `hashes`,
+    /// `size_limit`, `jobs`, and `durable`: whether files are synchronized with the disk.
     #[new]
-    fn new(py: Python<'_>, folder: &str, options: &WriterOptions) -> PyResult<Self> {
-        let config = Arc::new(config(options)?);
+    #[pyo3(signature = (folder, **options))]
+    fn new(py: Python<'_>, folder: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Keywords::new("SampleWriter", options);
+        let columns: Vec<CodedColumn> = given.need("columns")?;
+        let config = Arc::new(config(&given, &columns)?);
         let coder = |name: &str| {
-            let column = options.columns.iter().find(|(known, ..)| known == name);
+            let column = columns.iter().find(|(known, ..)| known == name);
             column
-                .map(|(_, _, coder, opaque)| (coder.clone_ref(py), *opaque))
+                .map(|(_, _, coder)| coder.clone_ref(py))
                 .ok_or_else(|| bug("a column without an encoder"))
         };
         let program = Program::new(py, &config, coder)?;
         let limits = Limits::default();
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let settings = SampleOptions {
-            jobs: options.jobs.unwrap_or_else(cores),
+            jobs: given.take("jobs")?.unwrap_or_else(cores),
             sample_limit: limits.sample_bytes,
-            durable: options.durable,
+            durable: given.take("durable")?.unwrap_or(true),
         };
+        given.end()?;
         let dir = Dir::open(folder.as_ref()).map_err(raised)?;
         let shards = Shards::new(dir, Arc::clone(&config), settings);
         Ok(Self {

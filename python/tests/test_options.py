@@ -19,8 +19,6 @@ WORLD: dict[str, Any] = {'nodes': 1, 'ranks_per_node': 1, 'workers_per_rank': 1}
         (_core.StreamOptions, {}),
         (_core.ReaderOptions, {}),
         (_core.EpochOptions, {**WORLD, 'batch_size': 1}),
-        (_core.WriterOptions, {'format': 'mds', 'columns': []}),
-        (_core.PartOptions, {}),
     ],
 )
 def test_an_unknown_name_is_a_type_error(made: Any, given: dict[str, Any]) -> None:

@@ -177,7 +177,9 @@ def test_an_encoder_that_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     writer = _core.SampleWriter(
         str(tmp_path),
-        _core.WriterOptions(format='mds', columns=[('a', 'pkl', Loop(), False)], durable=False),
+        format='mds',
+        columns=[('a', 'pkl', Loop())],
+        durable=False,
     )
     with pytest.raises(RuntimeError, match='in use'):
         writer.write({'a': 1})

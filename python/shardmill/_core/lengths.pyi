@@ -8,5 +8,4 @@ def lengths(
     with_deleted: bool = False,
     settings: Optional[dict[str, str]] = None,
     view: Optional[View] = None,
-) -> bytes:
-    """Returns the length of a column in every sample, as little-endian 32-bit integers."""
+) -> bytes: ...

@@ -6,14 +6,11 @@ from shardmill._core.reader import Reader
 from shardmill._core.tokens import TokenOptions
 
 def samples_of_step(
-    reader: Reader, options: EpochOptions, step: int, rank: Optional[int] = None
-) -> tuple[int, int, list[tuple[int, int, int, bool]]]: ...
-def samples_of_packed_step(
     reader: Reader,
     options: EpochOptions,
-    tokens: TokenOptions,
     step: int,
     rank: Optional[int] = None,
+    tokens: Optional[TokenOptions] = None,
 ) -> tuple[int, int, list[tuple[int, int, int, bool]]]: ...
 def steps_of_sample(
     reader: Reader,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Optional
 
-from shardmill._core.table import TableOptions
 from shardmill._core.view import View
 
 class KnownFiles:
@@ -39,7 +38,8 @@ class StreamOptions:
         expect_index: The digest that the index must have.
         settings: Store settings that are not in the environment.
         files: For a tree of raw files, or the list of the files of a table.
-        table: For a table that is read in place.
+        table: For a table that is read in place: the columns to read, or all if empty; the version of a Delta table, or
+            ``None`` for a folder of Parquet files; whether nulls are zeros that columns ``NAME__is_null`` mark.
     """
 
     def __new__(
@@ -58,7 +58,7 @@ class StreamOptions:
         expect_index: Optional[str] = None,
         settings: Optional[dict[str, str]] = None,
         files: Optional[FileOptions] = None,
-        table: Optional[TableOptions] = None,
+        table: Optional[tuple[Sequence[str], Optional[int], bool]] = None,
     ) -> StreamOptions: ...
 
 class Window:
@@ -123,18 +123,6 @@ class ReaderOptions:
     @property
     def total_timeout(self) -> float: ...
 
-class ResumePoint:
-    """The position that a run resumes from."""
-
-    def __new__(
-        cls,
-        epoch: int,
-        sample_in_epoch: int,
-        shuffle_seed: int,
-        num_canonical_nodes: Optional[int] = None,
-        initial_physical_nodes: Optional[int] = None,
-    ) -> ResumePoint: ...
-
 class EpochOptions:
     """The inputs that decide the sample order of an epoch. Unless noted, they are arguments of
     `shardmill.StreamingDataset`.
@@ -145,7 +133,8 @@ class EpochOptions:
         workers_per_rank: The number of workers per rank.
         mixture: The weights over time, as JSON.
         epoch: The epoch.
-        resume: The position that the run resumes from, if any.
+        resume: The position that the run resumes from, if any: epoch, sample in the epoch, seed, canonical nodes, and
+            nodes of the first run.
         skip: Ranges of samples of the epoch that are left out: whole steps.
         skip_samples: Samples that are replaced by others of their batch.
     """
@@ -170,7 +159,7 @@ class EpochOptions:
         batching_method: Optional[str] = None,
         mixture: Optional[str] = None,
         epoch: int = 0,
-        resume: Optional[ResumePoint] = None,
+        resume: Optional[tuple[int, int, int, Optional[int], Optional[int]]] = None,
         skip: Sequence[tuple[int, int]] = (),
         skip_samples: Sequence[int] = (),
     ) -> EpochOptions: ...

@@ -3,22 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Optional
 
-class PartOptions:
-    """The columns of a part, as names and encodings, and the layout of its shards. By default all columns are written,
-    with the encodings of their types."""
-
-    def __new__(
-        cls,
-        *,
-        columns: Optional[list[tuple[str, Optional[str]]]] = None,
-        compression: Optional[str] = None,
-        hashes: Sequence[str] = (),
-        size_limit: Optional[int] = None,
-        samples_per_shard: Optional[int] = None,
-        key: Optional[str] = None,
-        scratch: Optional[str] = None,
-    ) -> PartOptions: ...
-
 class PartWriter:
     """One attempt of a part. All work is done in the caller's thread.
 
@@ -27,8 +11,8 @@ class PartWriter:
         staging: The result of `parts_begin`.
         part: The number of the part in its job.
         attempt: The name of the attempt, unique within the job.
-        options: The columns, and the layout of shards.
         settings: Store settings that are not in the environment.
+        columns: Names and encodings. By default all columns are written, with the encodings of their types.
     """
 
     def __new__(
@@ -37,10 +21,17 @@ class PartWriter:
         staging: str,
         part: int,
         attempt: str,
-        options: PartOptions,
         settings: Optional[dict[str, str]] = None,
+        *,
+        columns: Optional[list[tuple[str, Optional[str]]]] = None,
+        compression: Optional[str] = None,
+        hashes: Sequence[str] = (),
+        size_limit: Optional[int] = None,
+        samples_per_shard: Optional[int] = None,
+        key: Optional[str] = None,
+        scratch: Optional[str] = None,
     ) -> PartWriter: ...
-    def check(self, object: Any) -> None: ...
+    def check(self, object: Any) -> list[tuple[str, str]]: ...
     def write_arrow(self, object: Any) -> int: ...
     def finish(self) -> str: ...
     def abort(self) -> None: ...

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Optional
 
-class WriterOptions:
-    """The format of a dataset and its columns, and how shards are written.
+class SampleWriter:
+    """Writes a dataset to a folder, with background threads that do not use Python.
 
     Args:
+        folder: The folder.
         format: The name of the format.
-        columns: Of each column the name, the encoding, an object with a method `encode`, and whether this object
-            encodes every value.
+        columns: Of each column the name, the encoding, and an object with a method `encode`.
         newline: The ending of lines.
         separator: The text between values in lines.
         compression: A compression, optionally with a level.
@@ -21,9 +21,10 @@ class WriterOptions:
 
     def __new__(
         cls,
+        folder: str,
         *,
         format: str,
-        columns: list[tuple[str, str, Any, bool]],
+        columns: list[tuple[str, str, Any]],
         newline: str = '\n',
         separator: Optional[str] = None,
         compression: Optional[str] = None,
@@ -31,12 +32,7 @@ class WriterOptions:
         size_limit: Optional[int] = None,
         jobs: Optional[int] = None,
         durable: bool = True,
-    ) -> WriterOptions: ...
-
-class SampleWriter:
-    """Writes a dataset to a folder, with background threads that do not use Python."""
-
-    def __new__(cls, folder: str, options: WriterOptions) -> SampleWriter: ...
+    ) -> SampleWriter: ...
     def write(self, sample: Any) -> None: ...
     def push(self, sample: bytes) -> None: ...
     def write_arrow(self, object: Any) -> int: ...

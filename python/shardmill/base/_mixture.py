@@ -10,6 +10,7 @@ from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import config_of
+from shardmill.base._trained import Trained
 from shardmill.errors import UsageError
 from shardmill.mixtures import Mixture, MixtureWindow, samples_of_run, weights_of
 
@@ -36,7 +37,7 @@ def check_mixture(mixture: Optional[Mixture], streams: Sequence[Stream]) -> Opti
     return mixture.to_json()
 
 
-class MixtureAccess:
+class MixtureAccess(Trained):
     """Weights of streams that change over a run.
 
     The mixture that applies is shared with the workers: ``applied``, with ``before`` for the epochs up to ``epoch``
@@ -44,7 +45,7 @@ class MixtureAccess:
     """
 
     def set_weights(
-        self: Any,
+        self,
         weights: Sequence[float],
         *,
         from_step: Optional[int] = None,
@@ -93,7 +94,7 @@ class MixtureAccess:
         before = record['before'] if record.get('epoch') == epoch else applied
         self._shared.mixture = {'applied': changed, 'before': before, 'epoch': epoch}
 
-    def mixture_windows(self: Any, epoch: int = 0) -> list[MixtureWindow]:
+    def mixture_windows(self, epoch: int = 0) -> list[MixtureWindow]:
         """Returns what an epoch takes of each stream, in windows between changes of the weights.
 
         Args:
@@ -105,21 +106,20 @@ class MixtureAccess:
         applied = self._mixture_json()
         if applied is None:
             return []
-        windows: list[MixtureWindow] = self._mixture_windows(applied, check.whole('epoch', epoch))
-        return windows
+        return self._mixture_windows(applied, check.whole('epoch', epoch))
 
-    def _mixture_windows(self: Any, mixture: str, epoch: int) -> list[MixtureWindow]:
+    def _mixture_windows(self, mixture: str, epoch: int) -> list[MixtureWindow]:
         sizes = [int(size) for size in self.samples_per_stream]
         found = _core.mixture_windows(mixture, sizes, self.epoch_size, epoch)
         return [MixtureWindow(*window) for window in found]
 
-    def _mixture_json(self: Any) -> Optional[str]:
+    def _mixture_json(self) -> Optional[str]:
         """Returns the mixture that iterations follow from now on, as JSON."""
         record = self._shared.mixture
         applied: Optional[str] = self._given_mixture if record is None else record['applied']
         return applied
 
-    def _mixture_of_state(self: Any, epoch: int, position: int) -> Optional[dict[str, Any]]:
+    def _mixture_of_state(self, epoch: int, position: int) -> Optional[dict[str, Any]]:
         """Returns the mixture that a state at a position of an epoch records."""
         record = self._shared.mixture
         applied = self._mixture_json()
@@ -139,16 +139,14 @@ class MixtureAccess:
                 return before
         return mixture
 
-    def _continued_mixture(self: Any, state: Mapping[str, Any], order: RankLayout) -> Optional[str]:
+    def _continued_mixture(self, state: Mapping[str, Any], order: RankLayout) -> Optional[str]:
         """Returns the mixture with which the run continues from a state, as JSON."""
         recorded = state.get('mixture')
-        given: Optional[str] = self._mixture_json()
+        given = self._mixture_json()
         if recorded is None:
             return given
         config = {**config_of(self, order), 'mixture': given}
-        config['batch_size'] = config['batch_size'] or 1
         epoch = max(state['epoch'], 0)
-        resume = _core.ResumePoint(epoch, state['sample_in_epoch'], state['shuffle_seed'])
+        resume = (epoch, state['sample_in_epoch'], state['shuffle_seed'], None, None)
         options = _core.EpochOptions(**config, epoch=epoch, resume=resume)
-        continued: str = self._here().continued_mixture(options, json.dumps(recorded))
-        return continued
+        return self._here().continued_mixture(options, json.dumps(recorded))

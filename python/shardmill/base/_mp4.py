@@ -65,11 +65,7 @@ class VideoTrack(NamedTuple):
 
 
 def read_track(header: bytes, file_bytes: int) -> VideoTrack:
-    """Reads the first video track from the content of the box `moov`.
-
-    Args:
-        header: The content.
-        file_bytes: The length of the file.
+    """Reads the first video track from the content of the box `moov` of a file of so many bytes.
 
     Raises:
         DataError: The tables are invalid.
@@ -77,21 +73,10 @@ def read_track(header: bytes, file_bytes: int) -> VideoTrack:
     """
     import numpy as np
 
-    tables = _core.video_tables(header, file_bytes)
-
-    def numbers(values: bytes) -> NDArray[np.int64]:
-        return np.frombuffer(values, '<i8').astype(np.int64)
-
-    times, shown = numbers(tables.times), numbers(tables.shown)
-    return VideoTrack(
-        tables.codec,
-        tables.extradata,
-        tables.timescale,
-        numbers(tables.offsets),
-        numbers(tables.sizes),
-        numbers(tables.decode_times),
-        times,
-        numbers(tables.keyframes),
-        shown,
-        int(times[shown[0]]),
+    codec, extradata, timescale, tables = _core.video_tables(header, file_bytes)
+    offsets, sizes, decode_times, times, keyframes, shown = (
+        np.frombuffer(each, '<i8').astype(np.int64) for each in tables
     )
+    start = int(times[shown[0]])
+    frames = offsets, sizes, decode_times, times, keyframes, shown
+    return VideoTrack(codec, extradata, timescale, *frames, start)

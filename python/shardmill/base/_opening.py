@@ -8,13 +8,13 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
-from shardmill.base._cluster import cluster_of
+from shardmill.base import _arguments as check
 from shardmill.base._folders import check_same, folders_of
-from shardmill.base._lines import decode_line
 from shardmill.base._own_world import OwnWorld
 from shardmill.base._raw import as_listed, gives_files, holding_options
 from shardmill.base._state import in_known_words_of_streams, refuse_low_limit
 from shardmill.base.stream import find_index
+from shardmill.base.world import World
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,25 +22,44 @@ if TYPE_CHECKING:
 
     from shardmill.base._fields import FieldDecoder
     from shardmill.base._packed import TokenReader
-    from shardmill.base.stream import Stream
     from shardmill.views import View
-    from shardmill.windows import Window
+
+
+def given_peers(peers: Optional[Sequence[str]]) -> Optional[list[str]]:
+    """Returns the addresses of all nodes, from the argument or else the environment."""
+    if peers is None:
+        listed = os.environ.get('SHARDMILL_PEERS', '')
+        return [peer.strip() for peer in listed.split(',')] if listed else None
+    return list(check.instances('peers', peers, str))
+
+
+#: The files of encrypted connections: the certificate of this node, its key, and the authorities of the other nodes.
+_TLS_FILES = ('SHARDMILL_PEERS_CERT', 'SHARDMILL_PEERS_KEY', 'SHARDMILL_PEERS_CA')
+
+#: The addresses of all nodes, the number of this node, the number of nodes, their secret, and the files of TLS.
+Cluster = tuple[list[str], int, int, str, Optional[list[str]]]
+
+
+def cluster_of(peers: list[str], world: World) -> Cluster:
+    """Returns what the nodes of the run know of each other."""
+    # Ranks of a mesh count those that receive different samples, while the launcher counts machines.
+    launched = World.detect()
+    if launched.is_multinode:
+        world = launched
+    files = [os.environ.get(name, '') for name in _TLS_FILES]
+    token = os.environ.get('SHARDMILL_PEERS_TOKEN', '')
+    return peers, world.node, world.num_nodes, token, files if any(files) else None
 
 
 class Opening(OwnWorld):
     """A dataset whose streams are opened by a reader of each process."""
 
-    streams: Sequence[Stream]
-    batch_size: Optional[int]
-    cache_limit: Optional[int]
-    window: Optional[Window]
     peers: Optional[list[str]]
     max_shard_size_across_all_streams: int
     _reader: _core.Reader
     _batches: Union[_core.Batches, TokenReader, None]
     #: The process that opened the reader.
     _process: int
-    _is_fetched_here: bool
     _lookahead: Optional[int]
     _episodes: Optional[list[Optional[View]]]
     _decode_field: Optional[FieldDecoder]
@@ -67,8 +86,6 @@ class Opening(OwnWorld):
             raise
 
     def _make_reader(self) -> _core.Reader:
-        from shardmill.base.format.mds.encodings import mds_decode
-
         options: dict[str, Any] = {
             'download_retry': max(stream.download_retry for stream in self.streams),
             'download_timeout': max(stream.download_timeout for stream in self.streams),
@@ -88,7 +105,11 @@ class Opening(OwnWorld):
             options['cluster'] = cluster_of(self.peers, self._detect_world())
         before: Optional[_core.Reader] = getattr(self, '_reader', None)
         streams = [
-            stream._describe(self._is_fetched_here, **as_listed(number, self._files_digest, before))
+            _core.StreamOptions(
+                **stream._arguments(
+                    self._is_fetched_here, **as_listed(number, self._files_digest, before)
+                )
+            )
             for number, stream in enumerate(self.streams)
         ]
         if gives_files(self.streams):
@@ -102,13 +123,8 @@ class Opening(OwnWorld):
                 reader = _core.ReaderOptions(**options)
                 self._episodes = self.window._episodes_of(streams, reader)
             options['window'] = self.window._to_core(self._episodes)
-        return _core.Reader(
-            streams,
-            _core.ReaderOptions(**options),
-            mds_decode,
-            decode_line,
-            self._decode_field,
-        )
+        made = _core.ReaderOptions(**options)
+        return _core.Reader(streams, made, decode_field=self._decode_field)
 
     def _peers(self) -> tuple[int, int, int]:
         """Returns the number of this process on its node, the number of processes there, and an id of the run."""

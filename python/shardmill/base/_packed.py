@@ -136,7 +136,6 @@ def rows_of(dataset: Any, order: RankLayout, epoch: int) -> int:
     from shardmill import _core
 
     config = {**config_of(dataset, order), 'epoch': epoch}
-    config['batch_size'] = config['batch_size'] or 1
     key = json.dumps(config, sort_keys=True)
     known: Optional[tuple[str, int]] = dataset._known_rows
     if known is None or known[0] != key:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill._text import html_table
 from shardmill.base._columns import stored_value
-from shardmill.base._lines import decode_line
 from shardmill.base._representation import dataset_facts
 from shardmill.errors import ShardmillError
 from shardmill.schema import TEXTS
@@ -65,7 +64,7 @@ def read_preview(dataset: Stored, count: int) -> Preview:
     samples: list[dict[str, Any]] = []
     if count:
         dataset._make_local(0, count)
-        _, batch = dataset._here().ranges(stored_value, decode_line).read(0, count)
+        _, batch = dataset._here().ranges(stored_value).read(0, count)
         if isinstance(batch, dict):
             made = {
                 name: values if isinstance(values, list) else np.asarray(values)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Optional
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._columns import Column, record_batch, stored_value
-from shardmill.base._lines import decode_line
 from shardmill.base._preview import Preview, preview_html, read_preview
 from shardmill.base._stored import Stored
 
@@ -84,7 +83,7 @@ class TableAccess(Stored):
         known = self._columns
         chosen = known.select(columns, apply_null_masks=apply_null_masks)
         reader = self._here()
-        ranges = reader.ranges(stored_value, decode_line)
+        ranges = reader.ranges(stored_value)
         like: dict[str, Any] = {}
         unknown = [each.name for each in chosen if each.is_array and each.shape is None]
         if unknown and size:

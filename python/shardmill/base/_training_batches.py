@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._trained import Trained
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from typing_extensions import Self
-
-    from shardmill.base._stored import Trained
-    from shardmill.packing import Packing
 
 #: Encodings whose values are Python objects, even if those of one batch are numbers.
 _OBJECTS = frozenset(('json', 'str_decimal', 'str_float', 'str_int'))
@@ -160,14 +158,17 @@ def array_of(values: Any, as_objects: bool = False, are_windows: bool = False) -
     return array
 
 
-class TrainingBatches:
+def stacked(values: list[Any]) -> Any:
+    """Returns the values of a window as an array; as a list if they are no numbers or arrays of one shape."""
+    array = array_of(values)
+    return values if array.dtype == object else array
+
+
+class TrainingBatches(Trained):
     """Iteration over whole batches."""
 
-    batch_size: Optional[int]
-    packing: Optional[Packing]
-
     def batches(
-        self: Trained,
+        self,
         batch_size: Optional[int] = None,
         *,
         drop_last: bool = False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core
@@ -30,10 +29,6 @@ _KEY = '__key__'
 
 class StepAccess:
     """Names the samples of steps, and the steps of samples, without a log."""
-
-    if not TYPE_CHECKING:
-        # The sample type in `StreamingDataset[int]` exists only for type checkers.
-        __class_getitem__ = classmethod(GenericAlias)
 
     @overload
     def which(
@@ -105,11 +100,9 @@ class StepAccess:
             if sample is None:
                 number = check.count('step', step)
                 rank = check.whole_or_none('rank', rank)
-                if tokens is None:
-                    found = _core.samples_of_step(reader, options, number, rank)
-                else:
-                    found = _core.samples_of_packed_step(reader, options, tokens, number, rank)
-                of_epoch, before, members = found
+                of_epoch, before, members = _core.samples_of_step(
+                    reader, options, number, rank, tokens
+                )
                 origins = _origins(self, reader, [member[2] for member in members], keys)
                 samples = (
                     StepSample(rank=member[0], position=member[1], repeated=member[3], origin=at)
@@ -146,7 +139,7 @@ def _options(
         dataset._resume(ranks, chosen)
     else:
         chosen, offset = dataset._resume(ranks, max(dataset.next_epoch - 1, 0))
-    resume = _core.ResumePoint(
+    resume = (
         chosen,
         offset,
         dataset.shuffle_seed,
@@ -173,7 +166,7 @@ def _from_state(dataset: Any, order: RankLayout, state: dict[str, Any]) -> _core
     epoch = max(state['epoch'], 0)
     config['shuffle_seed'] = state['shuffle_seed']
     config['num_canonical_nodes'] = nodes
-    resume = _core.ResumePoint(
+    resume = (
         epoch,
         state['sample_in_epoch'],
         state['shuffle_seed'],

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
-from shardmill.base._cluster import given_peers
-from shardmill.base._counts import Counts
 from shardmill.base._data_ranks import data_rank_of
 from shardmill.base._fetching import Fetcher
 from shardmill.base._fields import field_decoder
@@ -21,7 +19,7 @@ from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._keys import KeyAccess
 from shardmill.base._live import default_live, given_view, given_window
 from shardmill.base._mixture import MixtureAccess, check_mixture
-from shardmill.base._opening import Opening
+from shardmill.base._opening import Opening, given_peers
 from shardmill.base._packed import (
     TokenReader,
     begin_rows,
@@ -52,7 +50,6 @@ from shardmill.base._training_batches import TrainingBatches
 from shardmill.base._typing import SampleT
 from shardmill.base._video_access import VideoAccess
 from shardmill.base._which import StepAccess
-from shardmill.base.array import Array
 from shardmill.base.batching import batching_methods
 from shardmill.base.batching import generate_work as generate_work
 from shardmill.base.constant import DEFAULT_TIMEOUT
@@ -114,7 +111,6 @@ _OWN = (
 
 
 class StreamingDataset(
-    Counts,
     KeyAccess,
     MixtureAccess,
     Opening,
@@ -710,7 +706,7 @@ class StreamingDataset(
                 'config-value',
                 'batch_size',
             )
-        resume = _core.ResumePoint(
+        resume = (
             epoch,
             offset,
             self.shuffle_seed,
@@ -731,13 +727,13 @@ class StreamingDataset(
 
     def _is_plain(self) -> bool:
         """Returns whether Rust fetches the shards and no subclass overrides how samples are read."""
-        own = type(self)
-        return (
-            own.get_item is StreamingDataset.get_item
-            and own.__getitem__ is Array.__getitem__
-            and own.__iter__ is StreamingDataset.__iter__
-            and not self._is_fetched_here
-        )
+        return self._reads_like(StreamingDataset)
+
+    def _reads_like(self, stock: type[StreamingDataset]) -> bool:
+        """Returns whether Rust fetches the shards and samples are read as by a class."""
+        methods = ('get_item', '__getitem__', '__iter__')
+        is_same = all(getattr(type(self), name) is getattr(stock, name) for name in methods)
+        return is_same and not self._is_fetched_here
 
     def __iter__(self) -> Iterator[SampleT]:
         """Iterates over the samples of this rank and worker in the next epoch."""

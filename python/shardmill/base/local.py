@@ -10,7 +10,6 @@ from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base._fields import field_decoder
 from shardmill.base._keys import KeyAccess
-from shardmill.base._lines import decode_line
 from shardmill.base._live import given_view, given_window
 from shardmill.base._representation import dataset_representation
 from shardmill.base._table_access import TableAccess
@@ -76,8 +75,6 @@ class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
         self._open()
 
     def _open(self) -> None:
-        from shardmill.base.format.mds.encodings import mds_decode
-
         stream = _core.StreamOptions(
             local=self.local,
             split=self.split,
@@ -89,7 +86,7 @@ class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
             if self._episodes is None:
                 self._episodes = self.window._episodes_of([stream], options)
             options = _core.ReaderOptions(window=self.window._to_core(self._episodes))
-        self._reader = _core.Reader([stream], options, mds_decode, decode_line, self._decode_field)
+        self._reader = _core.Reader([stream], options, decode_field=self._decode_field)
         self._process = os.getpid()
         self.num_samples = self._reader.samples
 

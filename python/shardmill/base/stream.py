@@ -341,11 +341,8 @@ class Stream:
             and os.path.exists(os.path.join(self.local, name))
         )
 
-    def _describe(self, is_fetched_here: bool, **listing: Any) -> _core.StreamOptions:
-        """Describes this stream for the Rust reader."""
-        return _core.StreamOptions(**self._arguments(is_fetched_here, **listing))
-
     def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
+        """Describes this stream for the Rust reader, with the arguments of `_core.StreamOptions`."""
         is_here = is_fetched_here or self._is_whole_here()
         return {
             'remote': None if is_here else self.remote,
@@ -496,11 +493,7 @@ class Stream:
 
     def _fetch_index(self, world: World, name: str, path: str) -> None:
         if not self.remote:
-            raise MissingIndexError(
-                f'No `remote` provided, but local file {path} does not exist either',
-                'index-missing',
-                path,
-            )
+            raise _no_index(path)
         if world.is_local_leader:
             self._fetch_sides()
             part = self._download_file(name, f'{name}.tmp')
@@ -579,6 +572,11 @@ streams_registry: Any = create_registry(
 streams_registry.register('stream', func=Stream)
 
 
+def _no_index(path: str, hint: Optional[str] = None) -> MissingIndexError:
+    text = f'No `remote` provided, but local file {path} does not exist either'
+    return MissingIndexError(text, 'index-missing', path, hint)
+
+
 def _split_hint(folder: str) -> Optional[str]:
     """Names the datasets in the subfolders of a folder, if there are any."""
     splits = sorted(
@@ -600,12 +598,7 @@ def find_index(stream: Stream) -> None:
     if stream.remote is None:
         if _has_tars(os.path.dirname(local)):
             return
-        raise MissingIndexError(
-            f'No `remote` provided, but local file {local} does not exist either',
-            'index-missing',
-            local,
-            _split_hint(os.path.dirname(local)),
-        )
+        raise _no_index(local, _split_hint(os.path.dirname(local)))
     remote = os.path.join(stream.remote, stream.split, 'index.json')
     if is_folder(stream.remote) and not (
         os.path.exists(remote) or _has_tars(os.path.dirname(remote))

@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill.base._legacy import NamedDataset, NamedDatasetOptions, shows_options
-from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.dataset import StreamingDataset
 from shardmill.errors import DataError
@@ -32,13 +31,7 @@ class StreamingInsideWebVid(StreamingDataset):
         return super().get_item(idx, retry)
 
     def _is_plain(self) -> bool:
-        own = type(self)
-        return (
-            own.get_item is StreamingInsideWebVid.get_item
-            and own.__getitem__ is Array.__getitem__
-            and own.__iter__ is StreamingDataset.__iter__
-            and not self._is_fetched_here
-        )
+        return self._reads_like(StreamingInsideWebVid)
 
 
 class _Outside(NamedDataset):

@@ -51,14 +51,11 @@ enum Kind {
         dtype: Option<DType>,
         shape: Option<Py<PyTuple>>,
     },
-    StrInt,
-    StrFloat,
+    /// A number as text.
+    IntText,
+    FloatText,
     JsonStr,
-    JsonInt,
     JsonFloat,
-    XsvStr,
-    XsvInt,
-    XsvFloat,
     /// Encoded in Python.
     Other,
 }
@@ -90,24 +87,23 @@ impl NumPy {
 }
 
 impl Program {
-    /// Compiles the columns. `coder` returns the encoder of a column by name; opaque encoders handle every value.
+    /// Compiles the columns. `coder` returns the encoder of a column by name.
     pub(super) fn new(
         py: Python<'_>,
         config: &ShardConfig,
-        coder: impl Fn(&str) -> PyResult<(Py<PyAny>, bool)>,
+        coder: impl Fn(&str) -> PyResult<Py<PyAny>>,
     ) -> PyResult<Self> {
         let mut columns = Vec::new();
         let mut needs_numpy = false;
         let mut add =
             |name: &str, encoding: String, before: Vec<u8>, fixed: Option<u64>, kind: Kind| {
-                let (coder, is_opaque) = coder(name)?;
                 columns.push(Column {
                     key: PyString::intern(py, name).unbind(),
                     encoding,
                     before,
                     fixed: fixed.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-                    kind: if is_opaque { Kind::Other } else { kind },
-                    coder,
+                    kind,
+                    coder: coder(name)?,
                 });
                 PyResult::Ok(())
             };
@@ -140,7 +136,7 @@ impl Program {
                     before.extend_from_slice(b": ");
                     let kind = match encoding {
                         TextEncoding::Str => Kind::JsonStr,
-                        TextEncoding::Int => Kind::JsonInt,
+                        TextEncoding::Int => Kind::IntText,
                         TextEncoding::Float => Kind::JsonFloat,
                     };
                     add(name, encoding.to_string(), before, None, kind)?;
@@ -158,9 +154,9 @@ impl Program {
                 for (at, TextColumn { name, encoding }) in layout.iter().enumerate() {
                     let before = if at == 0 { "" } else { separator };
                     let kind = match encoding {
-                        TextEncoding::Str => Kind::XsvStr,
-                        TextEncoding::Int => Kind::XsvInt,
-                        TextEncoding::Float => Kind::XsvFloat,
+                        TextEncoding::Str => Kind::Str,
+                        TextEncoding::Int => Kind::IntText,
+                        TextEncoding::Float => Kind::FloatText,
                     };
                     add(name, encoding.to_string(), before.into(), None, kind)?;
                 }
@@ -262,7 +258,7 @@ impl Program {
                 Ok(bytes) => out.extend_from_slice(bytes.as_bytes()),
                 Err(_) => return Ok(false),
             },
-            Kind::Str | Kind::XsvStr => match value.cast::<PyString>() {
+            Kind::Str => match value.cast::<PyString>() {
                 Ok(text) => out.extend_from_slice(text.encode_utf8()?.as_bytes()),
                 Err(_) => return Ok(false),
             },
@@ -274,11 +270,11 @@ impl Program {
             Kind::Array { dtype, shape } => {
                 return self.array(*dtype, shape.as_ref(), value, out);
             }
-            Kind::StrInt | Kind::XsvInt => match value.cast_exact::<PyInt>() {
+            Kind::IntText => match value.cast_exact::<PyInt>() {
                 Ok(number) => decimal(number, out)?,
                 Err(_) => return Ok(false),
             },
-            Kind::StrFloat | Kind::XsvFloat => match value.cast_exact::<PyFloat>() {
+            Kind::FloatText => match value.cast_exact::<PyFloat>() {
                 Ok(number) => write_float(number.extract()?, out),
                 Err(_) => return Ok(false),
             },
@@ -295,10 +291,6 @@ impl Program {
                 };
                 write_json_string(text, out);
             }
-            Kind::JsonInt => match value.cast_exact::<PyInt>() {
-                Ok(number) => decimal(number, out)?,
-                Err(_) => return Ok(false),
-            },
             Kind::JsonFloat => match value.cast_exact::<PyFloat>() {
                 Ok(number) => write_json_float(number.extract()?, out),
                 Err(_) => return Ok(false),
@@ -433,8 +425,8 @@ fn mds_kind(py: Python<'_>, encoding: &Encoding) -> PyResult<Kind> {
                 .map(|shape| PyTuple::new(py, shape).map(Bound::unbind))
                 .transpose()?,
         },
-        Encoding::StrInt => Kind::StrInt,
-        Encoding::StrFloat => Kind::StrFloat,
+        Encoding::StrInt => Kind::IntText,
+        Encoding::StrFloat => Kind::FloatText,
         Encoding::StrDecimal
         | Encoding::Image(_)
         | Encoding::JpegArray { .. }

@@ -76,7 +76,7 @@ def batching_by(method: str, doc: str) -> Callable[[Any, World, int, int], NDArr
             partition_algo=dataset.partition_algo,
             batching_method=method,
             epoch=epoch,
-            resume=_core.ResumePoint(epoch, start, seed, canonical, initial),
+            resume=(epoch, start, seed, canonical, initial),
         )
         data = _core.work(options, bool(dataset.epoch_seed_change), sources)
         return int64_array(data, (nodes, ranks, world.workers_per_rank, -1, batch_size))

@@ -54,7 +54,7 @@ def partition_by(algo: str, doc: str) -> Callable[..., NDArray[np.int64]]:
             batch_size=size,
             num_canonical_nodes=canonical,
             partition_algo=algo,
-            resume=_core.ResumePoint(0, dropped, 0, canonical, initial),
+            resume=(0, dropped, 0, canonical, initial),
         )
         data, tiny, scarce = _core.partitions(options, samples)
         # COMPAT: programs match the beginning of both messages.

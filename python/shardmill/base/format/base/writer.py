@@ -76,15 +76,7 @@ _FREE = frozenset(
 
 
 class Uploads:
-    """Uploads files of a dataset in background threads.
-
-    Args:
-        uploader: Uploads single files.
-        max_workers: Maximum concurrent uploads.
-
-    Attributes:
-        failed: Set when a file could not be uploaded.
-    """
+    """Uploads files of a dataset in background threads. The event `failed` is set when a file could not be uploaded."""
 
     def __init__(self, uploader: Any, max_workers: Optional[int]) -> None:
         self.uploader = uploader
@@ -259,10 +251,8 @@ class Writer(ABC):
             'size_limit': self.size_limit,
         }
 
-    def _columns(self) -> Optional[list[tuple[str, str, Any, bool]]]:
-        """Returns name, encoding and encoder of the columns, and whether Rust must use the encoder for every value;
-        ``None`` if Rust cannot encode them.
-        """
+    def _columns(self) -> Optional[list[tuple[str, str, Any]]]:
+        """Returns name, encoding and encoder of the columns; ``None`` if Rust cannot encode them."""
         codec = self._codec
         if codec is None:
             return None
@@ -271,10 +261,8 @@ class Writer(ABC):
             return None
         if self.format == 'mds' and not all(map(_core.is_encoding, names)):
             return None
-        return [
-            (name, each, codec._get_coder(each), False)
-            for name, each in sorted(self.columns.items())
-        ]
+        columns = sorted(self.columns.items())
+        return [(name, encoding, codec._get_coder(encoding)) for name, encoding in columns]
 
     # Writing.
 
@@ -286,10 +274,8 @@ class Writer(ABC):
             AttributeError, TypeError, ValueError: A value cannot be stored in its column.
             Exception: A shard could not be written or uploaded.
         """
-        if self.event.is_set():
-            self._give_up()
-        if self._add is None:
-            self._start()
+        if self._add is None or self.event.is_set():
+            self._begin()
         assert self._add is not None
         self._add(sample)
 
@@ -308,10 +294,7 @@ class Writer(ABC):
             TypeError: Samples or columns are encoded in Python only.
             Exception: A shard could not be written or uploaded.
         """
-        if self.event.is_set():
-            self._give_up()
-        if self._add is None:
-            self._start()
+        self._begin()
         if self._core is None or self._is_own('encode_sample'):
             raise TypeError(f'{type(self).__name__} encodes samples in Python, and takes no Arrow')
         return self._core.write_arrow(batch)
@@ -325,8 +308,15 @@ class Writer(ABC):
         """Returns the class of this package that this is or derives from."""
         return next(each for each in type(self).__mro__ if each.__module__.startswith('shardmill.'))
 
+    def _begin(self) -> None:
+        """Stops if an upload has failed. The first call chooses the fast or the slow path."""
+        if self.event.is_set():
+            self._abort()
+            self._uploads.check()
+        if self._add is None:
+            self._start()
+
     def _start(self) -> None:
-        """Chooses the fast or the slow path."""
         self._core = self._make_core()
         if self._core is None:
             self._add = self._add_in_python
@@ -356,17 +346,15 @@ class Writer(ABC):
             return None
         core = _core.SampleWriter(
             self.local,
-            _core.WriterOptions(
-                format=self.format,
-                columns=columns,
-                newline=self.newline,
-                separator=self.separator,
-                compression=self.compression,
-                hashes=self.hashes,
-                size_limit=self.size_limit,
-                jobs=self._jobs,
-                durable=not self.remote or self.keep_local,
-            ),
+            format=self.format,
+            columns=columns,
+            newline=self.newline,
+            separator=self.separator,
+            compression=self.compression,
+            hashes=self.hashes,
+            size_limit=self.size_limit,
+            jobs=self._jobs,
+            durable=not self.remote or self.keep_local,
         )
         return core if core.config() == self._config_text() else None
 
@@ -423,10 +411,7 @@ class Writer(ABC):
         if self._finished:
             return
         try:
-            if self.event.is_set():
-                self._give_up()
-            if self._add is None:
-                self._start()
+            self._begin()
             if self._core is not None:
                 self._core.finish()
             else:
@@ -440,10 +425,6 @@ class Writer(ABC):
         self._finished = True
         self.executor.shutdown()
         self._remove_local()
-
-    def _give_up(self) -> None:
-        self._abort()
-        self._uploads.check()
 
     def _abort(self) -> None:
         """Stops without writing an index."""
@@ -563,12 +544,7 @@ class SplitWriter(Writer):
 
 
 def table(first: int, samples: list[bytes], config: str) -> bytes:
-    """Builds the offset table of a shard: the number of samples, their 32-bit offsets, and the configuration.
-
-    Args:
-        first: The offset of the first sample.
-        samples: The samples.
-        config: The configuration as text.
+    """Builds the offset table of a shard: the number of samples, 32-bit offsets from `first` on, and the configuration.
 
     Raises:
         ValueError: An offset exceeds 32 bits.
