@@ -65,8 +65,10 @@ pub(crate) struct ArrowTable {
     batch_bytes: usize,
     /// The decoder of the last unit, after its file and its number of dictionaries, so that the dictionaries of one file
     /// are decoded once.
-    last: Mutex<Option<((usize, usize), Arc<FileDecoder>)>>,
+    last: Mutex<Option<LastDecoder>>,
 }
+
+type LastDecoder = ((usize, usize), Arc<FileDecoder>);
 
 /// Lists the files and finds their record batches.
 pub(crate) fn open(
