@@ -214,8 +214,7 @@ fn list_store(
 ) -> Result<Vec<ListedFile>, DatasetError> {
     let mut found = Vec::new();
     let mut take = |entry: ListedFile| -> Result<(), StorageError> {
-        // The folder itself has an empty name.
-        if entry.is_marker() || entry.name.is_empty() || !filter.takes(&entry.name) {
+        if !filter.takes(&entry.name) {
             return Ok(());
         }
         if let Err(source) = shardmill_core::check_relative_path(&entry.name) {
@@ -228,7 +227,10 @@ fn list_store(
         Ok(())
     };
     let Some(own) = own else {
-        for object in store.list("", Remote::LIST_MOST, &mut |_| true)? {
+        let mut objects = store.list("", Remote::LIST_MOST, &mut |_| true)?;
+        // The folder itself has an empty name.
+        objects.retain(|object| !object.is_marker() && !object.name.is_empty());
+        for object in objects {
             take(ListedFile {
                 name: object.name,
                 bytes: object.bytes,
