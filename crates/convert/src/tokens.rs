@@ -102,13 +102,15 @@ pub(crate) fn with_lengths(options: &ConvertOptions) -> Vec<String> {
     columns
 }
 
-/// Adds the tokens of the text to a source, and removes the text unless it is needed. Also returns the position of the
-/// text, if the column is read but not written.
+/// A source with tokens, their tokenizer, and the position of the text if that column is read but not written.
+pub(crate) type Tokenized = (Arc<dyn Source>, TokenizerFile, Option<usize>);
+
+/// Adds the tokens of the text to a source, and removes the text unless it is needed.
 pub(crate) fn tokenized(
     source: Arc<dyn Source>,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<(Arc<dyn Source>, TokenizerFile, Option<usize>), ConvertError> {
+) -> Result<Tokenized, ConvertError> {
     let schema = source.schema();
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
