@@ -224,7 +224,7 @@ docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation i
 	@scripts/venv.sh .cache/venv-docs docs/requirements.txt
 	$(BIN) markdown-help > docs/reference/cli.md
 	NO_MKDOCS_2_WARNING=1 .cache/venv-docs/bin/mkdocs build --strict --site-dir $(CARGO_TARGET_DIR)/site
-	$(CARGO) doc $(ALL) --no-deps
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	cp -r $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/site/rust
 	@echo "the manual: $(CARGO_TARGET_DIR)/site/index.html"
 
