@@ -103,10 +103,18 @@ pub fn encode_list(items: &[&[u8]], out: &mut Vec<u8>) -> Result<(), MdsError> {
 ///
 /// [`MdsError`], of kind `Corrupt`, as for [`decode`](crate::decode()).
 pub fn check_datum(encoding: &Encoding, datum: &[u8], limits: &Limits) -> Result<(), MdsError> {
+    Limits::check("sample-bytes", datum.len() as u64, limits.sample_bytes)
+        .map_err(MdsError::ValueLimit)?;
     match encoding {
+        // Most values are of these, and nothing else can be wrong with them.
+        Encoding::Bytes | Encoding::Pkl => Ok(()),
+        Encoding::Str => text(encoding, datum).map(drop),
+        Encoding::Int | Encoding::Number(_)
+            if encoding.fixed_size() == Some(datum.len() as u64) =>
+        {
+            Ok(())
+        }
         Encoding::Json => {
-            Limits::check("sample-bytes", datum.len() as u64, limits.sample_bytes)
-                .map_err(MdsError::ValueLimit)?;
             text(encoding, datum)?;
             check_digits(encoding, json::scan(datum, limits)?)
         }
