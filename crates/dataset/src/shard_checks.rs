@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{Progress, parallel};
+use shardmill_core::{Progress, lock, parallel};
 use shardmill_mds::{Content, FileInfo, digest};
 
 use crate::error::DatasetError;
@@ -104,8 +104,7 @@ pub(crate) fn check_shards<M: Default>(
         progress.add_input_bytes(found.bytes);
         progress.add_samples(found.samples);
         progress.add_shard(0);
-        let mut checked = checked.lock().unwrap_or_else(PoisonError::into_inner);
-        checked.add(found);
+        lock(&checked).add(found);
         Ok::<_, DatasetError>(())
     })?;
     Ok(checked.into_inner().unwrap_or_else(PoisonError::into_inner))

@@ -128,9 +128,9 @@ pub(crate) fn find(
         }
         return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
     }
-    let beneath = Store::open(location, options)?;
-    if !beneath.remote.peek("", 1, &mut |_| true)?.is_empty() {
-        return Ok(vec![Found::Prefix(beneath)]);
+    let folder = Store::open(location, options)?;
+    if !folder.remote.peek("", 1, &mut |_| true)?.is_empty() {
+        return Ok(vec![Found::Prefix(folder)]);
     }
     Ok(vec![store.object(name)?.ok_or_else(missing)?])
 }
