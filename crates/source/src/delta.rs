@@ -55,7 +55,7 @@ pub(crate) fn open(
     check_overlap(given, options)?;
     on_pool(options.resources.jobs, || {
         let (table, bucket) = table(given, options)?;
-        let version = table.open(&options.delta.choice())?;
+        let version = table.open(&options.delta.choice)?;
         let mut files: Vec<&LogFile> = version.files().iter().collect();
         if let Some(only) = &options.delta.only {
             files.retain(|file| only.contains(&file.path.shown));
@@ -89,7 +89,7 @@ pub fn history(
     let given = the_table(std::slice::from_ref(location), options)?;
     on_pool(options.resources.jobs, || {
         let (table, _) = table(given, options)?;
-        Ok(table.history(&options.delta.choice(), after)?)
+        Ok(table.history(&options.delta.choice, after)?)
     })?
 }
 
@@ -101,7 +101,7 @@ fn the_table<'a>(
     let [given] = locations else {
         return Err(SourceProblem::Option.at("SOURCE", "a Delta table is read alone"));
     };
-    if options.delta.version.is_some() && options.delta.timestamp_ms.is_some() {
+    if options.delta.choice.version.is_some() && options.delta.choice.timestamp_ms.is_some() {
         return Err(SourceProblem::Option.at("--delta-version", "goes without --delta-timestamp"));
     }
     if let Location::Local(path) = given {
