@@ -89,10 +89,8 @@ impl Footers {
         name.truncate(16);
         let name = format!("table-{name}");
         let (list_name, footers_name) = (format!("{name}.list"), format!("{name}.footers"));
-        match Self::kept(files, own, &list_name, &footers_name) {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
-            Err(error) => return Err(error),
+        if let Some(found) = Self::kept(files, own, &list_name, &footers_name)? {
+            return Ok(found);
         }
         let mut text = format!("{MAGIC}\n");
         let mut footers = Vec::new();

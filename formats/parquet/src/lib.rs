@@ -24,7 +24,7 @@ pub use encode::{ParquetEncoder, check_type};
 pub use error::ParquetEncodeError;
 pub use fields::{FieldsProblem, arrow_fields, plain_field};
 pub use footer::{
-    END_BYTES, FooterProblem, check_start, chunk_range, decode_footer, footer_length,
+    END_BYTES, FooterProblem, check_start, chunk_range, decode_footer, footer_range,
     group_null_count, group_ranges, group_sizes, leaf_of,
 };
 pub use int96::{in_microseconds, leaf_count, leaves_of};

@@ -10,13 +10,12 @@ use rayon::prelude::*;
 use shardmill_core::catch_panic::attempt;
 use shardmill_parquet::{
     END_BYTES, FieldsProblem, FooterProblem, GroupPart, check_start, decode_footer, divide_groups,
-    footer_length, index_range,
+    footer_range, index_range,
 };
 
 use crate::files::InputFile;
 use crate::objects::Object;
 use crate::{SourceError, SourceOptions, SourceProblem};
-use shardmill_core::Limits;
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -124,59 +123,43 @@ fn read_footer(
     bytes: &Bytes<'_>,
     most_bytes: u64,
 ) -> Result<(ParquetMetaData, u64), SourceError> {
-    let name = &input.shown;
-    let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
+    let refused = |problem| footer_error(&input.shown, &problem);
     let size = input.file_version.bytes;
     if size < 12 {
-        return Err(SourceProblem::ParquetTruncated.at(
-            name,
-            format!("is cut short: {size} bytes, and the smallest Parquet file has 12"),
-        ));
+        return Err(refused(FooterProblem::Short(size)));
     }
-    let refused = |problem| footer_error(&input.shown, problem);
     let mut end = [0; 8];
-    read(&mut end, size - END_BYTES)?;
-    let length = footer_length(&end);
+    bytes.read(input, &mut end, size - END_BYTES)?;
+    let range = footer_range(&end, size, most_bytes);
+    let is_marked = !matches!(range, Err(FooterProblem::Magic | FooterProblem::Encrypted));
     // PERF: reading the start of an object takes another request, and the magic at its end is enough.
-    if input.object().is_none() || length.is_err() {
+    if input.object().is_none() || !is_marked {
         let mut start = [0; 4];
-        read(&mut start, 0)?;
+        bytes.read(input, &mut start, 0)?;
         check_start(&start).map_err(|problem| match problem {
-            FooterProblem::Magic => {
-                SourceProblem::ParquetMagic.at(name, "does not begin with PAR1: not a Parquet file")
-            }
+            FooterProblem::Magic => SourceProblem::ParquetMagic
+                .at(&input.shown, "does not begin with PAR1: not a Parquet file"),
             problem => refused(problem),
         })?;
     }
-    let length = length.map_err(refused)?;
-    Limits::check("parquet-footer-bytes", length, most_bytes)
-        .map_err(|limit| SourceError::parquet_limit(&input.shown, "the footer", &limit))?;
-    let damaged = |reason: &str| refused(FooterProblem::Damaged(reason.to_owned()));
-    if length > size - 12 {
-        return Err(damaged(&format!(
-            "claims {length} bytes in a file of {size}"
-        )));
-    }
-    let mut footer = vec![0; usize::try_from(length).map_err(|_| damaged("too large"))?];
-    let data_end = size - END_BYTES - length;
-    read(&mut footer, data_end)?;
-    let metadata = decode_footer(&footer, data_end).map_err(refused)?;
-    Ok((metadata, data_end))
+    let range = range.map_err(refused)?;
+    let mut footer = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
+    bytes.read(input, &mut footer, range.start)?;
+    let metadata = decode_footer(&footer, range.start).map_err(refused)?;
+    Ok((metadata, range.start))
 }
 
 /// Returns the error for a footer that cannot be used.
-fn footer_error(file: &str, problem: FooterProblem) -> SourceError {
-    match problem {
-        FooterProblem::Magic => {
-            SourceProblem::ParquetTruncated.at(file, "is cut short: it does not end with PAR1")
+fn footer_error(file: &str, problem: &FooterProblem) -> SourceError {
+    let of = match problem {
+        FooterProblem::Short(_) | FooterProblem::Magic => SourceProblem::ParquetTruncated,
+        FooterProblem::Encrypted => SourceProblem::ParquetEncrypted,
+        FooterProblem::Large(limit) => {
+            return SourceError::parquet_limit(file, "the footer", limit);
         }
-        FooterProblem::Encrypted => {
-            SourceProblem::ParquetEncrypted.at(file, "is encrypted, which is not supported")
-        }
-        FooterProblem::Damaged(reason) => {
-            SourceProblem::ParquetFooter.at(file, format!("footer: {reason}"))
-        }
-    }
+        FooterProblem::Damaged(_) => SourceProblem::ParquetFooter,
+    };
+    of.at(file, problem.to_string())
 }
 
 /// Returns the Arrow fields of a file, as [`shardmill_parquet::arrow_fields`].
@@ -184,12 +167,13 @@ pub(crate) fn arrow_fields(
     file: &str,
     metadata: &Arc<ParquetMetaData>,
 ) -> Result<Fields, SourceError> {
-    shardmill_parquet::arrow_fields(metadata).map_err(|problem| match problem {
-        FieldsProblem::Repeated(name) => SourceError::duplicate_column(file, &name),
-        FieldsProblem::Unsupported { column, data_type } => {
-            SourceError::unsupported_type(file, &column, &data_type)
-        }
-        FieldsProblem::Damaged(reason) => footer_error(file, FooterProblem::Damaged(reason)),
+    shardmill_parquet::arrow_fields(metadata).map_err(|problem| {
+        let of = match problem {
+            FieldsProblem::Repeated(_) => SourceProblem::DuplicateColumn,
+            FieldsProblem::Unsupported { .. } => SourceProblem::Type,
+            FieldsProblem::Damaged(_) => SourceProblem::ParquetFooter,
+        };
+        of.at(file, problem.to_string())
     })
 }
 
