@@ -62,14 +62,6 @@ impl SourceKind {
             FileClass::DeltaLog | FileClass::MdsShard | FileClass::Plain => None,
         }
     }
-
-    /// Returns the kind that names of files of this kind indicate.
-    pub(crate) const fn of_names(self) -> Self {
-        match self {
-            Self::TfrecordRaw => Self::Tfrecord,
-            kind => kind,
-        }
-    }
 }
 
 /// A column to keep or to compute.
