@@ -14,8 +14,8 @@ use crate::thrift::check_footer;
 /// The last bytes of a file: the length of the footer and the magic.
 pub const END_BYTES: u64 = 8;
 
-const MAGIC: &[u8; 4] = b"PAR1";
-const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
+const MAGIC: &[u8] = b"PAR1";
+const MAGIC_ENCRYPTED: &[u8] = b"PARE";
 
 /// Why bytes are not the footer of a Parquet file that can be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +63,7 @@ pub fn footer_range(tail: &[u8], size: u64, most_bytes: u64) -> Result<Range<u64
 /// # Errors
 ///
 /// [`FooterProblem::Magic`] and [`FooterProblem::Encrypted`].
-pub fn check_start(start: &[u8; 4]) -> Result<(), FooterProblem> {
+pub fn check_start(start: &[u8]) -> Result<(), FooterProblem> {
     match start {
         MAGIC => Ok(()),
         MAGIC_ENCRYPTED => Err(FooterProblem::Encrypted),

@@ -1,6 +1,7 @@
 //! Reads footers, checks every claim in them, converts them to an Arrow schema, and caches them within a budget.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::Fields;
@@ -67,30 +68,26 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    fn read(&self, input: &InputFile, into: &mut [u8], at: u64) -> Result<(), SourceError> {
+    fn read(&self, input: &InputFile, range: Range<u64>) -> Result<Vec<u8>, SourceError> {
+        let size = input.file_version.bytes;
+        let length = usize::try_from(range.end - range.start).unwrap_or(0);
         let (object, tail) = match self {
-            Self::File(file) => return input.read_at(file, into, at),
-            Self::Object(object, tail) => (*object, tail),
+            Self::File(file) => {
+                let mut bytes = vec![0; length];
+                input.read_at(file, &mut bytes, range.start)?;
+                return Ok(bytes);
+            }
+            Self::Object(object, tail) => (object, tail),
         };
-        let from = input.file_version.bytes.saturating_sub(tail.len() as u64);
-        let held = at
-            .checked_sub(from)
-            .and_then(|start| usize::try_from(start).ok())
-            .and_then(|start| tail.get(start..start.checked_add(into.len())?));
-        if let Some(held) = held {
-            into.copy_from_slice(held);
-            return Ok(());
+        let from = size.saturating_sub(tail.len() as u64);
+        let held = range.start.checked_sub(from);
+        let held = held.and_then(|start| usize::try_from(start).ok());
+        if let Some(held) = held.and_then(|start| tail.get(start..start.checked_add(length)?)) {
+            return Ok(held.to_vec());
         }
-        let range = at..at.saturating_add(into.len() as u64);
-        let wanted = [(object.name.clone(), input.file_version.bytes, range)];
-        let found = object.store.remote().read_ranges_of(&wanted).pop();
-        let found = found.transpose();
-        let found = found.map_err(|error| object.changed(error.into(), input.file_version))?;
-        match found.filter(|found| found.len() == into.len()) {
-            Some(found) => into.copy_from_slice(&found),
-            None => return Err(SourceError::bug("a range has another length")),
-        }
-        Ok(())
+        let remote = object.store.remote();
+        let found = remote.read_range(&object.name, Some(size), range);
+        found.map_err(|error| object.changed(error.into(), input.file_version))
     }
 }
 
@@ -108,12 +105,9 @@ pub(crate) fn read_groups(
         true => index_range(&metadata, data_end, most_bytes),
         false => None,
     };
-    let range = range.unwrap_or(0..0);
-    let mut index = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-    if !range.is_empty() {
-        bytes.read(input, &mut index, range.start)?;
-    }
-    let parts = divide_groups(&metadata, &index, range.start);
+    let start = range.as_ref().map_or(0, |range| range.start);
+    let index = range.map(|range| bytes.read(input, range)).transpose()?;
+    let parts = divide_groups(&metadata, &index.unwrap_or_default(), start);
     Ok((Arc::new(metadata), parts))
 }
 
@@ -128,14 +122,12 @@ fn read_footer(
     if size < 12 {
         return Err(refused(FooterProblem::Short(size)));
     }
-    let mut end = [0; 8];
-    bytes.read(input, &mut end, size - END_BYTES)?;
+    let end = bytes.read(input, size - END_BYTES..size)?;
     let range = footer_range(&end, size, most_bytes);
     let is_marked = !matches!(range, Err(FooterProblem::Magic | FooterProblem::Encrypted));
     // PERF: reading the start of an object takes another request, and the magic at its end is enough.
     if input.object().is_none() || !is_marked {
-        let mut start = [0; 4];
-        bytes.read(input, &mut start, 0)?;
+        let start = bytes.read(input, 0..4)?;
         check_start(&start).map_err(|problem| match problem {
             FooterProblem::Magic => SourceProblem::ParquetMagic
                 .at(&input.shown, "does not begin with PAR1: not a Parquet file"),
@@ -143,10 +135,9 @@ fn read_footer(
         })?;
     }
     let range = range.map_err(refused)?;
-    let mut footer = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-    bytes.read(input, &mut footer, range.start)?;
-    let metadata = decode_footer(&footer, range.start).map_err(refused)?;
-    Ok((metadata, range.start))
+    let data_end = range.start;
+    let metadata = decode_footer(&bytes.read(input, range)?, data_end).map_err(refused)?;
+    Ok((metadata, data_end))
 }
 
 /// Returns the error for a footer that cannot be used.
