@@ -114,8 +114,8 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
     read.query.filter.clone_from(&query.filter);
     read.query.sql.clone_from(&query.sql);
     read.schema.rule = query.schema;
-    read.delta.version = query.delta_version;
-    read.delta.timestamp_ms = query.delta_timestamp;
+    read.delta.choice.version = query.delta_version;
+    read.delta.choice.timestamp_ms = query.delta_timestamp;
     read.tree.key_column.clone_from(&query.key_column);
     read.text.infer_rows = csv.infer_rows;
     read.csv.delimiter = csv.csv_delimiter;

@@ -35,12 +35,12 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         return ls::list(&args.location, &dataset_location, &limits, &samples, out);
     }
     let mut read = options::source(&args.storage, limits.clone())?;
-    read.delta.version = args.delta_version;
-    read.delta.timestamp_ms = args.delta_timestamp;
+    read.delta.choice.version = args.delta_version;
+    read.delta.choice.timestamp_ms = args.delta_timestamp;
     // Only a table has versions.
-    let found = match args.delta_version.is_some() || args.delta_timestamp.is_some() {
-        true => Found::Nothing,
-        false => dataset::find_any(&dataset_location, &limits)?,
+    let found = match read.delta.choice == VersionChoice::default() {
+        false => Found::Nothing,
+        true => dataset::find_any(&dataset_location, &limits)?,
     };
     args.files.apply(&mut read);
     match found {
@@ -581,10 +581,7 @@ fn source(
     }
     let mut source = shardmill_source::open(&[dataset_location.location()], options)?;
     if let Some(view) = view {
-        let version = VersionChoice {
-            version: args.delta_version,
-            timestamp_ms: args.delta_timestamp,
-        };
+        let version = options.delta.choice;
         let (storage, limits) = (&args.storage, &options.limits);
         let found = source_views::find(shown, dataset_location, storage, limits, None, version)?;
         let live = view.live_of(&found.target, shown.as_str())?;

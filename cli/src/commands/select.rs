@@ -217,7 +217,7 @@ fn read(
         _ => options::source(&args.storage, limits.clone())?,
     };
     source.kind = Some(dataset.kind);
-    source.delta.version = args.delta_version;
+    source.delta.choice.version = args.delta_version;
     source.samples.with_deleted = args.with_deleted;
     source.resources.jobs = args.jobs.count();
     let locations = parse_locations(&args.dataset)?;

@@ -54,8 +54,7 @@ pub fn find(
     }
     let mut options = options::source(storage, limits.clone())?;
     options.kind = Some(kind);
-    options.delta.version = version.version;
-    options.delta.timestamp_ms = version.timestamp_ms;
+    options.delta.choice = version;
     let source = shardmill_convert::open_rows(&parse_locations(text)?, &options)?;
     let name = format!("{kind} {}", source.description().fingerprint);
     let rows = unit_rows(&*source)?.iter().sum();

@@ -318,12 +318,8 @@ fn becomes(own: &DataType, wanted: &DataType) -> bool {
             T::Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond | TimeUnit::Nanosecond, _),
             T::Timestamp(TimeUnit::Microsecond, _),
         ) => true,
-        (T::Int8 | T::Int16 | T::Int32, T::Decimal128(precision, scale)) => {
-            i16::from(*precision) - i16::from(*scale) >= 10
-                || own_digits(own) <= i16::from(*precision) - i16::from(*scale)
-        }
-        (T::Int64, T::Decimal128(precision, scale)) => {
-            i16::from(*precision) - i16::from(*scale) >= 19
+        (T::Int8 | T::Int16 | T::Int32 | T::Int64, T::Decimal128(precision, scale)) => {
+            own_digits(own) <= i16::from(*precision) - i16::from(*scale)
         }
         (T::Decimal128(p, s), T::Decimal128(precision, scale)) => {
             scale >= s
@@ -338,7 +334,8 @@ const fn own_digits(data_type: &DataType) -> i16 {
     match data_type {
         DataType::Int8 => 3,
         DataType::Int16 => 5,
-        _ => 10,
+        DataType::Int32 => 10,
+        _ => 19,
     }
 }
 

@@ -62,7 +62,20 @@ pub(crate) trait Base: Send + Sync {
 
     /// As [`Source::first_null`](crate::Source::first_null).
     fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
-        find_null(self, column)
+        if self.null_count(column) == Some(0) {
+            return Ok(None);
+        }
+        // Statistics rule nulls out in some units.
+        for number in 0..self.units().len() {
+            if self.unit_null_count(number, column) == Some(0) {
+                continue;
+            }
+            let mut rows = self.open(number, &[column])?;
+            if let Some(row) = null_row(rows.as_mut(), 0)? {
+                return Ok(Some(self.place(number, row)));
+            }
+        }
+        Ok(None)
     }
 
     /// Returns the row number within the file, before any filter, of a row of a unit.
@@ -105,23 +118,6 @@ pub(crate) fn add_nulls(total: &mut Option<u64>, own: Option<u64>) {
     *total = total
         .zip(own)
         .and_then(|(total, own)| total.checked_add(own));
-}
-
-/// Finds the first null of a column: skips units whose statistics rule nulls out, and reads the others.
-fn find_null<B: Base + ?Sized>(base: &B, column: usize) -> Result<Option<RowPlace>, SourceError> {
-    if base.null_count(column) == Some(0) {
-        return Ok(None);
-    }
-    for number in 0..base.units().len() {
-        if base.unit_null_count(number, column) == Some(0) {
-            continue;
-        }
-        let mut rows = base.open(number, &[column])?;
-        if let Some(row) = null_row(rows.as_mut(), 0)? {
-            return Ok(Some(base.place(number, row)));
-        }
-    }
-    Ok(None)
 }
 
 /// Starts to read some columns of a unit, in any order.

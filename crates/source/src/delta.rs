@@ -7,9 +7,7 @@ use arrow::datatypes::Fields;
 use parquet::file::metadata::ParquetMetaData;
 use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind};
-use shardmill_delta::{
-    ColumnOrigin, DeltaFile, DeltaHistory, DeltaSummary, LogFile, Version, file_fields,
-};
+use shardmill_delta::{ColumnOrigin, DeltaHistory, DeltaSummary, LogFile, Version, file_fields};
 use shardmill_parquet::{GroupPart, group_null_count, group_sizes};
 use shardmill_storage::Location;
 
@@ -26,6 +24,9 @@ use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 /// The files of one version of a Delta table.
 struct DeltaFiles {
     version: Version,
+    /// The whole bucket of a table in a store.
+    bucket: Option<Arc<Store>>,
+    /// The files that were inspected.
     files: Vec<DataFile>,
 }
 
@@ -53,27 +54,52 @@ pub(crate) fn open(
 ) -> Result<GroupTable, SourceError> {
     let given = the_table(locations, options)?;
     check_overlap(given, options)?;
-    on_pool(options.resources.jobs, || {
-        let (table, bucket) = table(given, options)?;
-        let version = table.open(&options.delta.choice())?;
-        let mut files: Vec<&LogFile> = version.files().iter().collect();
-        if let Some(only) = &options.delta.only {
-            files.retain(|file| only.contains(&file.path.shown));
-        }
-        let opening = Opening {
-            version: &version,
-            bucket,
-        };
-        let mut fold = Fold::new(version.columns().len(), options);
-        fold_in_order(
-            &files,
-            |files| opening.tails(files),
-            |file, tail| opening.summarise(file, options, tail),
-            |summary| fold.add(summary),
-        )?;
-        let named = files.iter().map(|file| file.named()).collect();
-        Ok(fold.finish(version, named))
-    })?
+    on_pool(options.resources.jobs, || open_here(given, options))?
+}
+
+fn open_here(given: &Location, options: &SourceOptions) -> Result<GroupTable, SourceError> {
+    let (table, bucket) = table(given, options)?;
+    let mut table = DeltaFiles {
+        version: table.open(&options.delta.choice)?,
+        bucket,
+        files: Vec::new(),
+    };
+    let version = &table.version;
+    let mut listed: Vec<&LogFile> = version.files().iter().collect();
+    if let Some(only) = &options.delta.only {
+        listed.retain(|file| only.contains(&file.path.shown));
+    }
+    let mut groups = RowGroups::new(options);
+    let mut null_counts = vec![Some(0); version.columns().len()];
+    let mut files: Vec<DataFile> = Vec::with_capacity(listed.len());
+    fold_in_order(
+        &listed,
+        |files| table.tails(files),
+        |file, tail| table.summarise(file, options, tail),
+        |summary| {
+            for (total, own) in null_counts.iter_mut().zip(&summary.null_counts) {
+                add_nulls(total, *own);
+            }
+            let deleted = summary.file.deleted.as_ref();
+            let deleted_in = |rows| deleted.map_or(0, |deleted| deleted.range_cardinality(rows));
+            groups.add(summary.metadata, summary.parts, deleted_in);
+            files.push(summary.file);
+        },
+    )?;
+    let inputs: Vec<InputFile> = files.iter().map(|file| file.input.clone()).collect();
+    let mut description = describe(SourceKind::Delta, &inputs, Some(groups.rows));
+    let with_deletions = files.iter().filter(|file| file.deleted.is_some());
+    description.fingerprint = fingerprint(version.identity(), version.files());
+    description.delta = Some(DeltaSummary {
+        deleted_rows: groups.deleted_rows,
+        files_with_deletions: with_deletions.count() as u64,
+        files: listed.into_iter().map(LogFile::named).collect(),
+        ..version.summary().clone()
+    });
+    let columns = version.columns().iter();
+    let fields: Fields = columns.map(|column| Arc::clone(&column.field)).collect();
+    table.files = files;
+    Ok(groups.table(fields, null_counts, description, table))
 }
 
 /// Returns the changes of a table after version `after`, up to the version that the options request or the latest.
@@ -89,7 +115,7 @@ pub fn history(
     let given = the_table(std::slice::from_ref(location), options)?;
     on_pool(options.resources.jobs, || {
         let (table, _) = table(given, options)?;
-        Ok(table.history(&options.delta.choice(), after)?)
+        Ok(table.history(&options.delta.choice, after)?)
     })?
 }
 
@@ -101,7 +127,7 @@ fn the_table<'a>(
     let [given] = locations else {
         return Err(SourceProblem::Option.at("SOURCE", "a Delta table is read alone"));
     };
-    if options.delta.version.is_some() && options.delta.timestamp_ms.is_some() {
+    if options.delta.choice.version.is_some() && options.delta.choice.timestamp_ms.is_some() {
         return Err(SourceProblem::Option.at("--delta-version", "goes without --delta-timestamp"));
     }
     if let Location::Local(path) = given {
@@ -150,13 +176,7 @@ fn fingerprint(identity: &str, files: &[LogFile]) -> String {
     fingerprint.finish()
 }
 
-/// The state of a table while it is opened, before its files are inspected.
-struct Opening<'a> {
-    version: &'a Version,
-    bucket: Option<Arc<Store>>,
-}
-
-impl Opening<'_> {
+impl DeltaFiles {
     /// Returns a data file in a store. The log records its length.
     fn object(&self, file: &LogFile) -> Option<InputFile> {
         let store = self.bucket.as_ref()?;
@@ -222,8 +242,9 @@ impl Opening<'_> {
         let is_whole = deleted.as_ref().is_none_or(RoaringTreemap::is_empty);
         let live = rows - deleted.as_ref().map_or(0, RoaringTreemap::len);
         let columns = 0..self.version.columns().len();
-        let version = self.version;
-        let origins = version.locate(&input.shown, &fields, &partition_values, columns)?;
+        let origins = self
+            .version
+            .locate(&input.shown, &fields, &partition_values, columns)?;
         let null_count = |origin| match origin {
             ColumnOrigin::Constant(value) if value.null_count() == 0 => Some(0),
             ColumnOrigin::Constant(_) | ColumnOrigin::Missing => Some(live),
@@ -246,54 +267,6 @@ impl Opening<'_> {
             parts,
             metadata,
         })
-    }
-}
-
-/// Merges files, in order, into one table.
-struct Fold {
-    files: Vec<DataFile>,
-    null_counts: Vec<Option<u64>>,
-    groups: RowGroups,
-}
-
-impl Fold {
-    fn new(columns: usize, options: &SourceOptions) -> Self {
-        Self {
-            files: Vec::new(),
-            null_counts: vec![Some(0); columns],
-            groups: RowGroups::new(options),
-        }
-    }
-
-    fn add(&mut self, summary: Summary) {
-        for (total, own) in self.null_counts.iter_mut().zip(&summary.null_counts) {
-            add_nulls(total, *own);
-        }
-        let deleted = summary.file.deleted.as_ref();
-        let deleted_in = |rows| deleted.map_or(0, |deleted| deleted.range_cardinality(rows));
-        self.groups.add(summary.metadata, summary.parts, deleted_in);
-        self.files.push(summary.file);
-    }
-
-    fn finish(self, version: Version, named: Vec<DeltaFile>) -> GroupTable {
-        let inputs: Vec<InputFile> = self.files.iter().map(|file| file.input.clone()).collect();
-        let mut description = describe(SourceKind::Delta, &inputs, Some(self.groups.rows));
-        let with_deletions = self.files.iter().filter(|file| file.deleted.is_some());
-        description.fingerprint = fingerprint(version.identity(), version.files());
-        description.delta = Some(DeltaSummary {
-            deleted_rows: self.groups.deleted_rows,
-            files_with_deletions: with_deletions.count() as u64,
-            files: named,
-            ..version.summary().clone()
-        });
-        let columns = version.columns().iter();
-        let fields: Fields = columns.map(|column| Arc::clone(&column.field)).collect();
-        let files = DeltaFiles {
-            version,
-            files: self.files,
-        };
-        self.groups
-            .table(fields, self.null_counts, description, files)
     }
 }
 

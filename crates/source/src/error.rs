@@ -248,13 +248,6 @@ impl SourceError {
         error.with_hint(missing_hint(kind, column))
     }
 
-    /// Builds the error about a column whose type is not supported.
-    pub(crate) fn unsupported_type(file: &str, column: &str, data_type: &str) -> Self {
-        let column = escape(column);
-        let reason = format!("column `{column}` has the type {data_type}, which is not supported");
-        SourceProblem::Type.at(file, reason)
-    }
-
     /// Builds the error about a value of a file that does not fit the column of the table.
     pub(crate) fn conversion(file: &str, field: &Field, reason: &str) -> Self {
         let reason = format!(

@@ -353,7 +353,8 @@ fn fits(file: &str, kind: SourceKind) -> bool {
                 || file.contains(".arrayrecord-")
         }
         SourceKind::JsonLines if has_extension(file, &["json"]) => true,
-        _ => kind_of_name(file) == Some(kind.of_names()),
+        SourceKind::TfrecordRaw => kind_of_name(file) == Some(SourceKind::Tfrecord),
+        _ => kind_of_name(file) == Some(kind),
     }
 }
 

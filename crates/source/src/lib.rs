@@ -247,7 +247,10 @@ fn with_options(
 
 /// Refuses `--delta-version` and `--delta-timestamp` for anything but a Delta table.
 fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceError> {
-    let option = match (options.delta.version, options.delta.timestamp_ms) {
+    let option = match (
+        options.delta.choice.version,
+        options.delta.choice.timestamp_ms,
+    ) {
         (Some(_), _) => "--delta-version",
         (None, Some(_)) => "--delta-timestamp",
         (None, None) => return Ok(()),

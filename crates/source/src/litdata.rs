@@ -19,7 +19,7 @@ use shardmill_records::{
 };
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::base::{Base, TableFacts, batch, pick, project, rows_from};
 use crate::files::{InputFile, describe, file_of_unit, list_tables};
 use crate::ipc::read_embedded;
 use crate::lists::{lists_of_numbers, number_type};
@@ -480,12 +480,8 @@ impl LitdataRows {
                     "its Arrow file has other columns or types than that of the first chunk";
                 return Err(SourceProblem::LitdataChunk.at(&self.input.shown, reason));
             }
-            let columns = self
-                .columns
-                .iter()
-                .filter_map(|at| found.columns().get(*at).cloned());
             let schema = project(&self.schema, &self.columns);
-            return batch(&schema, columns.collect(), found.num_rows()).map(Some);
+            return pick(found, &self.columns, &schema).map(Some);
         }
         let types = self
             .columns

@@ -31,7 +31,7 @@ pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
 
 /// For a struct of exactly `bytes` and `path`, returns the position of the bytes and the resulting column.
 fn media(field: &Field) -> Option<(usize, Field)> {
-    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Struct, Utf8, Utf8View};
+    use DataType::{Binary, BinaryView, LargeBinary, Struct};
 
     let Struct(children) = field.data_type() else {
         return None;
@@ -40,7 +40,7 @@ fn media(field: &Field) -> Option<(usize, Field)> {
     let (_, path) = children.find("path")?;
     let fits = children.len() == 2
         && matches!(bytes.data_type(), Binary | LargeBinary | BinaryView)
-        && matches!(path.data_type(), Utf8 | LargeUtf8 | Utf8View);
+        && path.data_type().is_string();
     let is_nullable = field.is_nullable() || bytes.is_nullable();
     let column = Field::new(field.name(), bytes.data_type().clone(), is_nullable)
         .with_metadata(field.metadata().clone());

@@ -337,9 +337,6 @@ impl Object {
 
     /// Returns the whole object as a file, which must be read by position.
     pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, SourceError> {
-        let Store {
-            remote, temp_dir, ..
-        } = &*self.store;
         let bytes = file_version.bytes;
         let whole = self.store.whole(&self.name, bytes);
         // A second caller waits here until the first has downloaded the object.
@@ -348,8 +345,7 @@ impl Object {
             Some(file) => file,
             None => {
                 let all = 0..bytes;
-                let file = remote.spool(&self.name, bytes, &[all], Some(temp_dir));
-                file.map_err(|error| self.changed(error.into(), file_version))?
+                self.open_ranges(file_version, &[all])?
             }
         };
         let copy = file.try_clone();

@@ -62,14 +62,6 @@ impl SourceKind {
             FileClass::DeltaLog | FileClass::MdsShard | FileClass::Plain => None,
         }
     }
-
-    /// Returns the kind that names of files of this kind indicate.
-    pub(crate) const fn of_names(self) -> Self {
-        match self {
-            Self::TfrecordRaw => Self::Tfrecord,
-            kind => kind,
-        }
-    }
 }
 
 /// A column to keep or to compute.
@@ -231,22 +223,10 @@ pub struct SchemaOptions {
 /// Which version and files of a Delta table are read. The default is all of the latest version.
 #[derive(Clone, Debug, Default)]
 pub struct DeltaOptions {
-    /// The version; `None` for the latest, or for the one at `timestamp_ms`.
-    pub version: Option<u64>,
-    /// Reads the latest version at this time, in milliseconds since 1970.
-    pub timestamp_ms: Option<i64>,
+    /// The version.
+    pub choice: VersionChoice,
     /// The files to read, by their [paths](crate::DeltaFile::path); `None` for all.
     pub only: Option<Arc<BTreeSet<String>>>,
-}
-
-impl DeltaOptions {
-    /// Returns which version is read.
-    pub(crate) const fn choice(&self) -> VersionChoice {
-        VersionChoice {
-            version: self.version,
-            timestamp_ms: self.timestamp_ms,
-        }
-    }
 }
 
 /// How the files of a tree become samples.

@@ -49,12 +49,10 @@ pub(crate) fn open(
     })?;
     let mut shapes = FeatureShapes::default();
     let mut is_whole = true;
-    let mut rows = Some(0_u64);
     let mut units = Vec::new();
     let mut ranges = Vec::new();
     for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
         is_whole &= scanned.is_whole;
-        rows = rows.zip(scanned.cuts.rows()).map(|(rows, own)| rows + own);
         scanned
             .cuts
             .add_units(number, &mut units, &mut ranges, scanned.packing);
@@ -62,6 +60,7 @@ pub(crate) fn open(
             .merge(scanned.shapes)
             .map_err(|error| feature_error(input, None, error))?;
     }
+    let rows = units.iter().map(|unit| unit.rows).sum();
     let (fields, null_counts) = if has_features {
         let nulls = shapes.null_counts().map(|nulls| is_whole.then_some(nulls));
         (shapes.fields(is_whole), nulls.collect())
@@ -136,11 +135,6 @@ impl Cuts {
     fn close(&mut self, end: u64) {
         self.ends.push((end, std::mem::take(&mut self.records)));
         self.start = end;
-    }
-
-    fn rows(&self) -> Option<u64> {
-        let rows = self.ends.iter().map(|(_, rows)| rows).sum();
-        self.uncounted.is_none().then_some(rows)
     }
 
     fn add_units(

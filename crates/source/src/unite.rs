@@ -359,14 +359,14 @@ pub(crate) fn resolve(types: &[&DataType], rule: SchemaRule) -> Option<DataType>
     }
     let all = |is_one: fn(&DataType) -> bool| types.iter().all(|own| is_one(own));
     match () {
-        () if all(is_text) => Some(widest_text(types)),
-        () if all(is_binary) => binary(types, widens),
-        () if all(is_list) => list(types, rule),
+        () if all(DataType::is_string) => Some(widest_text(types)),
+        () if all(DataType::is_binary) => binary(types, widens),
+        () if all(DataType::is_list) => list(types, rule),
         () if all(|own| matches!(own, DataType::Struct(_))) => structure(types, rule),
         () if all(|own| matches!(own, DataType::Map(..))) => map(types, rule),
         () if !widens => None,
         () if all(is_number) => number(types),
-        () if all(|own| own.is_integer() || is_decimal(own)) => decimal(types),
+        () if all(|own| own.is_integer() || own.is_decimal()) => decimal(types),
         () if all(|own| matches!(own, DataType::Date32 | DataType::Date64)) => {
             Some(DataType::Date64)
         }
@@ -374,46 +374,8 @@ pub(crate) fn resolve(types: &[&DataType], rule: SchemaRule) -> Option<DataType>
     }
 }
 
-const fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    )
-}
-
-const fn is_binary(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Binary
-            | DataType::LargeBinary
-            | DataType::BinaryView
-            | DataType::FixedSizeBinary(_)
-    )
-}
-
-const fn is_list(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::List(_)
-            | DataType::LargeList(_)
-            | DataType::ListView(_)
-            | DataType::LargeListView(_)
-            | DataType::FixedSizeList(..)
-    )
-}
-
 fn is_number(data_type: &DataType) -> bool {
     data_type.is_integer() || data_type.is_floating()
-}
-
-const fn is_decimal(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Decimal32(..)
-            | DataType::Decimal64(..)
-            | DataType::Decimal128(..)
-            | DataType::Decimal256(..)
-    )
 }
 
 fn widest_text(types: &[&DataType]) -> DataType {

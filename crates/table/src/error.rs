@@ -66,33 +66,23 @@ pub enum TableError {
 
 impl TableError {
     /// Builds the error for a footer that cannot be used.
-    pub(crate) fn footer(file: &str, problem: FooterProblem) -> Self {
-        match problem {
-            FooterProblem::Magic => {
-                Problem::Truncated.at(file, "it does not end with PAR1: not a whole Parquet file")
-            }
-            FooterProblem::Encrypted => {
-                Problem::Encrypted.at(file, "is encrypted, which is not supported")
-            }
-            FooterProblem::Damaged(reason) => Problem::Footer.at(file, format!("footer: {reason}")),
-        }
+    pub(crate) fn footer(file: &str, problem: &FooterProblem) -> Self {
+        let of = match problem {
+            FooterProblem::Short(_) | FooterProblem::Magic => Problem::Truncated,
+            FooterProblem::Encrypted => Problem::Encrypted,
+            FooterProblem::Large(_) => Problem::Limit,
+            FooterProblem::Damaged(_) => Problem::Footer,
+        };
+        of.at(file, problem.to_string())
     }
 
     /// Builds the error for columns that cannot be read.
-    pub(crate) fn fields(file: &str, problem: FieldsProblem) -> Self {
-        match problem {
-            FieldsProblem::Repeated(name) => {
-                let reason = format!("two columns have the name `{}`", escape(&name));
-                Problem::Footer.at(file, reason)
-            }
-            FieldsProblem::Unsupported { column, data_type } => {
-                let column = escape(&column);
-                let reason =
-                    format!("column `{column}` has the type {data_type}, which is not supported");
-                Problem::Type.at(file, reason)
-            }
-            FieldsProblem::Damaged(reason) => Self::footer(file, FooterProblem::Damaged(reason)),
-        }
+    pub(crate) fn fields(file: &str, problem: &FieldsProblem) -> Self {
+        let of = match problem {
+            FieldsProblem::Unsupported { .. } => Problem::Type,
+            FieldsProblem::Repeated(_) | FieldsProblem::Damaged(_) => Problem::Footer,
+        };
+        of.at(file, problem.to_string())
     }
 }
 

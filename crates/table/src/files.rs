@@ -1,14 +1,13 @@
 //! The files of a table: their names in messages, and their footers.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields};
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, Place};
-use shardmill_parquet::{
-    END_BYTES, FooterProblem, Partitions, arrow_fields, decode_footer, footer_length, index_range,
-};
+use shardmill_parquet::{Partitions, arrow_fields, decode_footer, footer_range, index_range};
 use shardmill_storage::{Dir, Folder, StorageError};
 
 use crate::columns::TableColumns;
@@ -53,10 +52,7 @@ impl TableFiles {
     }
 
     /// Reads the ends of some files, with concurrent requests if they are in a store.
-    pub(crate) fn tails(
-        &self,
-        files: std::ops::Range<usize>,
-    ) -> Vec<Result<Vec<u8>, DatasetError>> {
+    pub(crate) fn tails(&self, files: Range<usize>) -> Vec<Result<Vec<u8>, DatasetError>> {
         let entries = self.files.get(files.clone()).unwrap_or_default();
         let range = |entry: &FileEntry| {
             let bytes = entry.info.bytes;
@@ -101,7 +97,7 @@ impl TableFiles {
         dir: &Dir,
         number: usize,
         entry: &FileEntry,
-        range: std::ops::Range<u64>,
+        range: Range<u64>,
     ) -> Result<Vec<u8>, DatasetError> {
         let open = dir.open_file(&entry.info.basename);
         let file = open.map_err(|error| self.read_error(number, error))?;
@@ -113,37 +109,10 @@ impl TableFiles {
 
     /// Returns the footer of a file, given its end.
     pub(crate) fn footer(&self, file: usize, tail: &[u8]) -> Result<FileBytes, DatasetError> {
-        let name = || self.name(file);
-        let Some(entry) = self.files.get(file) else {
-            return Err(self.changed(file, 0));
-        };
-        let size = entry.info.bytes;
-        let refused = |problem| DatasetError::from(TableError::footer(&name(), problem));
-        let end = tail.last_chunk::<8>().filter(|_| size >= 12);
-        let end = end.ok_or_else(|| refused(FooterProblem::Magic))?;
-        let length = footer_length(end).map_err(refused)?;
-        let most = self.limits.parquet.footer_bytes;
-        if let Err(limit) = Limits::check("parquet-footer-bytes", length, most) {
-            return Err(Problem::Limit
-                .at(name(), format!("the footer: {limit}"))
-                .into());
-        }
-        let start = size
-            .checked_sub(END_BYTES + 4)
-            .and_then(|left| left.checked_sub(length));
-        let Some(start) = start.map(|start| start + 4) else {
-            let reason = format!("claims {length} bytes in a file of {size}");
-            return Err(refused(FooterProblem::Damaged(reason)));
-        };
-        let in_tail = (tail.len() as u64).checked_sub(END_BYTES + length);
-        let bytes = match in_tail.and_then(|from| usize::try_from(from).ok()) {
-            Some(from) => {
-                let to = tail.len().saturating_sub(8);
-                tail.get(from..to).unwrap_or_default().to_vec()
-            }
-            None => self.read(file, entry, start..start + length)?,
-        };
-        Ok(FileBytes { bytes, start })
+        let size = self.files.get(file).map_or(0, |file| file.info.bytes);
+        let range = footer_range(tail, size, self.limits.parquet.footer_bytes);
+        let range = range.map_err(|problem| TableError::footer(&self.name(file), &problem))?;
+        self.read(file, tail, range)
     }
 
     /// Returns the offset indexes of the large row groups of a file, given its end. Empty if it has none.
@@ -154,9 +123,16 @@ impl TableFiles {
         data_end: u64,
         tail: &[u8],
     ) -> Result<FileBytes, DatasetError> {
-        let range = index_range(metadata, data_end, self.limits.parquet.footer_bytes);
-        let Some((range, entry)) = range.zip(self.files.get(file)) else {
-            return Ok(FileBytes::default());
+        match index_range(metadata, data_end, self.limits.parquet.footer_bytes) {
+            Some(range) => self.read(file, tail, range),
+            None => Ok(FileBytes::default()),
+        }
+    }
+
+    /// Returns a range of a file, given its end.
+    fn read(&self, file: usize, tail: &[u8], range: Range<u64>) -> Result<FileBytes, DatasetError> {
+        let Some(entry) = self.files.get(file) else {
+            return Err(self.changed(file, 0));
         };
         let tail_start = entry.info.bytes.saturating_sub(tail.len() as u64);
         let in_tail = range.start.checked_sub(tail_start).and_then(|from| {
@@ -164,29 +140,16 @@ impl TableFiles {
             tail.get(from..usize::try_from(end).ok()?)
         });
         let start = range.start;
-        let bytes = match in_tail {
-            Some(bytes) => bytes.to_vec(),
-            None => self.read(file, entry, range)?,
+        let bytes = match (in_tail, &self.source) {
+            (Some(bytes), _) => bytes.to_vec(),
+            (None, Folder::Local(dir)) => self.read_local(dir, file, entry, range)?,
+            (None, Folder::Store(store)) => {
+                let (remote, size) = (store.remote(), Some(entry.info.bytes));
+                let found = remote.read_range(&entry.info.basename, size, range);
+                found.map_err(|error| self.read_error(file, error))?
+            }
         };
         Ok(FileBytes { bytes, start })
-    }
-
-    fn read(
-        &self,
-        file: usize,
-        entry: &FileEntry,
-        range: std::ops::Range<u64>,
-    ) -> Result<Vec<u8>, DatasetError> {
-        match &self.source {
-            Folder::Local(dir) => self.read_local(dir, file, entry, range),
-            Folder::Store(store) => {
-                let found =
-                    store
-                        .remote()
-                        .read_range(&entry.info.basename, Some(entry.info.bytes), range);
-                found.map_err(|error| self.read_error(file, error))
-            }
-        }
     }
 
     pub(crate) fn decode(
@@ -196,7 +159,8 @@ impl TableFiles {
         start: u64,
     ) -> Result<Arc<ParquetMetaData>, TableError> {
         let metadata = decode_footer(footer, start);
-        let metadata = metadata.map_err(|problem| TableError::footer(&self.name(file), problem))?;
+        let metadata =
+            metadata.map_err(|problem| TableError::footer(&self.name(file), &problem))?;
         Ok(Arc::new(metadata))
     }
 
@@ -219,7 +183,7 @@ impl TableFiles {
         let metadata = self.decode(0, &footer.bytes, footer.start)?;
         let name = self.name(0);
         let fields =
-            arrow_fields(&metadata).map_err(|problem| TableError::fields(&name, problem))?;
+            arrow_fields(&metadata).map_err(|problem| TableError::fields(&name, &problem))?;
         let mut all: Vec<FieldRef> = fields.iter().map(Arc::clone).collect();
         for field in &self.partitions.fields {
             if fields.find(field.name()).is_some() {

@@ -89,17 +89,15 @@ impl Footers {
         name.truncate(16);
         let name = format!("table-{name}");
         let (list_name, footers_name) = (format!("{name}.list"), format!("{name}.footers"));
-        match Self::kept(files, own, &list_name, &footers_name) {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
-            Err(error) => return Err(error),
+        if let Some(found) = Self::kept(files, own, &list_name, &footers_name)? {
+            return Ok(found);
         }
         let mut text = format!("{MAGIC}\n");
         let mut footers = Vec::new();
-        let decode = |file: usize, tail: Vec<u8>| {
-            let footer = files.footer(file, &tail)?;
+        let decode = |file: usize, tail: &[u8]| {
+            let footer = files.footer(file, tail)?;
             let metadata = files.decode(file, &footer.bytes, footer.start)?;
-            let index = files.offset_indexes(file, &metadata, footer.start, &tail)?;
+            let index = files.offset_indexes(file, &metadata, footer.start, tail)?;
             let own = FileColumns::new(files, file, metadata, &index, columns)?;
             let facts = own.parts.iter().map(|part| {
                 let bytes = own.shard_bytes(part, columns);
@@ -127,15 +125,10 @@ impl Footers {
                         .at(files.name(start), "the fetch failed")
                         .into());
                 };
-                let tails: Vec<_> = tails
-                    .into_iter()
-                    .map(|tail| Mutex::new(Some(tail)))
-                    .collect();
+                let tails = tails.into_iter().collect::<Result<Vec<_>, _>>()?;
                 let read = parallel::map(end - start, 0, |number| {
-                    let tail = tails.get(number).and_then(|tail| {
-                        tail.lock().unwrap_or_else(PoisonError::into_inner).take()
-                    });
-                    decode(start + number, tail.unwrap_or_else(|| Ok(Vec::new()))?)
+                    let tail = tails.get(number).map_or(&[][..], Vec::as_slice);
+                    decode(start + number, tail)
                 })?;
                 for (facts, nullable, footer, index) in read {
                     let (footer_bytes, index_bytes) = (footer.bytes.len(), index.bytes.len());

@@ -61,7 +61,7 @@ impl FileColumns {
         let wanted = columns.schema.fields().iter();
         let Some(delta) = &files.delta else {
             let fields =
-                arrow_fields(&metadata).map_err(|problem| TableError::fields(file, problem))?;
+                arrow_fields(&metadata).map_err(|problem| TableError::fields(file, &problem))?;
             let descr = metadata.file_metadata().schema_descr();
             let origin = |field: &FieldRef| {
                 let mut folders = files.partitions.fields.iter();

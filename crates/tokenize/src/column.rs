@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field};
 use rayon::ThreadPool;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
-use crate::error::TokenizeError;
+use crate::error::{Problem, TokenizeError};
 use crate::tokenizer::{Tokenizer, guarded};
 use crate::word_cache::WordCache;
 
@@ -130,8 +130,9 @@ impl ColumnTokenizer {
         }
         let builder = rayon::ThreadPoolBuilder::new().num_threads(self.jobs);
         let built = builder.thread_name(|number| format!("tokenize-{number}"));
-        let built = built.build().map_err(|error| TokenizeError::Threads {
-            reason: error.to_string(),
+        let built = built.build().map_err(|error| {
+            let reason = format!("cannot start threads for the tokenizer: {error}");
+            Problem::Threads.at(None, reason)
         })?;
         Ok(Arc::clone(pool.insert(Arc::new(built))))
     }
@@ -148,26 +149,25 @@ impl ColumnTokenizer {
         let mut piece = Piece::default();
         for row in rows {
             if texts.is_valid(row) {
-                let column = || self.column.clone();
-                let text = std::str::from_utf8(values(row));
-                let text = text.map_err(|error| TokenizeError::NotUtf8 {
-                    column: column(),
-                    place: place(row),
-                    at: error.valid_up_to(),
+                let wrong = |problem: Problem, reason: String| {
+                    let object = format!("{}, column {}", place(row), self.column);
+                    problem.at(Some(&object), reason)
+                };
+                let text = std::str::from_utf8(values(row)).map_err(|error| {
+                    let at = error.valid_up_to();
+                    let reason =
+                        format!("the text is not UTF-8: the byte at {at} cannot be decoded");
+                    wrong(Problem::NotUtf8, reason)
                 })?;
                 let start = piece.ids.len();
                 let pushed =
                     guarded(|| self.tokenizer.push_tokens(text, &mut cache, &mut piece.ids));
-                pushed.map_err(|reason| TokenizeError::Failed {
-                    column: column(),
-                    place: place(row),
-                    reason,
+                pushed.map_err(|reason| {
+                    wrong(Problem::Failed, format!("the tokenizer failed: {reason}"))
                 })?;
                 if self.empty == EmptyTokens::Refuse && piece.ids.len() == start {
-                    return Err(TokenizeError::NoTokens {
-                        column: column(),
-                        place: place(row),
-                    });
+                    let reason = "the text has no tokens, and an array of MDS has at least one";
+                    return Err(wrong(Problem::NoTokens, reason.to_owned()));
                 }
             }
             piece.ends.push(piece.ids.len());
@@ -185,9 +185,7 @@ impl ColumnTokenizer {
         let values: ArrayRef = match item.data_type() {
             DataType::UInt16 => {
                 let ids: Result<Vec<u16>, _> = ids.map(|id| u16::try_from(*id)).collect();
-                let ids = ids.map_err(|_| TokenizeError::Bug {
-                    what: "a token is not in the vocabulary",
-                })?;
+                let ids = ids.map_err(|_| bug("a token is not in the vocabulary"))?;
                 Arc::new(UInt16Array::from(ids))
             }
             _ => Arc::new(UInt32Array::from_iter_values(ids.copied())),
@@ -198,10 +196,8 @@ impl ColumnTokenizer {
         };
         let nulls = nulls.filter(|nulls: &NullBuffer| nulls.null_count() > 0);
         let list = LargeListArray::try_new(item, offsets, values, nulls);
-        let list = list.map_err(|_| TokenizeError::Bug {
-            what: "the lists of tokens have other lengths than their values",
-        })?;
-        Ok(Arc::new(list))
+        let lengths = |_| bug("the lists of tokens have other lengths than their values");
+        Ok(Arc::new(list.map_err(lengths)?))
     }
 }
 
@@ -238,31 +234,28 @@ fn values(bytes: &ArrayRef) -> Result<Values<'_>, TokenizeError> {
             let bytes = bytes.as_binary_view();
             Box::new(|row| bytes.value(row))
         }
-        _ => {
-            return Err(TokenizeError::Bug {
-                what: "a column to tokenize holds neither text nor bytes",
-            });
-        }
+        _ => return Err(bug("a column to tokenize holds neither text nor bytes")),
     })
+}
+
+/// Builds the error about a broken invariant inside this crate.
+fn bug(what: &str) -> TokenizeError {
+    Problem::Bug.at(None, what)
 }
 
 /// Returns a column of text or bytes as one of bytes. Text is not copied.
 fn as_bytes(texts: &ArrayRef) -> Result<ArrayRef, TokenizeError> {
     let bytes = match texts.data_type() {
         DataType::Dictionary(_, values) => {
-            let texts = cast(texts, values).map_err(|_| TokenizeError::Bug {
-                what: "a dictionary cannot be expanded",
-            })?;
-            return as_bytes(&texts);
+            let texts = cast(texts, values);
+            return as_bytes(&texts.map_err(|_| bug("a dictionary cannot be expanded"))?);
         }
         DataType::Utf8 => DataType::Binary,
         DataType::LargeUtf8 => DataType::LargeBinary,
         DataType::Utf8View => DataType::BinaryView,
         _ => return Ok(Arc::clone(texts)),
     };
-    cast(texts, &bytes).map_err(|_| TokenizeError::Bug {
-        what: "a text has no bytes",
-    })
+    cast(texts, &bytes).map_err(|_| bug("a text has no bytes"))
 }
 
 /// Divides the rows into runs of about [`PIECE_BYTES`].

@@ -7,15 +7,19 @@ use std::path::Path;
 
 use shardmill_codec::{HashAlgo, hash_hex};
 use shardmill_core::catch_panic::catch;
+use shardmill_core::escape;
 use tokenizers::models::ModelWrapper;
 use tokenizers::{Encoding, Model as _, OffsetReferential, OffsetType, PreTokenizer as _, Token};
 
-use crate::error::TokenizeError;
+use crate::error::{Problem, TokenizeError};
 use crate::scores;
 use crate::word_cache::WordCache;
 
 /// The largest tokenizer file that is read, in bytes. The largest known ones have about 40 MB.
 const MOST_BYTES: u64 = 1 << 28;
+
+/// The most special tokens that a message lists.
+const SHOWN_TOKENS: usize = 20;
 
 /// Which tokens a text gets in addition to its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,23 +62,17 @@ impl Tokenizer {
     /// token of the options.
     pub fn open(path: &Path, options: &TokenOptions) -> Result<Self, TokenizeError> {
         let shown = path.display().to_string();
-        let failed = |source| TokenizeError::Read {
-            path: shown.clone(),
-            source,
-        };
+        let failed = |source| TokenizeError::read(&shown, source);
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(failed)?;
         file.take(MOST_BYTES + 1)
             .read_to_end(&mut bytes)
             .map_err(failed)?;
-        Self::parse(&bytes, shown, options)
+        Self::parse(&bytes, &shown, options)
     }
 
-    fn parse(bytes: &[u8], path: String, options: &TokenOptions) -> Result<Self, TokenizeError> {
-        let reject = |reason: String| TokenizeError::File {
-            path: path.clone(),
-            reason,
-        };
+    fn parse(bytes: &[u8], path: &str, options: &TokenOptions) -> Result<Self, TokenizeError> {
+        let reject = |reason| not_a_tokenizer(path, reason);
         if bytes.len() as u64 > MOST_BYTES {
             return Err(reject(format!("it has more than {MOST_BYTES} bytes")));
         }
@@ -83,7 +81,9 @@ impl Tokenizer {
         if let ModelWrapper::BPE(model) = inner.get_model()
             && let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0)
         {
-            return Err(TokenizeError::Random { path, dropout });
+            let reason =
+                format!("has a BPE dropout of {dropout}, so the tokens of a text are random");
+            return Err(Problem::Random.at(Some(path), reason));
         }
         if let ModelWrapper::Unigram(model) = inner.get_model() {
             let model = guarded(|| scores::as_in_package(model)).map_err(reject)?;
@@ -92,12 +92,12 @@ impl Tokenizer {
         inner.with_padding(None);
         let truncated = inner.with_truncation(None).map(drop);
         truncated.map_err(|error| reject(error.to_string()))?;
-        let (mut before, mut after) = affixes(&inner, options.special_tokens, &path)?;
+        let (mut before, mut after) = affixes(&inner, options.special_tokens, path)?;
         if let Some(token) = &options.prepend {
-            before.insert(0, id_of(&inner, "prepend", token)?);
+            before.insert(0, id_of(&inner, "--prepend", token)?);
         }
         if let Some(token) = &options.append {
-            after.push(id_of(&inner, "append", token)?);
+            after.push(id_of(&inner, "--append", token)?);
         }
         // Ids may have gaps, so the number of tokens does not give the largest id.
         let added = before.iter().chain(&after).copied();
@@ -190,10 +190,7 @@ fn affixes(
     let marks = MARKS.map(|id| Token::new(id, "x".to_owned(), (0, 1)));
     let marks = Encoding::from_tokens(marks.to_vec(), 0);
     let processed = guarded(|| inner.post_process(marks, None, special_tokens));
-    let processed = processed.map_err(|reason| TokenizeError::File {
-        path: path.to_owned(),
-        reason,
-    })?;
+    let processed = processed.map_err(|reason| not_a_tokenizer(path, reason))?;
     let ids = processed.get_ids();
     let marks = ids.iter().filter(|id| MARKS.contains(id)).count();
     match ids.windows(2).position(|pair| pair == MARKS) {
@@ -201,25 +198,36 @@ fn affixes(
             ids.get(..at).unwrap_or_default().to_vec(),
             ids.get(at + 2..).unwrap_or_default().to_vec(),
         )),
-        _ => Err(TokenizeError::Template {
-            path: path.to_owned(),
-        }),
+        _ => {
+            let reason = "its post-processor repeats or rearranges the tokens of a text";
+            Err(Problem::Template.at(Some(path), reason))
+        }
     }
 }
 
-fn id_of(
-    inner: &tokenizers::Tokenizer,
-    option: &'static str,
-    token: &str,
-) -> Result<u32, TokenizeError> {
+fn not_a_tokenizer(path: &str, reason: String) -> TokenizeError {
+    Problem::File.at(Some(path), format!("is not a tokenizer: {reason}"))
+}
+
+fn id_of(inner: &tokenizers::Tokenizer, option: &str, token: &str) -> Result<u32, TokenizeError> {
     inner.token_to_id(token).ok_or_else(|| {
         let mut known: Vec<_> = inner.get_added_tokens_decoder().into_iter().collect();
         known.retain(|(_, token)| token.special);
         known.sort_by_key(|(id, _)| *id);
-        TokenizeError::Token {
-            option,
-            token: token.to_owned(),
-            known: known.into_iter().map(|(_, token)| token.content).collect(),
+        let reason = format!("the tokenizer has no token `{}`", escape(token));
+        let mut error = Problem::Token.at(Some(option), reason);
+        if known.is_empty() {
+            return error;
         }
+        let shown = known.iter().take(SHOWN_TOKENS);
+        let shown = shown.map(|(_, token)| format!("`{}`", escape(&token.content)));
+        let shown: Vec<_> = shown.collect();
+        let tail = match known.len() - shown.len() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let hint = format!("its special tokens are {}{tail}", shown.join(", "));
+        error.hint = Some(hint);
+        error
     })
 }

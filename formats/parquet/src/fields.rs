@@ -8,15 +8,18 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels, parquet_to_arrow_schema};
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::catch_panic::attempt;
+use shardmill_core::escape;
 
 use crate::int96::in_microseconds;
 
 /// Why the columns of a file cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldsProblem {
     /// Two columns have this name.
+    #[error("has two columns called `{}`", escape(.0))]
     Repeated(String),
     /// A column has a type that Arrow does not have.
+    #[error("column `{}` has the type {data_type}, which is not supported", escape(.column))]
     Unsupported {
         /// The name of the column.
         column: String,
@@ -24,6 +27,7 @@ pub enum FieldsProblem {
         data_type: String,
     },
     /// The schema is damaged.
+    #[error("footer: {0}")]
     Damaged(String),
 }
 

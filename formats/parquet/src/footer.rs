@@ -7,35 +7,55 @@ use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
 use shardmill_core::catch_panic::attempt;
+use shardmill_core::{LimitExceeded, Limits};
 
 use crate::thrift::check_footer;
 
 /// The last bytes of a file: the length of the footer and the magic.
 pub const END_BYTES: u64 = 8;
 
-const MAGIC: &[u8; 4] = b"PAR1";
-const MAGIC_ENCRYPTED: &[u8; 4] = b"PARE";
+const MAGIC: &[u8] = b"PAR1";
+const MAGIC_ENCRYPTED: &[u8] = b"PARE";
 
 /// Why bytes are not the footer of a Parquet file that can be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FooterProblem {
+    /// The file is shorter than any Parquet file.
+    #[error("is cut short: {0} bytes, and the smallest Parquet file has 12")]
+    Short(u64),
     /// The file does not end as a Parquet file does.
+    #[error("is cut short: it does not end with PAR1")]
     Magic,
     /// The file is encrypted.
+    #[error("is encrypted, which is not supported")]
     Encrypted,
+    /// The footer is larger than a limit.
+    #[error("the footer: {0}")]
+    Large(LimitExceeded),
     /// The footer is damaged, or claims what the file does not have.
+    #[error("footer: {0}")]
     Damaged(String),
 }
 
-/// Returns the length of the footer, from the last [`END_BYTES`] bytes of a file.
+/// Returns where the footer of a file of `size` bytes is, from the end of the file. The footer has at most `most_bytes`.
 ///
 /// # Errors
 ///
-/// [`FooterProblem::Magic`] and [`FooterProblem::Encrypted`].
-pub fn footer_length(end: &[u8; 8]) -> Result<u64, FooterProblem> {
-    let [l0, l1, l2, l3, magic @ ..] = end;
+/// [`FooterProblem`]
+pub fn footer_range(tail: &[u8], size: u64, most_bytes: u64) -> Result<Range<u64>, FooterProblem> {
+    let end = tail.last_chunk::<8>().filter(|_| size >= 12);
+    let [l0, l1, l2, l3, magic @ ..] = end.ok_or(FooterProblem::Short(size))?;
     check_start(magic)?;
-    Ok(u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3])))
+    let length = u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3]));
+    Limits::check("parquet-footer-bytes", length, most_bytes).map_err(FooterProblem::Large)?;
+    let end = size - END_BYTES;
+    match end.checked_sub(length) {
+        // The magic of the start is before the footer.
+        Some(start) if start >= 4 => Ok(start..end),
+        _ => Err(FooterProblem::Damaged(format!(
+            "claims {length} bytes in a file of {size}"
+        ))),
+    }
 }
 
 /// Checks the first four bytes of a file.
@@ -43,7 +63,7 @@ pub fn footer_length(end: &[u8; 8]) -> Result<u64, FooterProblem> {
 /// # Errors
 ///
 /// [`FooterProblem::Magic`] and [`FooterProblem::Encrypted`].
-pub fn check_start(start: &[u8; 4]) -> Result<(), FooterProblem> {
+pub fn check_start(start: &[u8]) -> Result<(), FooterProblem> {
     match start {
         MAGIC => Ok(()),
         MAGIC_ENCRYPTED => Err(FooterProblem::Encrypted),

@@ -24,11 +24,11 @@ pub use encode::{ParquetEncoder, check_type};
 pub use error::ParquetEncodeError;
 pub use fields::{FieldsProblem, arrow_fields, plain_field};
 pub use footer::{
-    END_BYTES, FooterProblem, check_start, chunk_range, decode_footer, footer_length,
+    END_BYTES, FooterProblem, check_start, chunk_range, decode_footer, footer_range,
     group_null_count, group_ranges, group_sizes, leaf_of,
 };
 pub use int96::{in_microseconds, leaf_count, leaves_of};
-pub use pages::{CheckedPages, ErrorSlot, OneGroup, PageError, PageProblem, codec_name};
+pub use pages::{CheckedPages, ErrorSlot, OneGroup, PageError, PageProblem};
 pub use partitions::{PartitionProblem, Partitions, repeated};
 pub use parts::{GroupPages, GroupPart, divide_groups, index_range};
 pub use sizing::{batch_rows, fixed_bytes};

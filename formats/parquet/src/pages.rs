@@ -449,8 +449,7 @@ const fn most_expanded(codec: Compression, compressed: u64) -> u64 {
 }
 
 /// Returns the codec's name without its level.
-#[must_use]
-pub fn codec_name(codec: Compression) -> String {
+fn codec_name(codec: Compression) -> String {
     let name = codec.to_string();
     name.split('(').next().unwrap_or_default().to_owned()
 }

@@ -118,8 +118,8 @@ impl Increment {
 
     /// Restricts the source options to the files of an self.
     pub(crate) fn narrowed(&self, mut table: SourceOptions) -> SourceOptions {
-        table.delta.version = Some(self.version);
-        table.delta.timestamp_ms = None;
+        table.delta.choice.version = Some(self.version);
+        table.delta.choice.timestamp_ms = None;
         table.delta.only = Some(Arc::new(self.step.read.clone()));
         table
     }

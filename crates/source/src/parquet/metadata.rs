@@ -1,6 +1,7 @@
 //! Reads footers, checks every claim in them, converts them to an Arrow schema, and caches them within a budget.
 
 use std::fs::File;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::Fields;
@@ -10,13 +11,12 @@ use rayon::prelude::*;
 use shardmill_core::catch_panic::attempt;
 use shardmill_parquet::{
     END_BYTES, FieldsProblem, FooterProblem, GroupPart, check_start, decode_footer, divide_groups,
-    footer_length, index_range,
+    footer_range, index_range,
 };
 
 use crate::files::InputFile;
 use crate::objects::Object;
 use crate::{SourceError, SourceOptions, SourceProblem};
-use shardmill_core::Limits;
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -68,30 +68,26 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    fn read(&self, input: &InputFile, into: &mut [u8], at: u64) -> Result<(), SourceError> {
+    fn read(&self, input: &InputFile, range: Range<u64>) -> Result<Vec<u8>, SourceError> {
+        let size = input.file_version.bytes;
+        let length = usize::try_from(range.end - range.start).unwrap_or(0);
         let (object, tail) = match self {
-            Self::File(file) => return input.read_at(file, into, at),
-            Self::Object(object, tail) => (*object, tail),
+            Self::File(file) => {
+                let mut bytes = vec![0; length];
+                input.read_at(file, &mut bytes, range.start)?;
+                return Ok(bytes);
+            }
+            Self::Object(object, tail) => (object, tail),
         };
-        let from = input.file_version.bytes.saturating_sub(tail.len() as u64);
-        let held = at
-            .checked_sub(from)
-            .and_then(|start| usize::try_from(start).ok())
-            .and_then(|start| tail.get(start..start.checked_add(into.len())?));
-        if let Some(held) = held {
-            into.copy_from_slice(held);
-            return Ok(());
+        let from = size.saturating_sub(tail.len() as u64);
+        let held = range.start.checked_sub(from);
+        let held = held.and_then(|start| usize::try_from(start).ok());
+        if let Some(held) = held.and_then(|start| tail.get(start..start.checked_add(length)?)) {
+            return Ok(held.to_vec());
         }
-        let range = at..at.saturating_add(into.len() as u64);
-        let wanted = [(object.name.clone(), input.file_version.bytes, range)];
-        let found = object.store.remote().read_ranges_of(&wanted).pop();
-        let found = found.transpose();
-        let found = found.map_err(|error| object.changed(error.into(), input.file_version))?;
-        match found.filter(|found| found.len() == into.len()) {
-            Some(found) => into.copy_from_slice(&found),
-            None => return Err(SourceError::bug("a range has another length")),
-        }
-        Ok(())
+        let remote = object.store.remote();
+        let found = remote.read_range(&object.name, Some(size), range);
+        found.map_err(|error| object.changed(error.into(), input.file_version))
     }
 }
 
@@ -109,12 +105,9 @@ pub(crate) fn read_groups(
         true => index_range(&metadata, data_end, most_bytes),
         false => None,
     };
-    let range = range.unwrap_or(0..0);
-    let mut index = vec![0; usize::try_from(range.end - range.start).unwrap_or(0)];
-    if !range.is_empty() {
-        bytes.read(input, &mut index, range.start)?;
-    }
-    let parts = divide_groups(&metadata, &index, range.start);
+    let start = range.as_ref().map_or(0, |range| range.start);
+    let index = range.map(|range| bytes.read(input, range)).transpose()?;
+    let parts = divide_groups(&metadata, &index.unwrap_or_default(), start);
     Ok((Arc::new(metadata), parts))
 }
 
@@ -124,59 +117,40 @@ fn read_footer(
     bytes: &Bytes<'_>,
     most_bytes: u64,
 ) -> Result<(ParquetMetaData, u64), SourceError> {
-    let name = &input.shown;
-    let read = |buffer: &mut [u8], at| bytes.read(input, buffer, at);
+    let refused = |problem| footer_error(&input.shown, &problem);
     let size = input.file_version.bytes;
     if size < 12 {
-        return Err(SourceProblem::ParquetTruncated.at(
-            name,
-            format!("is cut short: {size} bytes, and the smallest Parquet file has 12"),
-        ));
+        return Err(refused(FooterProblem::Short(size)));
     }
-    let refused = |problem| footer_error(&input.shown, problem);
-    let mut end = [0; 8];
-    read(&mut end, size - END_BYTES)?;
-    let length = footer_length(&end);
+    let end = bytes.read(input, size - END_BYTES..size)?;
+    let range = footer_range(&end, size, most_bytes);
+    let is_marked = !matches!(range, Err(FooterProblem::Magic | FooterProblem::Encrypted));
     // PERF: reading the start of an object takes another request, and the magic at its end is enough.
-    if input.object().is_none() || length.is_err() {
-        let mut start = [0; 4];
-        read(&mut start, 0)?;
+    if input.object().is_none() || !is_marked {
+        let start = bytes.read(input, 0..4)?;
         check_start(&start).map_err(|problem| match problem {
-            FooterProblem::Magic => {
-                SourceProblem::ParquetMagic.at(name, "does not begin with PAR1: not a Parquet file")
-            }
+            FooterProblem::Magic => SourceProblem::ParquetMagic
+                .at(&input.shown, "does not begin with PAR1: not a Parquet file"),
             problem => refused(problem),
         })?;
     }
-    let length = length.map_err(refused)?;
-    Limits::check("parquet-footer-bytes", length, most_bytes)
-        .map_err(|limit| SourceError::parquet_limit(&input.shown, "the footer", &limit))?;
-    let damaged = |reason: &str| refused(FooterProblem::Damaged(reason.to_owned()));
-    if length > size - 12 {
-        return Err(damaged(&format!(
-            "claims {length} bytes in a file of {size}"
-        )));
-    }
-    let mut footer = vec![0; usize::try_from(length).map_err(|_| damaged("too large"))?];
-    let data_end = size - END_BYTES - length;
-    read(&mut footer, data_end)?;
-    let metadata = decode_footer(&footer, data_end).map_err(refused)?;
+    let range = range.map_err(refused)?;
+    let data_end = range.start;
+    let metadata = decode_footer(&bytes.read(input, range)?, data_end).map_err(refused)?;
     Ok((metadata, data_end))
 }
 
 /// Returns the error for a footer that cannot be used.
-fn footer_error(file: &str, problem: FooterProblem) -> SourceError {
-    match problem {
-        FooterProblem::Magic => {
-            SourceProblem::ParquetTruncated.at(file, "is cut short: it does not end with PAR1")
+fn footer_error(file: &str, problem: &FooterProblem) -> SourceError {
+    let of = match problem {
+        FooterProblem::Short(_) | FooterProblem::Magic => SourceProblem::ParquetTruncated,
+        FooterProblem::Encrypted => SourceProblem::ParquetEncrypted,
+        FooterProblem::Large(limit) => {
+            return SourceError::parquet_limit(file, "the footer", limit);
         }
-        FooterProblem::Encrypted => {
-            SourceProblem::ParquetEncrypted.at(file, "is encrypted, which is not supported")
-        }
-        FooterProblem::Damaged(reason) => {
-            SourceProblem::ParquetFooter.at(file, format!("footer: {reason}"))
-        }
-    }
+        FooterProblem::Damaged(_) => SourceProblem::ParquetFooter,
+    };
+    of.at(file, problem.to_string())
 }
 
 /// Returns the Arrow fields of a file, as [`shardmill_parquet::arrow_fields`].
@@ -184,12 +158,13 @@ pub(crate) fn arrow_fields(
     file: &str,
     metadata: &Arc<ParquetMetaData>,
 ) -> Result<Fields, SourceError> {
-    shardmill_parquet::arrow_fields(metadata).map_err(|problem| match problem {
-        FieldsProblem::Repeated(name) => SourceError::duplicate_column(file, &name),
-        FieldsProblem::Unsupported { column, data_type } => {
-            SourceError::unsupported_type(file, &column, &data_type)
-        }
-        FieldsProblem::Damaged(reason) => footer_error(file, FooterProblem::Damaged(reason)),
+    shardmill_parquet::arrow_fields(metadata).map_err(|problem| {
+        let of = match problem {
+            FieldsProblem::Repeated(_) => SourceProblem::DuplicateColumn,
+            FieldsProblem::Unsupported { .. } => SourceProblem::Type,
+            FieldsProblem::Damaged(_) => SourceProblem::ParquetFooter,
+        };
+        of.at(file, problem.to_string())
     })
 }
 

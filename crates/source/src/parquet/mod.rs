@@ -58,14 +58,59 @@ fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
 fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = partitions_of(&files)?;
-    let mut fold = Fold::new(options);
+    let mut groups = RowGroups::new(options);
+    let mut uniter = Uniter::new(options);
+    // For each column, the nulls in the files that have it, and the rows of those files.
+    let mut counts: Vec<(Option<u64>, u64)> = Vec::new();
     fold_in_order(
         &files,
         |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
         |input, tail| summarise(input, options, tail),
-        |summary| fold.add(summary),
+        |summary| {
+            let rows = groups.add(summary.metadata, summary.parts, |_| 0);
+            let places = uniter.add(&summary.fields);
+            for (place, own) in places.iter().zip(&summary.null_counts) {
+                if *place >= counts.len() {
+                    counts.resize(*place + 1, (Some(0), 0));
+                }
+                if let Some((nulls, with)) = counts.get_mut(*place) {
+                    add_nulls(nulls, *own);
+                    *with = with.saturating_add(rows);
+                }
+            }
+        },
     )?;
-    fold.finish(files, partitions)
+    let united = uniter.finish();
+    let mut fields = united.fields.clone();
+    // In a file that lacks a column, all its rows are null.
+    let all_rows = groups.rows;
+    let null_count = |(nulls, with): (Option<u64>, u64)| nulls?.checked_add(all_rows - with);
+    let mut null_counts: Vec<_> = counts.into_iter().map(null_count).collect();
+    for (number, field) in partitions.fields.iter().enumerate() {
+        if fields.iter().any(|own| own.name() == field.name()) {
+            return Err(SourceProblem::Partition.at(
+                files.first().map_or("", |file| &file.shown),
+                format!(
+                    "the column `{}` is both in the files and in the names of directories",
+                    shardmill_core::escape(field.name())
+                ),
+            ));
+        }
+        fields.push(Arc::clone(field));
+        let is_null = |unit: &&Unit| {
+            let file = unit.file;
+            file.is_some_and(|file| partitions.is_null(file, number))
+        };
+        let units = groups.units.iter().filter(is_null);
+        null_counts.push(Some(units.filter_map(|unit| unit.rows).sum()));
+    }
+    let description = describe(SourceKind::Parquet, &files, Some(all_rows));
+    let files = ParquetFiles {
+        files,
+        united,
+        partitions,
+    };
+    Ok(groups.table(fields, null_counts, description, files))
 }
 
 fn summarise(
@@ -87,76 +132,6 @@ fn summarise(
         metadata,
         parts,
     })
-}
-
-/// Merges files, in order, into one table.
-struct Fold {
-    uniter: Uniter,
-    /// For each column, the nulls in the files that have it, and the rows of those files.
-    counts: Vec<(Option<u64>, u64)>,
-    groups: RowGroups,
-}
-
-impl Fold {
-    fn new(options: &SourceOptions) -> Self {
-        Self {
-            uniter: Uniter::new(options),
-            counts: Vec::new(),
-            groups: RowGroups::new(options),
-        }
-    }
-
-    fn add(&mut self, summary: Summary) {
-        let rows = self.groups.add(summary.metadata, summary.parts, |_| 0);
-        let places = self.uniter.add(&summary.fields);
-        for (place, own) in places.iter().zip(&summary.null_counts) {
-            if *place >= self.counts.len() {
-                self.counts.resize(*place + 1, (Some(0), 0));
-            }
-            if let Some((nulls, with)) = self.counts.get_mut(*place) {
-                add_nulls(nulls, *own);
-                *with = with.saturating_add(rows);
-            }
-        }
-    }
-
-    fn finish(
-        self,
-        files: Vec<InputFile>,
-        partitions: Partitions,
-    ) -> Result<GroupTable, SourceError> {
-        let united = self.uniter.finish();
-        let mut fields = united.fields.clone();
-        // In a file that lacks a column, all its rows are null.
-        let all_rows = self.groups.rows;
-        let null_count = |(nulls, with): (Option<u64>, u64)| nulls?.checked_add(all_rows - with);
-        let mut null_counts: Vec<_> = self.counts.into_iter().map(null_count).collect();
-        for (number, field) in partitions.fields.iter().enumerate() {
-            if fields.iter().any(|own| own.name() == field.name()) {
-                return Err(SourceProblem::Partition.at(
-                    files.first().map_or("", |file| &file.shown),
-                    format!(
-                        "the column `{}` is both in the files and in the names of directories",
-                        shardmill_core::escape(field.name())
-                    ),
-                ));
-            }
-            fields.push(Arc::clone(field));
-            let is_null = |unit: &&Unit| {
-                let file = unit.file;
-                file.is_some_and(|file| partitions.is_null(file, number))
-            };
-            let units = self.groups.units.iter().filter(is_null);
-            null_counts.push(Some(units.filter_map(|unit| unit.rows).sum()));
-        }
-        let description = describe(SourceKind::Parquet, &files, Some(all_rows));
-        let files = ParquetFiles {
-            files,
-            united,
-            partitions,
-        };
-        Ok(self.groups.table(fields, null_counts, description, files))
-    }
 }
 
 impl GroupFiles for ParquetFiles {

@@ -8,12 +8,11 @@ use arrow::datatypes::{Fields, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::Compression;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::catch_panic::{catch, one_line};
 use shardmill_delta::Shape;
 use shardmill_parquet::{
-    ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, codec_name, fixed_bytes,
-    repeated,
+    ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, fixed_bytes, repeated,
 };
 
 use super::metadata::levels;
@@ -138,10 +137,14 @@ pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError>
             *place = roots.binary_search(place).unwrap_or(usize::MAX);
         }
     }
-    for leaf in &leaves {
-        if let Some(chunk) = row_group.columns().get(*leaf) {
-            check_codec(input, chunk)?;
-        }
+    let mut chunks = leaves
+        .iter()
+        .filter_map(|leaf| row_group.columns().get(*leaf));
+    if let Some(chunk) = chunks.find(|chunk| chunk.compression() == Compression::LZO) {
+        let column = chunk.column_path().string();
+        let column = escape(&column);
+        let reason = format!("column `{column}` is compressed with LZO, which is not supported");
+        return Err(SourceProblem::ParquetCodec.at(&input.shown, reason));
     }
     let file = Arc::new(file);
     let all_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
@@ -299,19 +302,5 @@ impl GroupRows {
             columns.push(column);
         }
         batch(&self.schema, columns, rows)
-    }
-}
-
-fn check_codec(input: &InputFile, chunk: &ColumnChunkMetaData) -> Result<(), SourceError> {
-    match chunk.compression() {
-        codec @ Compression::LZO => Err(SourceProblem::ParquetCodec.at(
-            &input.shown,
-            format!(
-                "column `{}` is compressed with {}, which is not supported",
-                escape(&chunk.column_path().string()),
-                codec_name(codec)
-            ),
-        )),
-        _ => Ok(()),
     }
 }

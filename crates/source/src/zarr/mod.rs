@@ -7,16 +7,17 @@ mod windows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayData, ArrayRef, Int64Array, make_array};
-use arrow::buffer::{Buffer, MutableBuffer};
+use arrow::array::{ArrayRef, FixedSizeListArray, Int64Array};
+use arrow::buffer::MutableBuffer;
 use arrow::datatypes::{DataType, Field, Schema};
+use arrow::error::ArrowError;
 use shardmill_core::{Limits, escape};
 use shardmill_storage::Location;
 use shardmill_zarr::{Shard, ZarrArray, copy_region};
 
 use crate::base::{Base, TableFacts, batch, project, rows_from};
 use crate::files::Fingerprint;
-use crate::lists::number_type;
+use crate::lists::{lists_of_numbers, number_type};
 use crate::walk::Listing;
 use crate::{
     Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
@@ -394,7 +395,8 @@ impl Shared {
         for (window, starts) in values.as_slice_mut().chunks_exact_mut(bytes).zip(starts) {
             self.fill_window(column, own, starts, window)?;
         }
-        fixed_lists(data_type, starts.len(), values.into())
+        fixed_lists(data_type, values)
+            .map_err(|error| SourceError::bug(format!("windows do not fit their type: {error}")))
     }
 
     /// Copies a window of an array from its chunks.
@@ -553,25 +555,11 @@ fn chunks_of(starts: &[u64], shape: &[u64], chunk_shape: &[u64]) -> Vec<Vec<u64>
 }
 
 /// Returns an array of nested lists of fixed sizes over these values.
-fn fixed_lists(data_type: &DataType, rows: usize, values: Buffer) -> Result<ArrayRef, SourceError> {
-    fn data(
-        data_type: &DataType,
-        rows: usize,
-        values: Buffer,
-    ) -> Result<ArrayData, arrow::error::ArrowError> {
-        let builder = ArrayData::builder(data_type.clone()).len(rows);
-        match data_type {
-            DataType::FixedSizeList(field, size) => {
-                let inner = rows.saturating_mul(usize::try_from(*size).unwrap_or(0));
-                builder
-                    .add_child_data(data(field.data_type(), inner, values)?)
-                    .build()
-            }
-            _ => builder.add_buffer(values).build(),
-        }
-    }
-    let built = data(data_type, rows, values);
-    built
-        .map(make_array)
-        .map_err(|error| SourceError::bug(format!("windows do not fit their type: {error}")))
+fn fixed_lists(data_type: &DataType, values: MutableBuffer) -> Result<ArrayRef, ArrowError> {
+    let DataType::FixedSizeList(item, size) = data_type else {
+        return lists_of_numbers(data_type, Vec::new(), values);
+    };
+    let items = fixed_lists(item.data_type(), values)?;
+    let lists = FixedSizeListArray::try_new(Arc::clone(item), *size, items, None)?;
+    Ok(Arc::new(lists))
 }

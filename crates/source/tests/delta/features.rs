@@ -71,8 +71,8 @@ fn versions_and_times_choose_what_is_read() {
     }
     let at = |version: Option<u64>, time: Option<i64>| {
         let source = open_with(&table.path(), |options| {
-            options.delta.version = version;
-            options.delta.timestamp_ms = time;
+            options.delta.choice.version = version;
+            options.delta.choice.timestamp_ms = time;
         })
         .unwrap();
         let delta = source.description().delta.clone().unwrap();
@@ -90,14 +90,16 @@ fn versions_and_times_choose_what_is_read() {
     assert_eq!(at(None, Some(3999)), (3, range(0, 30)));
     assert_eq!(at(None, Some(i64::MAX / 2)), (4, range(10, 30)));
 
-    let error = refused(&table.path(), |options| options.delta.version = Some(9));
+    let error = refused(&table.path(), |options| {
+        options.delta.choice.version = Some(9)
+    });
     assert_eq!(error.id(), "delta-version");
     assert_eq!(
         error.to_string(),
         "there is no version 9: versions 0 to 4 can be read"
     );
     let error = refused(&table.path(), |options| {
-        options.delta.timestamp_ms = Some(999)
+        options.delta.choice.timestamp_ms = Some(999)
     });
     assert_eq!(error.id(), "delta-timestamp");
     assert_eq!(
@@ -106,8 +108,8 @@ fn versions_and_times_choose_what_is_read() {
          the oldest is version 0 of 1970-01-01T00:00:01.000Z"
     );
     let error = refused(&table.path(), |options| {
-        options.delta.timestamp_ms = Some(999);
-        options.delta.version = Some(1);
+        options.delta.choice.timestamp_ms = Some(999);
+        options.delta.choice.version = Some(1);
     });
     assert_eq!(error.id(), "source-option");
 }
@@ -139,7 +141,7 @@ fn in_commit_timestamps_count_where_the_table_keeps_them() {
     }
     for (time, version) in [(10_000, 0), (29_999, 1), (30_000, 2)] {
         let source = open_with(&table.path(), |options| {
-            options.delta.timestamp_ms = Some(time)
+            options.delta.choice.timestamp_ms = Some(time)
         })
         .unwrap();
         let delta = source.description().delta.clone().unwrap();
@@ -304,7 +306,7 @@ fn an_update_with_a_deletion_vector_replaces_the_file_of_before() {
     ]);
     for (version, left) in [(1, 10), (2, 9), (3, 8)] {
         let source = open_with(&table.path(), |options| {
-            options.delta.version = Some(version)
+            options.delta.choice.version = Some(version)
         })
         .unwrap();
         assert_eq!(source.description().rows, Some(left), "{version}");
@@ -450,9 +452,14 @@ fn checkpoints_of_the_second_kind_stand_for_the_commits_before_them() {
         (delta.version, delta.earliest_version, delta.latest_version),
         (4, Some(2), Some(4))
     );
-    let early = open_with(&table.path(), |options| options.delta.version = Some(2)).unwrap();
+    let early = open_with(&table.path(), |options| {
+        options.delta.choice.version = Some(2)
+    })
+    .unwrap();
     assert_eq!(read(early.as_ref()), rows(0..20));
-    let error = refused(&table.path(), |options| options.delta.version = Some(1));
+    let error = refused(&table.path(), |options| {
+        options.delta.choice.version = Some(1)
+    });
     assert_eq!(
         error.to_string(),
         "there is no version 1: versions 2 to 4 can be read"

@@ -22,7 +22,7 @@ fn tables_of_another_writer_have_the_rows_that_it_says() {
         for line in expected.lines() {
             let line: Value = serde_json::from_str(line).unwrap();
             let mut options = SourceOptions::default();
-            options.delta.version = line["version"].as_u64();
+            options.delta.choice.version = line["version"].as_u64();
             let source = open(&[folder.join(name).into()], &options).unwrap();
             let mut found: Vec<Value> = batches(source.as_ref())
                 .unwrap()

@@ -235,8 +235,8 @@ fn options_of_versions_are_for_delta_tables() {
         .place
         .parquet("x.parquet", &rows(0..3), Default::default());
     for error in [
-        refused(&path, |options| options.delta.version = Some(1)),
-        refused(&path, |options| options.delta.timestamp_ms = Some(1)),
+        refused(&path, |options| options.delta.choice.version = Some(1)),
+        refused(&path, |options| options.delta.choice.timestamp_ms = Some(1)),
     ] {
         assert_eq!(
             (error.id(), error.kind()),

@@ -56,7 +56,7 @@ fn tables_of_another_writer_are_the_same_in_a_store() {
             );
             for version in 0..versions {
                 let mut options = options(&server);
-                options.delta.version = Some(version);
+                options.delta.choice.version = Some(version);
                 let here = open(&[folder.join(name).into()], &options);
                 let there = open(&[at(name)], &options);
                 let (here, there) = match (here, there) {
