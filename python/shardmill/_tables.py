@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from shardmill import _core, parts
-from shardmill.base._columns import depth_of, lists
+from shardmill.base._columns import Column, depth_of, record_batch, stored_value
 from shardmill.errors import (
     ConflictError,
-    DataError,
     MissingIndexError,
     ShardmillError,
     UnsupportedError,
     UsageError,
 )
-from shardmill.schema import LISTS, TEXTS, ColumnSchema, field_encoding
+from shardmill.schema import LISTS, ColumnSchema, field_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,12 +37,14 @@ class Shard(NamedTuple):
 
     Attributes:
         samples: The number of samples.
+        first: The number of the first one in the table.
         raw_bytes: The size in bytes before compression.
         entry: The shard's entry in the index.
         files: The names of its files.
     """
 
     samples: int
+    first: int
     raw_bytes: int
     entry: dict[str, Any]
     files: list[str]
@@ -90,7 +91,10 @@ def open_table(
         with open(path, encoding='utf-8') as file:
             index = json.load(file)
     is_tar = index.get('format') == 'webdataset'
-    shards = [_shard(entry, is_tar) for entry in index['shards']]
+    shards: list[Shard] = []
+    for entry in index['shards']:
+        first = shards[-1].first + shards[-1].samples if shards else 0
+        shards.append(_shard(entry, first, is_tar))
     columns: dict[str, str] = {}
     nullable: set[str] = set()
     for number, shard in enumerate(shards):
@@ -124,16 +128,16 @@ def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
 def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
     """Opens a folder with an index as a dataset."""
     stream = _core.StreamOptions(local=folder, validate_hash=validate_hash)
-    return _core.Reader([stream], _core.ReaderOptions(), _decode)
+    return _core.Reader([stream], _core.ReaderOptions())
 
 
-def _shard(entry: dict[str, Any], is_tar: bool) -> Shard:
+def _shard(entry: dict[str, Any], first: int, is_tar: bool) -> Shard:
     stored = [entry.get('zip_data') or entry['raw_data']]
     beside = entry.get('offsets') if is_tar else entry.get('zip_meta') or entry.get('raw_meta')
     if beside:
         stored.append(beside)
     files = [file['basename'] for file in stored]
-    return Shard(entry['samples'], entry['raw_data']['bytes'], entry, files)
+    return Shard(entry['samples'], first, entry['raw_data']['bytes'], entry, files)
 
 
 def _is_local(dest: str) -> bool:
@@ -211,11 +215,6 @@ def _type_of(name: str, encoding: str) -> Any:
     return data_type
 
 
-def _decode(encoding: str, data: bytes) -> Any:
-    """Decodes what the extension module does not: text, and values that remain bytes."""
-    return bytes(data).decode() if encoding in TEXTS else bytes(data)
-
-
 def read_shard(
     table: Table,
     shard: Shard,
@@ -224,9 +223,7 @@ def read_shard(
     batch_size: int = 1024,
     tensors: Optional[Callable[[list[Any]], Any]] = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the samples of a shard as batches, in order."""
-    import pyarrow as pa
-
+    """Yields the samples of a shard as batches, in order. `tensors` makes the columns of arrays."""
     schema = schema_of(table, columns)
     if shard.samples == 0:
         return
@@ -242,59 +239,9 @@ def read_shard(
             json.dump(index, file, sort_keys=True)
         stored = shard.entry.get('zip_data') or shard.entry['raw_data']
         hashes = sorted(stored.get('hashes') or ())
-        reader = _open(folder, hashes[0] if hashes else None)
-        order = _core.EpochOptions(
-            nodes=1,
-            ranks_per_node=1,
-            workers_per_rank=1,
-            num_canonical_nodes=1,
-            batch_size=batch_size,
-        )
-        batches = reader.epoch(order, 0, 0)
-        try:
-            while (samples := batches.next_samples()) is not None:
-                arrays = [_array(table, each, samples, tensors) for each in schema]
-                if tensors is not None:
-                    yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
-                else:
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        finally:
-            batches.close()
-
-
-def _array(
-    table: Table,
-    column: pa.Field,
-    samples: list[dict[str, Any]],
-    tensors: Optional[Callable[[list[Any]], Any]],
-) -> pa.Array:
-    """Returns the values of a column as an Arrow array."""
-    import numpy as np
-    import pyarrow as pa
-
-    name, data_type = column.name, column.type
-    values: list[Any] = [sample.get(name) for sample in samples]
-    if table.is_tar and name != _KEY:
-        kind = table.columns[name]
-        if kind != 'bytes':
-            values = [_decoded(sample, name, kind) for sample in samples]
-        return pa.array(values, data_type)
-    if pa.types.is_list(data_type):
-        return tensors(values) if tensors is not None else lists(name, values, data_type)
-    if pa.types.is_floating(data_type) or pa.types.is_integer(data_type):
-        return pa.array(np.asarray(values), data_type)
-    return pa.array(values, data_type)
-
-
-def _decoded(sample: dict[str, Any], name: str, kind: str) -> Any:
-    """Decodes a WebDataset field with an extension of text or integers."""
-    value = sample.get(name)
-    if value is None:
-        return None
-    try:
-        return int(value) if kind == 'int' else bytes(value).decode()
-    except ValueError:
-        what = 'a whole number' if kind == 'int' else 'text in UTF-8'
-        text = f'column {name}: the sample {sample.get(_KEY)!r} has something else than {what}'
-        id = 'number-text' if kind == 'int' else 'sample-utf8'
-        raise DataError(text, id, name, 'read other columns') from None
+        ranges = _open(folder, hashes[0] if hashes else None).ranges(stored_value)
+        made = [Column(ColumnSchema(it.name, table.columns[it.name]), it, None) for it in schema]
+        for start in range(0, shard.samples, batch_size):
+            stop = min(start + batch_size, shard.samples)
+            samples, batch = ranges.read(start, stop, set(schema.names))
+            yield record_batch(made, batch, samples, shard.first + start, schema, tensors)

@@ -344,7 +344,7 @@ def test_arrays_with_more_dimensions_than_a_table_are_not_cut(tmp_path: Path) ->
     with MDSWriter(out=str(tmp_path), columns={'a': 'ndarray:float32'}) as out:
         out.write({'a': np.zeros((2, 3), np.float32)})
     found, shards = _tables.open_table(str(tmp_path))
-    with pytest.raises(UnsupportedError, match='column a: an array has 2 dimensions') as caught:
+    with pytest.raises(UnsupportedError, match='the array of sample 0 has 2 dimensions') as caught:
         list(_tables.read_shard(found, shards[0]))
     assert caught.value.object == 'a'
 
