@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
@@ -16,7 +17,6 @@ from shardmill.base._columns import Column, depth_of, record_batch, stored_value
 from shardmill.errors import (
     ConflictError,
     MissingIndexError,
-    ShardmillError,
     UnsupportedError,
     UsageError,
 )
@@ -36,8 +36,9 @@ class Shard(NamedTuple):
     """A shard of a table.
 
     Attributes:
-        samples: The number of samples.
+        samples: The number of samples, without deleted ones.
         first: The number of the first one in the table.
+        live: The ranges of samples that are not deleted, by their positions in the shard.
         raw_bytes: The size in bytes before compression.
         entry: The shard's entry in the index.
         files: The names of its files.
@@ -45,6 +46,7 @@ class Shard(NamedTuple):
 
     samples: int
     first: int
+    live: list[tuple[int, int]]
     raw_bytes: int
     entry: dict[str, Any]
     files: list[str]
@@ -83,18 +85,13 @@ def open_table(
             _core.download(place, path, settings)
         except FileNotFoundError as error:
             raise MissingIndexError(f'there is no {place}', 'index-missing', place) from error
-        try:
-            # The reader validates the index. File names matter most, because files are written under them.
-            _open(folder, None)
-        except ShardmillError as error:
-            raise _of(error, folder, dest) from None
+        # The reader validates the index. File names matter most, because files are written under them.
+        stream = _core.StreamOptions(remote=dest, local=folder, settings=settings or {})
+        deleted = _core.Reader([stream], _core.ReaderOptions()).deleted_samples(0)
         with open(path, encoding='utf-8') as file:
             index = json.load(file)
     is_tar = index.get('format') == 'webdataset'
-    shards: list[Shard] = []
-    for entry in index['shards']:
-        first = shards[-1].first + shards[-1].samples if shards else 0
-        shards.append(_shard(entry, first, is_tar))
+    shards = _shards(index['shards'], deleted, is_tar)
     columns: dict[str, str] = {}
     nullable: set[str] = set()
     for number, shard in enumerate(shards):
@@ -115,29 +112,27 @@ def open_table(
     return Table(dest, columns, is_tar, frozenset(nullable), settings), shards
 
 
-def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
-    """Replaces the temporary folder in an error by the location of the dataset."""
-
-    def relocated(text: Optional[str]) -> Optional[str]:
-        return text and text.replace(folder, dest)
-
-    message = error.message.replace(folder, dest)
-    return type(error)(message, error.id, relocated(error.object), relocated(error.hint))
-
-
-def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
-    """Opens a folder with an index as a dataset."""
-    stream = _core.StreamOptions(local=folder, validate_hash=validate_hash)
-    return _core.Reader([stream], _core.ReaderOptions())
-
-
-def _shard(entry: dict[str, Any], first: int, is_tar: bool) -> Shard:
-    stored = [entry.get('zip_data') or entry['raw_data']]
-    beside = entry.get('offsets') if is_tar else entry.get('zip_meta') or entry.get('raw_meta')
-    if beside:
-        stored.append(beside)
-    files = [file['basename'] for file in stored]
-    return Shard(entry['samples'], first, entry['raw_data']['bytes'], entry, files)
+def _shards(
+    entries: list[dict[str, Any]], deleted: list[tuple[int, int]], is_tar: bool
+) -> list[Shard]:
+    """Returns the shards of an index. Deleted samples are ranges of stored numbers, in order."""
+    starts, ends = zip(*deleted) if deleted else ((), ())
+    shards: list[Shard] = []
+    first = begin = 0
+    for entry in entries:
+        end = begin + entry['samples']
+        gaps = deleted[bisect_right(ends, begin) : bisect_left(starts, end)]
+        edges = [begin, *(min(max(edge, begin), end) for gap in gaps for edge in gap), end]
+        live = [(a - begin, b - begin) for a, b in zip(edges[::2], edges[1::2]) if a < b]
+        samples = sum(b - a for a, b in live)
+        stored = [entry.get('zip_data') or entry['raw_data']]
+        beside = entry.get('offsets') if is_tar else entry.get('zip_meta') or entry.get('raw_meta')
+        if beside:
+            stored.append(beside)
+        files = [file['basename'] for file in stored]
+        shards.append(Shard(samples, first, live, entry['raw_data']['bytes'], entry, files))
+        begin, first = end, first + samples
+    return shards
 
 
 def _is_local(dest: str) -> bool:
@@ -239,9 +234,13 @@ def read_shard(
             json.dump(index, file, sort_keys=True)
         stored = shard.entry.get('zip_data') or shard.entry['raw_data']
         hashes = sorted(stored.get('hashes') or ())
-        ranges = _open(folder, hashes[0] if hashes else None).ranges(stored_value)
+        stream = _core.StreamOptions(local=folder, validate_hash=hashes[0] if hashes else None)
+        ranges = _core.Reader([stream], _core.ReaderOptions()).ranges(stored_value)
         made = [Column(ColumnSchema(it.name, table.columns[it.name]), it, None) for it in schema]
-        for start in range(0, shard.samples, batch_size):
-            stop = min(start + batch_size, shard.samples)
-            samples, batch = ranges.read(start, stop, set(schema.names))
-            yield record_batch(made, batch, samples, shard.first + start, schema, tensors)
+        first = shard.first
+        for begin, end in shard.live:
+            for start in range(begin, end, batch_size):
+                stop = min(start + batch_size, end)
+                samples, batch = ranges.read(start, stop, set(schema.names))
+                yield record_batch(made, batch, samples, first, schema, tensors)
+                first += samples
