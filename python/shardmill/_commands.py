@@ -192,8 +192,8 @@ def convert(
         csv_delimiter=csv_delimiter,
         csv_no_header=not check.flag('csv_header', csv_header),
         infer_rows=infer_rows,
-        window=_steps(window),
-        stride=_steps(stride),
+        window=_by_name(window),
+        stride=_by_name(stride),
         nulls=nulls,
         tokenize=check.path_or_none('tokenize', tokenize),
         text=text,
@@ -203,7 +203,7 @@ def convert(
         append=append,
         keep_text=check.flag('keep_text', keep_text),
         shuffle=shuffle,
-        split=','.join(f'{name}={share}' for name, share in (split or {}).items()) or None,
+        split=_by_name(split),
         split_key=split_key,
         compression=compression,
         hashes=_listed(hashes) or 'none',
@@ -235,21 +235,19 @@ def convert(
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     place = check.path('out', out)
     with served(_places('source', source), place) as (sources, settings):
-        if settings is not None:
-            settings = {**(storage_options or {}), **settings}
         done = run(
             'convert',
             options,
             [*sources, place],
-            storage_options=settings or storage_options,
+            storage_options={**(storage_options or {}), **settings},
             progress=progress,
         )
     return ConvertReport.from_json(done.only())
 
 
-def _steps(steps: Optional[Mapping[str, int]]) -> Optional[str]:
-    """Returns numbers by dimension as text."""
-    return ','.join(f'{name}={number}' for name, number in (steps or {}).items()) or None
+def _by_name(numbers: Optional[Mapping[str, float]]) -> Optional[str]:
+    """Returns numbers by name as text."""
+    return ','.join(f'{name}={number}' for name, number in (numbers or {}).items()) or None
 
 
 def _files(

@@ -13,7 +13,7 @@ import itertools
 import secrets
 import threading
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -40,18 +40,15 @@ def is_foreign(place: str) -> bool:
 
 
 @contextlib.contextmanager
-def served(
-    sources: Sequence[str], out: str
-) -> Iterator[tuple[list[str], Optional[dict[str, str]]]]:
+def served(sources: Sequence[str], out: str) -> Iterator[tuple[list[str], dict[str, str]]]:
     """Serves the sources that only fsspec can read.
 
     Yields:
-        The sources for the program, and the store settings that lead to the server; ``None`` if there is no such
-        source.
+        The sources for the program, and the store settings that lead to the server; none if there is no such source.
     """
     foreign = [place for place in sources if is_foreign(place)]
     if not foreign:
-        yield list(sources), None
+        yield list(sources), {}
         return
     for place in [*sources, out]:
         if place.lower().startswith('s3://'):

@@ -43,12 +43,9 @@ def log_to_mlflow(loader: Observed, every: int = 100, prefix: str = 'shardmill/'
         ImportError: MLflow is not installed.
         ValueError: `every` is not positive.
     """
-    try:
-        import mlflow
-    except ImportError as error:
-        raise ImportError(
-            'logging to MLflow needs MLflow: run `pip install mlflow-skinny`', name='mlflow'
-        ) from error
+    from shardmill.base.storage._sdk import sdk
+
+    mlflow = sdk('mlflow', 'mlflow-skinny')
 
     def log(stats: LoaderStats, batch: int) -> None:
         mlflow.log_metrics(_numbers(stats, prefix), step=batch)

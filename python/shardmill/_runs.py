@@ -102,7 +102,7 @@ def run(
     with tempfile.TemporaryFile() as output:
         child = start(arguments, storage_options, output)
         try:
-            errors, tail = _follow(child, verb, progress)
+            errors, tail = follow(child, verb, progress)
             code = child.wait()
         except BaseException:
             _stop(child)
@@ -120,7 +120,7 @@ def run(
     return Finished(reports, errors)
 
 
-def _follow(
+def follow(
     child: subprocess.Popen[str], verb: str, progress: Optional[bool]
 ) -> tuple[list[ShardmillError], list[str]]:
     """Reads standard error to its end: shows progress and warnings, returns errors and the last other lines."""

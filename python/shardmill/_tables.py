@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from shardmill import _core, parts
-from shardmill.base._columns import depth_of, lists
+from shardmill.base._columns import Column, depth_of, record_batch, stored_value
 from shardmill.errors import (
     ConflictError,
-    DataError,
     MissingIndexError,
-    ShardmillError,
     UnsupportedError,
     UsageError,
 )
-from shardmill.schema import LISTS, TEXTS, ColumnSchema, field_encoding
+from shardmill.schema import LISTS, ColumnSchema, field_encoding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,13 +36,17 @@ class Shard(NamedTuple):
     """A shard of a table.
 
     Attributes:
-        samples: The number of samples.
+        samples: The number of samples, without deleted ones.
+        first: The number of the first one in the table.
+        live: The ranges of samples that are not deleted, by their positions in the shard.
         raw_bytes: The size in bytes before compression.
         entry: The shard's entry in the index.
         files: The names of its files.
     """
 
     samples: int
+    first: int
+    live: list[tuple[int, int]]
     raw_bytes: int
     entry: dict[str, Any]
     files: list[str]
@@ -82,15 +85,13 @@ def open_table(
             _core.download(place, path, settings)
         except FileNotFoundError as error:
             raise MissingIndexError(f'there is no {place}', 'index-missing', place) from error
-        try:
-            # The reader validates the index. File names matter most, because files are written under them.
-            _open(folder, None)
-        except ShardmillError as error:
-            raise _of(error, folder, dest) from None
+        # The reader validates the index. File names matter most, because files are written under them.
+        stream = _core.StreamOptions(remote=dest, local=folder, settings=settings or {})
+        deleted = _core.Reader([stream], _core.ReaderOptions()).deleted_samples(0)
         with open(path, encoding='utf-8') as file:
             index = json.load(file)
     is_tar = index.get('format') == 'webdataset'
-    shards = [_shard(entry, is_tar) for entry in index['shards']]
+    shards = _shards(index['shards'], deleted, is_tar)
     columns: dict[str, str] = {}
     nullable: set[str] = set()
     for number, shard in enumerate(shards):
@@ -111,29 +112,27 @@ def open_table(
     return Table(dest, columns, is_tar, frozenset(nullable), settings), shards
 
 
-def _of(error: ShardmillError, folder: str, dest: str) -> ShardmillError:
-    """Replaces the temporary folder in an error by the location of the dataset."""
-
-    def relocated(text: Optional[str]) -> Optional[str]:
-        return text and text.replace(folder, dest)
-
-    message = error.message.replace(folder, dest)
-    return type(error)(message, error.id, relocated(error.object), relocated(error.hint))
-
-
-def _open(folder: str, validate_hash: Optional[str]) -> _core.Reader:
-    """Opens a folder with an index as a dataset."""
-    stream = _core.StreamOptions(local=folder, validate_hash=validate_hash)
-    return _core.Reader([stream], _core.ReaderOptions(), _decode)
-
-
-def _shard(entry: dict[str, Any], is_tar: bool) -> Shard:
-    stored = [entry.get('zip_data') or entry['raw_data']]
-    beside = entry.get('offsets') if is_tar else entry.get('zip_meta') or entry.get('raw_meta')
-    if beside:
-        stored.append(beside)
-    files = [file['basename'] for file in stored]
-    return Shard(entry['samples'], entry['raw_data']['bytes'], entry, files)
+def _shards(
+    entries: list[dict[str, Any]], deleted: list[tuple[int, int]], is_tar: bool
+) -> list[Shard]:
+    """Returns the shards of an index. Deleted samples are ranges of stored numbers, in order."""
+    starts, ends = zip(*deleted) if deleted else ((), ())
+    shards: list[Shard] = []
+    first = begin = 0
+    for entry in entries:
+        end = begin + entry['samples']
+        gaps = deleted[bisect_right(ends, begin) : bisect_left(starts, end)]
+        edges = [begin, *(min(max(edge, begin), end) for gap in gaps for edge in gap), end]
+        live = [(a - begin, b - begin) for a, b in zip(edges[::2], edges[1::2]) if a < b]
+        samples = sum(b - a for a, b in live)
+        stored = [entry.get('zip_data') or entry['raw_data']]
+        beside = entry.get('offsets') if is_tar else entry.get('zip_meta') or entry.get('raw_meta')
+        if beside:
+            stored.append(beside)
+        files = [file['basename'] for file in stored]
+        shards.append(Shard(samples, first, live, entry['raw_data']['bytes'], entry, files))
+        begin, first = end, first + samples
+    return shards
 
 
 def _is_local(dest: str) -> bool:
@@ -211,11 +210,6 @@ def _type_of(name: str, encoding: str) -> Any:
     return data_type
 
 
-def _decode(encoding: str, data: bytes) -> Any:
-    """Decodes what the extension module does not: text, and values that remain bytes."""
-    return bytes(data).decode() if encoding in TEXTS else bytes(data)
-
-
 def read_shard(
     table: Table,
     shard: Shard,
@@ -224,9 +218,7 @@ def read_shard(
     batch_size: int = 1024,
     tensors: Optional[Callable[[list[Any]], Any]] = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the samples of a shard as batches, in order."""
-    import pyarrow as pa
-
+    """Yields the samples of a shard as batches, in order. `tensors` makes the columns of arrays."""
     schema = schema_of(table, columns)
     if shard.samples == 0:
         return
@@ -242,59 +234,13 @@ def read_shard(
             json.dump(index, file, sort_keys=True)
         stored = shard.entry.get('zip_data') or shard.entry['raw_data']
         hashes = sorted(stored.get('hashes') or ())
-        reader = _open(folder, hashes[0] if hashes else None)
-        order = _core.EpochOptions(
-            nodes=1,
-            ranks_per_node=1,
-            workers_per_rank=1,
-            num_canonical_nodes=1,
-            batch_size=batch_size,
-        )
-        batches = reader.epoch(order, 0, 0)
-        try:
-            while (samples := batches.next_samples()) is not None:
-                arrays = [_array(table, each, samples, tensors) for each in schema]
-                if tensors is not None:
-                    yield pa.RecordBatch.from_arrays(arrays, names=schema.names)
-                else:
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-        finally:
-            batches.close()
-
-
-def _array(
-    table: Table,
-    column: pa.Field,
-    samples: list[dict[str, Any]],
-    tensors: Optional[Callable[[list[Any]], Any]],
-) -> pa.Array:
-    """Returns the values of a column as an Arrow array."""
-    import numpy as np
-    import pyarrow as pa
-
-    name, data_type = column.name, column.type
-    values: list[Any] = [sample.get(name) for sample in samples]
-    if table.is_tar and name != _KEY:
-        kind = table.columns[name]
-        if kind != 'bytes':
-            values = [_decoded(sample, name, kind) for sample in samples]
-        return pa.array(values, data_type)
-    if pa.types.is_list(data_type):
-        return tensors(values) if tensors is not None else lists(name, values, data_type)
-    if pa.types.is_floating(data_type) or pa.types.is_integer(data_type):
-        return pa.array(np.asarray(values), data_type)
-    return pa.array(values, data_type)
-
-
-def _decoded(sample: dict[str, Any], name: str, kind: str) -> Any:
-    """Decodes a WebDataset field with an extension of text or integers."""
-    value = sample.get(name)
-    if value is None:
-        return None
-    try:
-        return int(value) if kind == 'int' else bytes(value).decode()
-    except ValueError:
-        what = 'a whole number' if kind == 'int' else 'text in UTF-8'
-        text = f'column {name}: the sample {sample.get(_KEY)!r} has something else than {what}'
-        id = 'number-text' if kind == 'int' else 'sample-utf8'
-        raise DataError(text, id, name, 'read other columns') from None
+        stream = _core.StreamOptions(local=folder, validate_hash=hashes[0] if hashes else None)
+        ranges = _core.Reader([stream], _core.ReaderOptions()).ranges(stored_value)
+        made = [Column(ColumnSchema(it.name, table.columns[it.name]), it, None) for it in schema]
+        first = shard.first
+        for begin, end in shard.live:
+            for start in range(begin, end, batch_size):
+                stop = min(start + batch_size, end)
+                samples, batch = ranges.read(start, stop, set(schema.names))
+                yield record_batch(made, batch, samples, first, schema, tensors)
+                first += samples

@@ -6,9 +6,10 @@ import contextlib
 import json
 import os
 import pathlib
-import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Optional
+
+from shardmill.base._files import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,15 +25,9 @@ _Steps = list[tuple[str, int, float, float]]
 
 def replace_file(file: pathlib.Path, text: str) -> None:
     """Writes a file under another name, then renames it."""
-    number, name = tempfile.mkstemp(prefix=f'.{file.name}-', dir=file.parent)
-    try:
-        with os.fdopen(number, 'w', encoding='utf-8') as out:
-            out.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with whole(str(file)) as part:
+        pathlib.Path(part).write_text(text, encoding='utf-8')
+        os.chmod(part, 0o644)
 
 
 @contextlib.contextmanager
@@ -107,13 +102,10 @@ def otlp_trace(
     Raises:
         ImportError: OpenTelemetry is not installed.
     """
-    try:
-        from opentelemetry.trace import get_tracer_provider, set_span_in_context
-    except ImportError as error:
-        raise ImportError(
-            'spans need OpenTelemetry: run `pip install "shardmill[otlp]"`', name='opentelemetry'
-        ) from error
-    tracer = (provider or get_tracer_provider()).get_tracer('shardmill')
+    from shardmill.base.storage._sdk import sdk
+
+    spans = sdk('opentelemetry.trace', '"shardmill[otlp]"')
+    tracer = (provider or spans.get_tracer_provider()).get_tracer('shardmill')
     begun = time.time_ns()
     steps: _Steps = []
     try:
@@ -122,7 +114,7 @@ def otlp_trace(
     finally:
         labels = {'shardmill.rank': rank}
         parent = tracer.start_span('read', start_time=begun, attributes=labels)
-        context = set_span_in_context(parent)
+        context = spans.set_span_in_context(parent)
         for name, lane, start, duration in steps:
             at = begun + int(start * 1e9)
             attributes = {**labels, 'shardmill.lane': lane}

@@ -10,7 +10,7 @@ import tempfile
 import weakref
 from typing import TYPE_CHECKING, Optional, Union
 
-from shardmill._runs import error_of, options_of, start
+from shardmill._runs import follow, options_of, start
 from shardmill.base import _arguments as check
 from shardmill.errors import InternalError
 from shardmill.views import View
@@ -123,20 +123,18 @@ def view(
     assert process.stdout is not None
     assert process.stderr is not None
     line = process.stdout.readline()
+    errors, tail = ([], []) if line else follow(process, 'view', False)
+    process.stdout.close()
+    process.stderr.close()
     if line:
-        process.stdout.close()
-        process.stderr.close()
         return Viewer(place, str(json.loads(line)['url']), pixels, process, folder)
-    _, errors = process.communicate()
+    code = process.wait()
     if folder is not None:
         folder.cleanup()
-    for error in errors.splitlines():
-        try:
-            found = json.loads(error)['error']
-        except (ValueError, KeyError, TypeError):
-            continue
-        raise error_of(found)
-    raise InternalError(f'`shardmill view` ended with exit status {process.returncode}:\n{errors}')
+    if errors:
+        raise errors[0]
+    text = '\n'.join(tail)
+    raise InternalError(f'`shardmill view` ended with exit status {code}:\n{text}')
 
 
 def _end(

@@ -103,9 +103,6 @@ class FileStream(Stream):
         name = hashlib.blake2s(what.encode(), digest_size=16).hexdigest()
         return os.path.join(tempfile.gettempdir(), f'files-{name}', self.split)
 
-    def _is_whole_here(self) -> bool:
-        return False
-
     def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
         files = {
             'form': self.yields,
@@ -116,10 +113,6 @@ class FileStream(Stream):
         }
         arguments = super()._arguments(False)
         return {**arguments, 'validate_hash': None, 'files': _core.FileOptions(**files)}
-
-    def get_index_size(self) -> int:
-        """Returns 0: there is no index."""
-        return 0
 
 
 class FileDataset(StreamingDataset[Any]):

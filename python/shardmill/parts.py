@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._renamed import renamed
-from shardmill.base._sizes import BYTES, THOUSANDS, scaled
+from shardmill.base._sizes import number_abbrev_to_int
 from shardmill.errors import ShardmillError, UsageError
 
 if TYPE_CHECKING:
@@ -186,16 +186,17 @@ class PartWriter:
         _check_staging(staging)
         if compression is not None:
             compression = check.text('compression', compression)
+        limit = None if size_limit == 'none' else size_limit
         self._core = _core.PartWriter(
             staging.out,
             staging.text,
-            _number('part_id', part_id),
+            check.whole('part_id', part_id),
             attempt or uuid.uuid4().hex[:16],
             staging.storage_options,
             columns=_pairs(columns),
             compression=None if compression == 'none' else compression or None,
             hashes=_hashes(hashes),
-            size_limit=_bytes(size_limit),
+            size_limit=check.byte_size('size_limit', limit) or None,
             samples_per_shard=count_of('samples_per_shard', samples_per_shard),
             key=key,
             scratch=check.path_or_none('temp_dir', temp_dir),
@@ -306,7 +307,7 @@ def commit(
         raise UsageError(f'verify: {verify!r} is neither size nor hash', 'config-value')
     _check_staging(staging)
     texts = check.texts('manifests', manifests, 'a list of manifests')
-    if parts is not None and len(texts) > _number('parts', parts):
+    if parts is not None and len(texts) > check.whole('parts', parts):
         text = f'there are {len(texts)} parts, and there have to be {parts}'
         raise UsageError(text, 'limit-parts')
     return Committed(
@@ -378,36 +379,9 @@ def _hashes(names: Union[str, Sequence[str]]) -> list[str]:
     return [name.strip() for name in names if name.strip()]
 
 
-def _number(name: str, value: Any) -> int:
-    """Returns a whole number that is not negative."""
-    if isinstance(value, bool) or not hasattr(value, '__index__') or value.__index__() < 0:
-        raise UsageError(f'{name}: {value!r} is not a number from 0', 'config-value', name)
-    return int(value.__index__())
-
-
 def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
-    """Parses a positive number, or text such as ``'10k'``; ``None`` remains ``None``.
-
-    Raises:
-        UsageError: The value is not a positive number.
-    """
-    if value is None:
-        return None
-    number = scaled(value, THOUSANDS) if isinstance(value, str) else _number(name, value)
-    if number is None or not 0 < number < 1 << 63:
-        text = f'{name}: {value!r} is not a number above 0'
-        raise UsageError(text, 'config-value', name, 'write 1000, 10k or 1.5m')
-    return number
-
-
-def _bytes(size: Optional[Union[int, str]]) -> Optional[int]:
-    """Parses a number of bytes; ``None`` for no limit."""
-    if size is None or size == 'none':
-        return None
-    if not isinstance(size, str):
-        return _number('size_limit', size) or None
-    number = scaled(size, BYTES)
-    if number is None or not 0 <= number < 1 << 63:
-        text = f'size_limit: {size!r} is not a number of bytes'
-        raise UsageError(text, 'config-value', 'size_limit', 'write 1000, 64mb or 1.5GiB')
-    return number or None
+    """Checks a positive number, or parses text such as ``'10k'``; ``None`` remains ``None``."""
+    if isinstance(value, str):
+        allowed = "a positive integer or a text such as '10k'"
+        return check.parsed(name, value, number_abbrev_to_int, allowed, 1)
+    return check.whole_or_none(name, value, 1)

@@ -51,7 +51,8 @@ class Report:
             **other: Attributes that have another name or form in the object.
         """
         names = {each.name for each in fields(cls)} - {'json'}
-        known = {name: _frozen(value) for name, value in found.items() if name in names}
+        known = {name: value for name, value in found.items() if name in names}
+        known = {name: tuple(it) if isinstance(it, list) else it for name, it in known.items()}
         if 'json' in (each.name for each in fields(cls)):
             known['json'] = found
         return cls(**{**known, **other})
@@ -86,10 +87,6 @@ class _Many:
 def _shown(name: str, value: Any) -> Any:
     is_size = name.endswith('bytes') or name == 'size_limit'
     return size_text(value) if is_size and value is not None else value
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _all(cls: type[R], found: Iterable[Mapping[str, Any]]) -> tuple[R, ...]:

@@ -114,9 +114,6 @@ class TableStream(Stream):
         name = hashlib.blake2s(json.dumps(self.remote).encode(), digest_size=16).hexdigest()
         return os.path.join(tempfile.gettempdir(), f'table-{name}', self.split)
 
-    def _is_whole_here(self) -> bool:
-        return False
-
     def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
         files = _core.FileOptions(**{'relist': True, **listing})
         arguments = super()._arguments(False)
@@ -176,10 +173,6 @@ class TableStream(Stream):
                 )
             self.version = _core.delta_version(self._table_location(), settings)
         return self.version
-
-    def get_index_size(self) -> int:
-        """Returns 0: there is no index."""
-        return 0
 
 
 def table_stream(

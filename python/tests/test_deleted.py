@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardmill import LocalDataset, MDSWriter, Stream, StreamingDataset
+from shardmill import LocalDataset, MDSWriter, Stream, StreamingDataset, _tables
 from shardmill.base.util import merge_index
 from shardmill.errors import DataError
 
@@ -68,6 +68,15 @@ def shards(tmp_path: Path) -> Path:
 
 def left() -> list[int]:
     return [n for n in range(30) if not any(start <= n < end for start, end in DELETED)]
+
+
+def test_tables_of_shards_lack_them(shards: Path, store: Store, served: Path) -> None:
+    shutil.copytree(shards, served / 'lacking')
+    for place, settings in ((str(shards), None), ('s3://bucket/lacking', store.environment)):
+        table, found = _tables.open_table(place, settings)
+        assert [shard.samples for shard in found] == LIVE
+        batches = [batch for each in found for batch in _tables.read_shard(table, each)]
+        assert [n for batch in batches for n in batch.column('n').to_pylist()] == left()
 
 
 def numbers(dataset: Any) -> list[int]:

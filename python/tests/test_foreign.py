@@ -119,7 +119,6 @@ def test_lists_have_pages_and_folders(memory: fsspec.AbstractFileSystem) -> None
         memory.pipe(f'/tree/b{number}.txt', b'x')
     with served(['memory://tree'], 'out') as (places, settings):
         assert places == ['s3://fsspec/0/tree']
-        assert settings is not None
         address = settings['S3_ENDPOINT_URL'].removeprefix('http://')
         signed = {'Authorization': f'AWS4 Credential={settings["AWS_ACCESS_KEY_ID"]}/x'}
 

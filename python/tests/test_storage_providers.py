@@ -35,6 +35,8 @@ from shardmill.base.storage import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.hub import Hub
+
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,12 +284,8 @@ def test_oracle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         OCIUploader('oci://other@space/a')
 
 
-def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     known = ['org/name']
-
-    def fetch(repo_id: str, filename: str, repo_type: str, local_dir: str) -> str:
-        _file(tmp_path / os.path.basename(local_dir) / '.cache' / 'book', b'')
-        return _file(tmp_path / os.path.basename(local_dir) / filename, b'x')
 
     def tree(repo_id: str, repo_type: str) -> list[str]:
         if repo_id not in known:
@@ -297,17 +295,21 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _module(
         monkeypatch,
         'huggingface_hub',
-        hf_hub_download=fetch,
         HfApi=lambda: SimpleNamespace(list_repo_tree=tree),
         HfFileSystem=lambda token: SimpleNamespace(
             open=lambda path, mode: open(tmp_path / path.replace('/', '+'), mode)
         ),
     )
-    HFDownloader().download('hf://datasets/org/name/deep/x', str(tmp_path / 'x'))
-    assert os.listdir(tmp_path) == ['x']
+    _file(tmp_path / 'repository' / 'deep' / 'x', b'x')
+    hub.commit(tmp_path / 'repository')
+    HFDownloader().download('hf://datasets/org/name/deep/x', str(tmp_path / 'new' / 'x'))
+    assert (tmp_path / 'new' / 'x').read_bytes() == b'x'
+    assert os.listdir(tmp_path / 'new') == ['x']
     for wrong in ('hf://org/name/x', 'hf://datasets/org', 'hf://x'):
         with pytest.raises(ValueError, match='hf://datasets/'):
-            HFDownloader().download(wrong, str(tmp_path / 'y'))
+            HFDownloader().download(wrong, str(tmp_path / 'new' / 'y'))
+        with pytest.raises(ValueError, match='hf://datasets/'):
+            HFUploader((str(tmp_path / 'out'), wrong))
     uploader = HFUploader((str(tmp_path / 'out'), 'hf://datasets/org/name/deep'))
     assert (uploader.dataset_id, uploader.path) == ('org/name', 'deep')
     _file(tmp_path / 'out' / 'new', b'new')

@@ -115,19 +115,17 @@ def number(name: str, value: Any, *, above: Optional[float] = None, least: float
     return float(value) if plain is None else plain
 
 
-def _parsed(
-    name: str, value: str, parse: Callable[[str], int], allowed: str, least: int = 0
-) -> int:
+def parsed(name: str, value: str, parse: Callable[[str], int], allowed: str, least: int = 0) -> int:
     """Parses the text of an argument as a number."""
     try:
-        parsed = parse(value)
+        found = parse(value)
     except UsageError as error:
         text = f'`{name}` must be {allowed}, but got: {error.message}.'
         raise UsageError(text, 'config-value', name, error.hint) from None
-    is_lost = parsed == 0 and any(digit in value for digit in '123456789')
-    if is_lost or not least <= parsed <= _MOST:
+    is_lost = found == 0 and any(digit in value for digit in '123456789')
+    if is_lost or not least <= found <= _MOST:
         refuse_value(name, value, allowed)
-    return parsed
+    return found
 
 
 def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
@@ -136,7 +134,7 @@ def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
         return None
     allowed = "a number of bytes or a text such as '64mb'"
     if isinstance(value, str):
-        size = _parsed(name, value, bytes_to_int, allowed)
+        size = parsed(name, value, bytes_to_int, allowed)
     else:
         if not _is_real(value) and _index(value) is None:
             refuse_type(name, value, allowed)
@@ -156,7 +154,7 @@ def epoch_samples(value: Any, name: str = 'epoch_size') -> Optional[int]:
         if not value:
             return None
         allowed = "a number of samples or a text such as '100k'"
-        return _parsed(name, value, number_abbrev_to_int, allowed) or None
+        return parsed(name, value, number_abbrev_to_int, allowed) or None
     value = _without_fraction(name, value)
     integer = _index(value)
     if integer is not None and integer < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from shardmill.errors import DataError, UnsupportedError
 
@@ -39,17 +39,21 @@ def record_batch(
     samples: int,
     first: int,
     schema: pa.Schema,
+    tensors: Optional[Callable[[Any], Any]] = None,
 ) -> pa.RecordBatch:
-    """Builds a record batch."""
+    """Builds a record batch. `tensors` makes the columns of arrays, which may have other types than in `schema`."""
     import pyarrow as pa
 
     arrays = []
     for column in columns:
         name = column.schema.name
-        values = _values(batch, name)
-        mask = None if column.mask is None else mask_of(_values(batch, column.mask))
+        values = _values(batch, name, samples)
+        mask = None if column.mask is None else mask_of(_values(batch, column.mask, samples))
         try:
-            arrays.append(_array(column, values, mask, first))
+            if tensors is not None and column.schema.is_array:
+                arrays.append(tensors(values))
+            else:
+                arrays.append(_array(column, values, mask, first))
         except (pa.ArrowException, OverflowError, TypeError) as error:
             where = f'samples {first} to {first + samples - 1}'
             text = f'column {name}: a value of {where} is not of type {column.field.type}: {error}'
@@ -57,15 +61,17 @@ def record_batch(
     if not arrays:
         # A batch without columns has a length nevertheless.
         return pa.RecordBatch.from_struct_array(pa.array([{}] * samples, pa.struct([])))
+    if tensors is not None:
+        return pa.RecordBatch.from_arrays(arrays, names=schema.names)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _values(batch: Any, name: str) -> Any:
+def _values(batch: Any, name: str, samples: int) -> Any:
     """Returns the values of a column: an array for numbers, a list for others, with ``None`` where there is none."""
     if not isinstance(batch, dict):
         return [sample.get(name) for sample in batch]
-    values = batch.get(name)
-    if values is None or isinstance(values, list):
+    values = batch.get(name, [None] * samples)
+    if isinstance(values, list):
         return values
     import numpy as np
 
@@ -151,7 +157,7 @@ def _arrays(column: Column, values: Any, first: int) -> pa.Array:
             array = pa.FixedSizeListArray.from_arrays(array, size)
         array = array.cast(kind)
     else:
-        array = lists(column.schema.name, list(values), kind)
+        array = _lists(column.schema.name, list(values), kind)
     return array if missing is None else pc.if_else(missing, pa.scalar(None, kind), array)
 
 
@@ -185,7 +191,7 @@ def depth_of(kind: Any) -> tuple[int, Any]:
     return depth, kind
 
 
-def lists(name: str, values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
+def _lists(name: str, values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array:
     """Converts NumPy arrays to lists of variable lengths, copying the numbers of all arrays at once."""
     import numpy as np
     import pyarrow as pa
@@ -193,14 +199,6 @@ def lists(name: str, values: Sequence[NDArray[Any]], data_type: Any) -> pa.Array
     if not values:
         return pa.array([], data_type)
     depth, inner = depth_of(data_type)
-    other = next((value for value in values if value.ndim != depth), None)
-    if other is not None:
-        raise UnsupportedError(
-            f'column {name}: an array has {other.ndim} dimensions, and a table has {depth}',
-            'type-unsupported',
-            name,
-            'choose other columns',
-        )
     flat = np.concatenate([np.ravel(value) for value in values])
     if len(flat) > np.iinfo(np.int32).max:
         raise UnsupportedError(

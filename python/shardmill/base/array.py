@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 __all__ = ['Array']
 
@@ -26,10 +23,6 @@ class Array:
         """Returns the item at an index from 0 to `size`, exclusive."""
         raise NotImplementedError
 
-    def _each_slice_index(self, at: slice) -> Iterator[int]:
-        """Yields the indexes that a slice selects."""
-        yield from range(*at.indices(self.size))
-
     def __getitem__(self, at: Any) -> Any:
         """Returns the item at an index, which may be negative, or a list of items.
 
@@ -44,7 +37,7 @@ class Array:
         if isinstance(at, int) and not isinstance(at, bool):
             return self._at(at)
         if isinstance(at, slice):
-            return [self.get_item(index) for index in self._each_slice_index(at)]
+            return [self.get_item(index) for index in range(*at.indices(self.size))]
         if isinstance(at, list):
             return [self[index] for index in at]
         import numpy as np

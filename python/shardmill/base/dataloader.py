@@ -216,7 +216,8 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
     def _others(self) -> Generator[tuple[int, Any], None, None]:
         """Yields batches assembled by torch, each after its number of samples."""
         is_own = type(self)._get_batch_size is not StreamingDataLoader._get_batch_size
-        is_single = self.batch_size is None and not is_own and self._is_streaming()
+        is_plain = isinstance(self.dataset, StreamingDataset) and self.dataset._is_plain()
+        is_single = self.batch_size is None and not is_own and is_plain
         for batch in super().__iter__():
             if self._is_counted():
                 samples, batch, worker = batch
@@ -272,9 +273,6 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         from torch.utils.data import default_collate
 
         return self.collate_fn is default_collate
-
-    def _is_streaming(self) -> bool:
-        return isinstance(self.dataset, StreamingDataset) and self.dataset._is_plain()
 
     def _is_counted(self) -> bool:
         """Returns whether each batch comes with its sample count, which a collated batch may not show."""

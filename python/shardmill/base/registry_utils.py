@@ -83,7 +83,7 @@ class TypedRegistry(Generic[T]):
 
     def __call__(self, name: str, func: Optional[T] = None) -> Any:
         """Registers `func`; see `register`."""
-        return self._register(name, func)
+        return self.register(name) if func is None else self.register(name, func=func)
 
     @overload
     def register(self, name: str) -> Callable[[T], T]: ...
@@ -96,18 +96,14 @@ class TypedRegistry(Generic[T]):
 
         Without `func` it returns a decorator.
         """
-        return self._register(name, func)
 
-    def register_class(self, name: str, *, func: Optional[T] = None) -> Any:
-        """Registers `func`; see `register`."""
-        return self._register(name, func)
-
-    def _register(self, name: str, func: Optional[T]) -> Any:
         def put(value: T) -> T:
             _store()[self._key(name)] = value
             return value
 
         return put if func is None else put(func)
+
+    register_class = register
 
     def get(self, name: str) -> T:
         """Returns the entry with a name.

@@ -327,6 +327,8 @@ class Stream:
 
     def _is_whole_here(self) -> bool:
         """Returns whether the remote folder no longer exists and the local folder holds the dataset."""
+        if self._is_raw:
+            return False
         name = os.path.join(self.split, get_index_basename())
         folder = _core.tar_folder(self.remote) if self.remote is not None else None
         if folder is not None:
@@ -557,9 +559,9 @@ class Stream:
             cache_usage_per_shard[place] = shard.set_up_local(listing, self.safe_keep_zip)
 
     def get_index_size(self) -> int:
-        """Returns the size of the index in bytes; 0 for tar files without one."""
+        """Returns the size of the index in bytes; 0 for tar files without one, raw files and tables."""
         index = os.path.join(self.local, self.split, get_index_basename())
-        return os.stat(index).st_size if os.path.exists(index) else 0
+        return os.stat(index).st_size if os.path.exists(index) and not self._is_raw else 0
 
 
 streams_registry: Any = create_registry(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shardmill import _core
+from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base import distributed
 from shardmill.errors import UsageError
@@ -125,10 +124,8 @@ class World:
 
         Returns 0 and 1 outside of a loader worker.
         """
-        # torch is always imported in a worker of its loader.
-        data = sys.modules.get('torch.utils.data')
-        info = data.get_worker_info() if data is not None else None
-        return (info.id, info.num_workers) if info is not None else (0, 1)
+        info = _torch.worker_info()
+        return (0, 1) if info is None else (info.id, info.num_workers)
 
     @classmethod
     def detect(cls) -> Self:

@@ -1,7 +1,7 @@
 """Downloads files from stores.
 
-shardmill itself implements S3 and local paths. Other providers need their own packages, which are
-imported on first use.
+shardmill itself implements S3, the Hugging Face Hub and local paths. Other providers need their own
+packages, which are imported on first use.
 """
 
 from __future__ import annotations
@@ -339,41 +339,13 @@ def oci_client() -> Any:
     )
 
 
-def split_hf_url(url: str) -> tuple[str, str]:
-    """Splits ``hf://datasets/ORG/NAME/PATH`` into the name of the dataset and a path in it.
-
-    Raises:
-        ValueError: The URL has another form.
-    """
-    scheme, kind, rest = _s3.split_url(url)
-    organisation, _, rest = rest.partition('/')
-    name, _, path = rest.partition('/')
-    if scheme != 'hf' or kind != 'datasets' or not organisation or not name:
-        raise UsageError(
-            'Expected remote path to start with hf://datasets/ORGANISATION/NAME', 'url-path'
-        )
-    return f'{organisation}/{name}', path
-
-
-def _folder_beside(path: str) -> tempfile.TemporaryDirectory[str]:
-    """Creates a temporary folder in the folder of a file."""
-    return tempfile.TemporaryDirectory(prefix=f'{os.path.basename(path)}.', dir=Path(path).parent)
-
-
 class HFDownloader(CloudDownloader):
-    """Downloads files of Hugging Face datasets. Needs huggingface-hub."""
+    """Downloads files of datasets and buckets of the Hugging Face Hub."""
 
     _SCHEME = 'hf'
 
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        name, path = split_hf_url(remote)
-        hub = sdk('huggingface_hub', 'huggingface-hub')
-        # Use a separate folder, because the hub stores metadata next to the file.
-        with _folder_beside(local) as folder:
-            fetched = hub.hf_hub_download(
-                repo_id=name, filename=path, repo_type='dataset', local_dir=folder
-            )
-            os.replace(fetched, local)
+        _core.download(remote, local, self.storage_options, timeout)
 
 
 class _AzureDownloader(CloudDownloader):
@@ -507,7 +479,8 @@ class AlipanDownloader(CloudDownloader):
         found = api.get_file(remotepath=remote_path)
         if found is None:
             raise NotFoundError(f'{remote}: no such file', 'not-found')
-        with _folder_beside(local) as folder:
+        name, parent = os.path.basename(local), Path(local).parent
+        with tempfile.TemporaryDirectory(prefix=f'{name}.', dir=parent) as folder:
             commands.download_file(
                 api,
                 found,

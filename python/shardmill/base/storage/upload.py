@@ -30,7 +30,6 @@ from shardmill.base.storage.download import (
     databricks_client,
     gcs_client,
     oci_client,
-    split_hf_url,
 )
 from shardmill.errors import ConflictError, NotFoundError, RemoteError, UsageError
 
@@ -391,8 +390,12 @@ class HFUploader(CloudUploader):
 
     def _connect(self) -> None:
         hub = sdk('huggingface_hub', 'huggingface-hub')
-        self.dataset_id, self.path = split_hf_url(self.remote or '')
-        self.repo_org, self.repo_name = self.dataset_id.split('/')
+        *kind, place = _s3.split_url(self.remote or '')
+        self.repo_org, self.repo_name, self.path = [*place.split('/', 2), '', ''][:3]
+        if kind != ['hf', 'datasets'] or not self.repo_org or not self.repo_name:
+            text = 'Expected remote path to start with hf://datasets/ORGANISATION/NAME'
+            raise UsageError(text, 'url-path')
+        self.dataset_id = f'{self.repo_org}/{self.repo_name}'
         self.api = hub.HfApi()
         self.fs = hub.HfFileSystem(token=os.environ.get('HF_TOKEN'))
         self.check_dataset_exists()
@@ -490,10 +493,7 @@ class DatabricksUploader(CloudUploader):
     _REMOTE = True
 
     def _connect(self) -> None:
-        self.client = self._create_workspace_client()
-
-    def _create_workspace_client(self) -> Any:
-        return databricks_client()
+        self.client = databricks_client()
 
 
 class DatabricksUnityCatalogUploader(DatabricksUploader):
