@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use shardmill_core::lock;
 
 use crate::dir::Dir;
 use crate::entry::PlaceEntry;
@@ -238,12 +240,12 @@ impl StoreFolder {
     }
 
     fn keep(&self, name: &str, found: Kept) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         kept.insert(name.to_owned(), found);
     }
 
     fn known(&self, name: &str) -> Option<Kept> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.kept);
         kept.get(name).cloned()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use shardmill_core::CancelToken;
+use shardmill_core::{CancelToken, lock};
 
 use crate::append::AppendFile;
 use crate::error::StorageError;
@@ -134,10 +134,7 @@ impl PlaceLog {
     /// Appends a line (given without its line end), and waits until it is stored.
     pub fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match &self.0 {
-            Kind::File(file) => file
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .add_line(line),
+            Kind::File(file) => lock(file).add_line(line),
             Kind::Objects(objects) => objects.add_line(line, go_on),
         }
     }
@@ -186,7 +183,7 @@ fn numbers(
 
 impl Objects {
     fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.waiting.push_str(line);
         state.waiting.push('\n');
         state.added += 1;
@@ -207,7 +204,7 @@ impl Objects {
             let put = self
                 .remote
                 .put(&part(&self.name, number), lines.clone().into_bytes(), go_on);
-            state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state = lock(&self.state);
             state.busy = false;
             match put {
                 Ok(()) => state.put = upto,

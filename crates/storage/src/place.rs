@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use shardmill_core::CancelToken;
+use shardmill_core::{CancelToken, lock};
 
 use crate::dir::{Dir, PublishMode};
 use crate::entry::{FileVersion, PlaceEntry};
@@ -344,7 +344,7 @@ impl Uploads {
     fn enter(&self, bytes: u64) -> Upload<'_> {
         // A file uploaded in parts has only some of them in memory.
         let bytes = bytes.min(Self::MOST / 2);
-        let mut held = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.bytes);
         while *held > 0 && *held + bytes > Self::MOST {
             held = self.left.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
@@ -358,11 +358,7 @@ impl Uploads {
 
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
-        let mut held = self
-            .uploads
-            .bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.uploads.bytes);
         *held = held.saturating_sub(self.bytes);
         drop(held);
         self.uploads.left.notify_all();

@@ -9,13 +9,13 @@ pub(super) mod plan;
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use plan::{Interval, Job, LAST, State, Ways, child_of};
 
-use shardmill_core::CancelToken;
+use shardmill_core::{CancelToken, lock};
 
 use super::engine::Task;
 use super::handle::{Remote, SLICE};
@@ -105,7 +105,7 @@ impl<P: Pages> Run<P> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     async fn send(&self, out: &Sender<Sent>, objects: Vec<Listed>) -> Result<(), StorageError> {

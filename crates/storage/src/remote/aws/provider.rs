@@ -1,11 +1,11 @@
 //! The credentials of a profile, renewed before they expire.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use object_store::aws::AwsCredential;
-use shardmill_core::Diagnostic as _;
+use shardmill_core::{Diagnostic as _, lock};
 
 use super::environment::{environment, source};
 use super::files::Profiles;
@@ -63,7 +63,7 @@ impl ProfileProvider {
 
     /// Returns where the last credentials came from.
     pub(crate) fn source(&self) -> Option<CredentialSource> {
-        let kept = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.source);
         let (source, has_end) = kept.clone()?;
         Some(CredentialSource {
             expires: self.kept.expires().filter(|_| has_end),
@@ -88,7 +88,7 @@ impl ProfileProvider {
                 Base::WebIdentity { .. } | Base::Container | Base::Machine
             );
         let described = (login.source(), has_end);
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(described);
+        *lock(&self.source) = Some(described);
         Ok(issued)
     }
 
