@@ -69,11 +69,15 @@ impl Folder {
         location: &RemoteLocation,
         options: &RemoteOptions,
     ) -> Result<Self, StorageError> {
-        Ok(Self::Store(StoreFolder {
-            remote: Remote::open(location, options)?,
-            path: PathBuf::from(location.to_string()),
+        Remote::open(location, options).map(Self::of)
+    }
+
+    fn of(remote: Remote) -> Self {
+        Self::Store(StoreFolder {
+            path: PathBuf::from(remote.location().to_string()),
+            remote,
             kept: Arc::default(),
-        }))
+        })
     }
 
     /// Returns the path or the URL, for messages.
@@ -201,7 +205,7 @@ impl Folder {
             Self::Local(dir) => dir.open_dir(name).map(Self::Local),
             Self::Store(store) => {
                 check_name(name)?;
-                Ok(Self::Store(store.beneath(name)))
+                Ok(Self::of(store.remote.join(name)))
             }
         }
     }
@@ -270,15 +274,6 @@ impl StoreFolder {
             tag,
             kept,
         })
-    }
-
-    fn beneath(&self, name: &str) -> Self {
-        let remote = self.remote.beneath(name);
-        Self {
-            path: PathBuf::from(remote.location().to_string()),
-            remote,
-            kept: Arc::default(),
-        }
     }
 }
 

@@ -211,7 +211,7 @@ impl RemoteLocation {
     /// Returns this prefix relative to that of `other`, if it is the same or lies below it. Returns `Some("")` for the
     /// same.
     #[must_use]
-    pub fn beneath(&self, other: &Self) -> Option<&str> {
+    pub fn strip_prefix(&self, other: &Self) -> Option<&str> {
         let is_same_store = (self.kind, &self.root, &self.host, &self.bucket)
             == (other.kind, &other.root, &other.host, &other.bucket);
         if !is_same_store {

@@ -274,7 +274,7 @@ impl Remote {
     }
 
     /// Returns a prefix below this one, with the same options and the same login.
-    pub(crate) fn beneath(&self, name: &str) -> Self {
+    pub(crate) fn join(&self, name: &str) -> Self {
         let shared = &self.shared;
         Self::with(
             shared.location.join(name),

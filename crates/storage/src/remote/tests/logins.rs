@@ -398,7 +398,7 @@ fn profiles_log_in() {
     let remote = open(&only(&server, &[at])).unwrap();
     std::fs::remove_file(home.path().join(".databrickscfg")).unwrap();
     assert_eq!(
-        remote.beneath("x").location().to_string(),
+        remote.join("x").location().to_string(),
         format!("{}/x", volume())
     );
 }
