@@ -389,19 +389,7 @@ impl Dir {
     pub fn rename(&self, from: &str, to: &str, mode: PublishMode) -> Result<(), StorageError> {
         let (old, old_last) = self.parent_of(from, "rename")?;
         let (new, new_last) = self.parent_of(to, "rename")?;
-        let renamed = match mode {
-            PublishMode::Replace => renameat(&old, old_last, &new, new_last),
-            PublishMode::CreateNew => {
-                match rename_exclusive(old.as_fd(), old_last, new.as_fd(), new_last) {
-                    // The file system has no exclusive rename. A hard link is exclusive as well.
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                        linkat(&old, old_last, &new, new_last, AtFlags::empty())
-                            .and_then(|()| unlinkat(&old, old_last, AtFlags::empty()))
-                    }
-                    outcome => outcome,
-                }
-            }
-        };
+        let renamed = rename_at(old.as_fd(), old_last, new.as_fd(), new_last, mode);
         renamed.map_err(|errno| match errno {
             Errno::EXIST => StorageError::Exists {
                 path: self.path_of(to),
@@ -446,28 +434,31 @@ pub(crate) fn sync_handle(handle: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::fs::fsync(handle)
 }
 
-#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-pub(crate) fn rename_exclusive(
-    folder: std::os::fd::BorrowedFd<'_>,
-    name: &str,
-    parent: std::os::fd::BorrowedFd<'_>,
-    last: &str,
+/// Renames a file. With [`PublishMode::CreateNew`], fails with `EXIST` if the new name exists.
+pub(crate) fn rename_at(
+    old: BorrowedFd<'_>,
+    old_name: &str,
+    new: BorrowedFd<'_>,
+    new_name: &str,
+    mode: PublishMode,
 ) -> rustix::io::Result<()> {
-    rustix::fs::renameat_with(
-        folder,
-        name,
-        parent,
-        last,
-        rustix::fs::RenameFlags::NOREPLACE,
-    )
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-pub(crate) fn rename_exclusive(
-    _: std::os::fd::BorrowedFd<'_>,
-    _: &str,
-    _: std::os::fd::BorrowedFd<'_>,
-    _: &str,
-) -> rustix::io::Result<()> {
-    Err(Errno::OPNOTSUPP)
+    if mode == PublishMode::Replace {
+        return renameat(old, old_name, new, new_name);
+    }
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    let renamed = {
+        use rustix::fs::{RenameFlags, renameat_with};
+        renameat_with(old, old_name, new, new_name, RenameFlags::NOREPLACE)
+    };
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+    let renamed = Err(Errno::OPNOTSUPP);
+    let Err(unsupported @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) = renamed else {
+        return renamed;
+    };
+    // The file system has no exclusive rename. A hard link is exclusive as well.
+    match linkat(old, old_name, new, new_name, AtFlags::empty()) {
+        Ok(()) => unlinkat(old, old_name, AtFlags::empty()),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => Err(unsupported),
+        linked => linked,
+    }
 }
