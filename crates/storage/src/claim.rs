@@ -86,12 +86,7 @@ impl Claim {
     }
 
     fn open_with(dir: &Dir, name: &str, flags: OFlags) -> Result<Self, StorageError> {
-        let flags = flags
-            | OFlags::RDWR
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
+        let flags = flags | OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
         // Some kernels refuse a mode without `O_CREAT`.
         let mode = if flags.contains(OFlags::CREATE) {
             Mode::RUSR | Mode::WUSR

@@ -177,7 +177,7 @@ impl Dir {
         self.resolver
     }
 
-    /// Checks the name and opens it below this directory.
+    /// Checks the name and opens it below this directory, with `NOFOLLOW` and `CLOEXEC`.
     pub(crate) fn open_at(
         &self,
         name: &str,

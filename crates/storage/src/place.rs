@@ -67,34 +67,11 @@ impl Place {
         match location {
             Location::Local(path) => Dir::create(path).map(Self::Local),
             Location::Remote(remote) => {
-                let place = Self::store(remote, options, spool)?;
-                if let Self::Store(store) = &place {
-                    store.remote.check_writable()?;
-                }
-                Ok(place)
+                let store = StorePlace::open(remote, options, spool)?;
+                store.remote.writable("")?;
+                Ok(Self::Store(store))
             }
         }
-    }
-
-    /// Opens a prefix in a store, also in one that cannot be written.
-    pub(crate) fn store(
-        location: &RemoteLocation,
-        options: &RemoteOptions,
-        spool: Option<&Path>,
-    ) -> Result<Self, StorageError> {
-        let mut options = options.clone();
-        options.upload.split_above = options.upload.split_above.min(StorePlace::WHOLE_BYTES);
-        options.upload.part_bytes = options.upload.part_bytes.min(StorePlace::PART_BYTES);
-        let remote = Remote::open(location, &options)?;
-        let spool = match spool {
-            Some(path) => Dir::open(path)?,
-            None => Dir::open(&std::env::temp_dir())?,
-        };
-        Ok(Self::Store(StorePlace {
-            remote,
-            spool,
-            uploads: Arc::default(),
-        }))
     }
 
     /// Returns the location.
@@ -315,6 +292,22 @@ impl StorePlace {
     const WHOLE_BYTES: u64 = 16 << 20;
     /// The initial number of bytes of each part of a larger file.
     const PART_BYTES: u64 = 8 << 20;
+
+    /// Opens a prefix in a store, also in one that cannot be written.
+    pub(crate) fn open(
+        location: &RemoteLocation,
+        options: &RemoteOptions,
+        spool: Option<&Path>,
+    ) -> Result<Self, StorageError> {
+        let mut options = options.clone();
+        options.upload.split_above = options.upload.split_above.min(Self::WHOLE_BYTES);
+        options.upload.part_bytes = options.upload.part_bytes.min(Self::PART_BYTES);
+        Ok(Self {
+            remote: Remote::open(location, &options)?,
+            spool: Dir::open(spool.unwrap_or(&std::env::temp_dir()))?,
+            uploads: Arc::default(),
+        })
+    }
 
     /// Returns the store.
     #[must_use]

@@ -11,7 +11,7 @@ use shardmill_core::CancelToken;
 use crate::dir::PublishMode;
 use crate::error::StorageError;
 use crate::location::Location;
-use crate::place::Place;
+use crate::place::{Place, StorePlace};
 use crate::random::random_number;
 use crate::remote::{CredentialSource, Remote, RemoteOptions};
 
@@ -261,7 +261,7 @@ pub fn probe(
     options.upload.part_bytes = PART as u64;
     let place = match location {
         Location::Local(_) => Place::open(location, &options, None)?,
-        Location::Remote(remote) => Place::store(remote, &options, None)?,
+        Location::Remote(remote) => Place::Store(StorePlace::open(remote, &options, None)?),
     };
     let mut report = ProbeReport {
         location: location.to_string(),

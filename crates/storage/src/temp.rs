@@ -67,8 +67,7 @@ impl TempFile {
         /// Names are random 64-bit numbers, so a collision is very unlikely.
         const ATTEMPTS: usize = 8;
 
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::RUSR | Mode::WUSR;
         let mut attempts = 0;
         let (name, handle) = loop {
@@ -290,7 +289,6 @@ impl Dir {
     ///
     /// As [`Dir::make_dir`]; [`StorageError::Owner`].
     pub fn make_private_dir(&self, name: &str) -> Result<Self, StorageError> {
-        check_name(name)?;
         let (dir, made) = self.make_one(name, Mode::RWXU)?;
         if !made {
             dir.close_to_others()?;

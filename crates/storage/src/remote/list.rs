@@ -247,7 +247,11 @@ impl Remote {
     /// The maximum number of objects of a listing that is held in memory.
     pub const LIST_MOST: u64 = 50_000_000;
 
-    fn stat(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<Option<Stat>, StorageError> {
+    pub(super) fn stat(
+        &self,
+        name: &str,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<Option<Stat>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
         self.wait_while(
