@@ -7,8 +7,8 @@ use std::str::FromStr as _;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue};
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, AzureCredentialProvider,
@@ -331,8 +331,7 @@ pub(super) fn authorize(
         && access.kind == StoreKind::Google
     {
         let value = HeaderValue::from_str(project).map_err(bug)?;
-        let name = HeaderName::from_static("x-goog-user-project");
-        request.headers_mut().insert(name, value);
+        request.headers_mut().insert("x-goog-user-project", value);
     }
     match credential {
         Credential::Aws(credential) => AwsAuthorizer::new(credential, "s3", &access.region)
@@ -355,15 +354,11 @@ pub(super) fn authorize(
         }
         Credential::Anonymous if access.kind == StoreKind::Azure => {
             let value = HeaderValue::from_static("2023-11-03");
-            request
-                .headers_mut()
-                .insert(HeaderName::from_static("x-ms-version"), value);
+            request.headers_mut().insert("x-ms-version", value);
         }
         Credential::Anonymous if access.request_payer => {
-            request.headers_mut().insert(
-                HeaderName::from_static("x-amz-request-payer"),
-                HeaderValue::from_static("requester"),
-            );
+            let value = HeaderValue::from_static("requester");
+            request.headers_mut().insert("x-amz-request-payer", value);
         }
         Credential::Anonymous => {}
     }

@@ -19,7 +19,7 @@ use shardmill_core::{CancelToken, lock};
 
 use super::engine::Task;
 use super::handle::{Remote, SLICE};
-use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots};
+use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots, stray};
 use super::live::Live;
 use super::pages::{Listed, Page, Paging};
 use super::sorted::{SortedListing, Spool};
@@ -273,9 +273,7 @@ impl<P: Pages> Run<P> {
     ) -> Result<(), StorageError> {
         let strays = |listed: &Listed| !listed.key.starts_with(&interval.prefix);
         if objects.iter().any(strays) {
-            return Err(StorageError::Answer {
-                what: "a key that was not asked for".into(),
-            });
+            return Err(stray());
         }
         if self.ways.has_folders {
             return Ok(());
