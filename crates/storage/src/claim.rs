@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
-use crate::error::StorageError;
+use crate::error::{StorageError, if_found};
 use crate::file::FileHandle;
 use crate::open_claims;
 
@@ -69,11 +69,7 @@ impl Claim {
     ///
     /// [`StorageError::Symlink`], [`StorageError::NotRegular`], `Permission`.
     pub fn open(dir: &Dir, name: &str) -> Result<Option<Self>, StorageError> {
-        match Self::open_with(dir, name, OFlags::empty()) {
-            Ok(claim) => Ok(Some(claim)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_found(Self::open_with(dir, name, OFlags::empty()))
     }
 
     /// Opens the file. Creates it with mode 0600 if it is missing.

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::entry::{Entry, EntryKind};
-use crate::error::{StorageError, check_name};
+use crate::error::{StorageError, check_name, if_found};
 use crate::file::FileHandle;
 use crate::resolve::{Parent, Resolver, open_beneath, open_parent};
 
@@ -234,10 +234,9 @@ impl Dir {
     ///
     /// [`StorageError::Symlink`] when the name leads *through* a link, [`StorageError::Name`], `Permission`.
     pub fn kind_of(&self, name: &str) -> Result<Option<EntryKind>, StorageError> {
-        let (parent, last) = match self.parent_of(name, "look up") {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(StorageError::NotDirectory { .. }) => return Ok(None),
+        let (parent, last) = match if_found(self.parent_of(name, "look up")) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(StorageError::NotDirectory { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         match statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW) {
@@ -316,10 +315,8 @@ impl Dir {
         action: &'static str,
         flags: AtFlags,
     ) -> Result<bool, StorageError> {
-        let (parent, last) = match self.parent_of(name, action) {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => return Ok(false),
-            Err(error) => return Err(error),
+        let Some((parent, last)) = if_found(self.parent_of(name, action))? else {
+            return Ok(false);
         };
         match unlinkat(&parent, last, flags) {
             Ok(()) => Ok(true),

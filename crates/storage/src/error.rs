@@ -490,6 +490,15 @@ impl Diagnostic for StorageError {
     }
 }
 
+/// Returns `None` if the file or object does not exist.
+pub(crate) fn if_found<T>(result: Result<T, StorageError>) -> Result<Option<T>, StorageError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Checks that a relative name is allowed.
 pub(crate) fn check_name(name: &str) -> Result<(), StorageError> {
     check_relative_path(name).map_err(|source| StorageError::Name {

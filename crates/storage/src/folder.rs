@@ -9,7 +9,7 @@ use shardmill_core::lock;
 
 use crate::dir::Dir;
 use crate::entry::PlaceEntry;
-use crate::error::{StorageError, check_name};
+use crate::error::{StorageError, check_name, if_found};
 use crate::file::FileHandle;
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
@@ -168,12 +168,8 @@ impl Folder {
         if store.known(name).is_some() {
             return Ok(());
         }
-        let found = match store.remote.read(name, most) {
-            Ok(bytes) => Some(Arc::new(bytes)),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
-        };
-        store.keep(name, found);
+        let found = if_found(store.remote.read(name, most))?;
+        store.keep(name, found.map(Arc::new));
         Ok(())
     }
 

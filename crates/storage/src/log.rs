@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use shardmill_core::{CancelToken, lock};
 
 use crate::append::AppendFile;
-use crate::error::StorageError;
+use crate::error::{StorageError, if_found};
 use crate::place::Place;
 use crate::remote::Remote;
 
@@ -55,10 +55,8 @@ impl PlaceLog {
         let store = match place {
             Place::Local(dir) => {
                 return match dir.open_file(name) {
-                    Ok(file) => file.read_log(most).map(Some),
                     Err(StorageError::NotDirectory { .. }) => Ok(None),
-                    Err(error) if error.is_not_found() => Ok(None),
-                    Err(error) => Err(error),
+                    opened => if_found(opened.and_then(|file| file.read_log(most))),
                 };
             }
             Place::Store(store) => store,
@@ -69,12 +67,9 @@ impl PlaceLog {
             let held = bytes.as_ref().map_or(0, Vec::len);
             let room = most.saturating_sub(u64::try_from(held).unwrap_or(u64::MAX));
             let part = store.remote().read_anew(&part(name, number), room, go_on);
-            match part {
-                Ok(part) => bytes.get_or_insert_default().extend_from_slice(&part),
-                // Its writer has just removed it.
-                Err(error) if error.is_not_found() => break,
-                Err(error) => return Err(error),
-            }
+            // If it is missing, its writer has just removed it.
+            let Some(part) = if_found(part)? else { break };
+            bytes.get_or_insert_default().extend_from_slice(&part);
         }
         Ok(bytes)
     }

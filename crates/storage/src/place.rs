@@ -7,7 +7,7 @@ use shardmill_core::{CancelToken, lock};
 
 use crate::dir::{Dir, PublishMode};
 use crate::entry::{FileVersion, PlaceEntry};
-use crate::error::StorageError;
+use crate::error::{StorageError, if_found};
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
 use crate::temp::TempFile;
@@ -201,14 +201,13 @@ impl Place {
         go_on: &mut CancelToken<'_>,
     ) -> Result<Option<FileVersion>, StorageError> {
         match self {
-            Self::Local(dir) => match dir.open_file(name) {
-                Ok(file) => Ok(Some(FileVersion {
+            Self::Local(dir) => {
+                let file = if_found(dir.open_file(name))?;
+                Ok(file.map(|file| FileVersion {
                     bytes: file.len(),
                     etag: None,
-                })),
-                Err(error) if error.is_not_found() => Ok(None),
-                Err(error) => Err(error),
-            },
+                }))
+            }
             Self::Store(store) => store.remote.file_version(name, go_on),
         }
     }
@@ -225,11 +224,7 @@ impl Place {
             Self::Local(dir) => dir.open_file(name).and_then(|file| file.read_all(most)),
             Self::Store(store) => store.remote.read_anew(name, most, go_on),
         };
-        match read {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_found(read)
     }
 
     /// Lists a folder, sorted by the bytes of the names. `""` is the root. A missing folder is empty.
@@ -242,10 +237,9 @@ impl Place {
         let dir = match self {
             Self::Store(store) => return store.remote.entries(folder, go_on),
             Self::Local(dir) if folder.is_empty() => dir.clone(),
-            Self::Local(dir) => match dir.open_dir(folder) {
-                Ok(dir) => dir,
-                Err(error) if error.is_not_found() => return Ok(Vec::new()),
-                Err(error) => return Err(error),
+            Self::Local(dir) => match if_found(dir.open_dir(folder))? {
+                Some(dir) => dir,
+                None => return Ok(Vec::new()),
             },
         };
         let entries = dir.entries()?.into_iter();

@@ -9,7 +9,7 @@ use shardmill_core::{Diagnostic as _, lock};
 
 use super::environment::{environment, source};
 use super::files::Profiles;
-use super::issue::{AwsIssued, Keys};
+use super::issue::AwsIssued;
 use super::login::{Base, Login, ProfileLogin};
 use super::service::Service;
 use super::{program, sso, sts};
@@ -94,11 +94,7 @@ impl ProfileProvider {
 
     async fn base(&self, profiles: &Profiles, login: &Login) -> Result<AwsIssued, NoToken> {
         match &login.base {
-            Base::Keys { key, secret, token } => {
-                let (key, secret, token) = (key.clone(), secret.clone(), token.clone());
-                let keys = Keys { key, secret, token };
-                keys.issued(None).ok_or_else(NoToken::unknown)
-            }
+            Base::Keys(keys) => keys.clone().issued(None).ok_or_else(NoToken::unknown),
             Base::Sso(found) => {
                 let home = self.login.files.home.as_deref();
                 let home = home.ok_or_else(|| {
