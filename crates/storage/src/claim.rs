@@ -219,19 +219,14 @@ impl Drop for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn dir() -> (tempfile::TempDir, Dir) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = Dir::open(root.path()).unwrap();
-        (root, dir)
-    }
+    use crate::tests::root;
 
     #[test]
     fn shared_and_exclusive_exclude_each_other() {
         use ClaimMode::{Exclusive, Shared};
         use ClaimState::{Busy, Held};
 
-        let (_root, dir) = dir();
+        let (_root, dir) = root();
         let mut one = Claim::create(&dir, "7").unwrap().unwrap();
         let mut two = Claim::open(&dir, "7").unwrap().unwrap();
         assert_eq!(one.lock(Shared).unwrap(), Held);
@@ -246,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_claim_on_a_removed_or_replaced_file_is_noticed() {
-        let (_root, dir) = dir();
+        let (_root, dir) = root();
         let old = Claim::create(&dir, "7").unwrap().unwrap();
         assert!(old.is_named().unwrap());
         assert!(Claim::create(&dir, "7").unwrap().is_none());
@@ -262,7 +257,7 @@ mod tests {
 
     #[test]
     fn contents_are_replaced_and_cut() {
-        let (_root, dir) = dir();
+        let (_root, dir) = root();
         let claim = Claim::open_or_create(&dir, "7").unwrap();
         claim.replace(b"long enough").unwrap();
         claim.replace(b"short").unwrap();
@@ -274,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_link_is_not_followed() {
-        let (root, dir) = dir();
+        let (root, dir) = root();
         std::fs::write(root.path().join("victim"), b"x").unwrap();
         std::os::unix::fs::symlink("victim", root.path().join("7")).unwrap();
         for error in [

@@ -434,6 +434,7 @@ mod tests {
     use shardmill_testing::s3::{Objects, S3Server, Settings};
 
     use super::*;
+    use crate::tests::options_for;
 
     #[test]
     fn a_store_is_read_as_a_directory_is() {
@@ -445,10 +446,7 @@ mod tests {
         }
         let objects = Objects::folder("bucket", root.path());
         let server = S3Server::start(objects, Settings::default()).unwrap();
-        let options = RemoteOptions {
-            settings: server.environment(),
-            ..RemoteOptions::default()
-        };
+        let options = options_for(&server);
         let local = Folder::open(&root.path().into(), &options).unwrap();
         let store = Folder::open(&Location::parse("s3://bucket").unwrap(), &options).unwrap();
         for folder in [&local, &store] {

@@ -390,6 +390,7 @@ mod tests {
 
     use super::*;
     use crate::RetryOptions;
+    use crate::tests::options_for;
 
     fn server(flavor: Flavor, objects: &[(&str, &[u8])], faults: Script) -> S3Server {
         let bucket = match flavor {
@@ -414,8 +415,7 @@ mod tests {
                 back_off: Duration::from_millis(1),
                 ..RetryOptions::default()
             },
-            settings: server.environment(),
-            ..RemoteOptions::default()
+            ..options_for(server)
         };
         let location = Location::parse(&format!("{}/data", server.url())).unwrap();
         probe(&location, &options, &mut |_| true).unwrap()
@@ -441,12 +441,8 @@ mod tests {
 
     #[test]
     fn a_wrong_port_is_reported_after_two_requests() {
-        let settings = server(Flavor::S3, &[], Script::default()).environment();
-        let options = RemoteOptions {
-            // The server is gone, so nothing listens on its port.
-            settings,
-            ..RemoteOptions::default()
-        };
+        // The server is gone, so nothing listens on its port.
+        let options = options_for(&server(Flavor::S3, &[], Script::default()));
         let location = Location::parse("s3://bucket/data").unwrap();
         let report = probe(&location, &options, &mut |_| true).unwrap();
         assert_eq!(report.verdict(), ProbeVerdict::Unusable);

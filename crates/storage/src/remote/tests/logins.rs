@@ -35,10 +35,7 @@ fn serve(login: Login, faults: Script) -> S3Server {
 }
 
 fn volume() -> RemoteLocation {
-    match Location::parse("dbfs:/Volumes/main/default/volume/data").unwrap() {
-        Location::Remote(location) => location,
-        Location::Local(path) => panic!("{}", path.display()),
-    }
+    remote_location("dbfs:/Volumes/main/default/volume/data")
 }
 
 fn open(options: &RemoteOptions) -> Result<Remote, StorageError> {
