@@ -208,7 +208,7 @@ pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError
                 dest.starts_with(&source) || source.starts_with(&dest)
             }
             (Location::Remote(dest), Location::Remote(source)) => {
-                dest.beneath(source).is_some() || source.beneath(dest).is_some()
+                dest.strip_prefix(source).is_some() || source.strip_prefix(dest).is_some()
             }
             _ => false,
         };

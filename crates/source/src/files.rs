@@ -446,8 +446,8 @@ pub(crate) fn check_overlap(
             )
         }
         (Location::Remote(location), Location::Remote(exclude)) => (
-            exclude.beneath(location).is_some(),
-            location.beneath(exclude).is_some(),
+            exclude.strip_prefix(location).is_some(),
+            location.strip_prefix(exclude).is_some(),
         ),
         _ => return Ok(()),
     };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags};
 
 use crate::dir::Dir;
-use crate::error::{StorageError, check_name};
+use crate::error::StorageError;
 use crate::file::FileHandle;
 
 /// A file to which lines are appended, with one write per line.
@@ -24,9 +24,7 @@ impl AppendFile {
     /// Opens the file `name` in `dir` and truncates it to its first `keep_bytes` bytes. Creates the file if it is
     /// missing.
     pub fn open(dir: &Dir, name: &str, keep_bytes: u64) -> Result<Self, StorageError> {
-        check_name(name)?;
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
         let handle = dir.open_at(name, "open for adding", flags, Mode::RUSR | Mode::WUSR)?;
         let path = dir.path_of(name);
         let mut file = FileHandle::from_handle(handle, path.clone())?.into_file();
@@ -38,11 +36,8 @@ impl AppendFile {
 
     /// Appends one line.
     pub fn add_line(&mut self, line: &str) -> Result<(), StorageError> {
-        let mut bytes = Vec::with_capacity(line.len() + 1);
-        bytes.extend_from_slice(line.as_bytes());
-        bytes.push(b'\n');
         self.file
-            .write_all(&bytes)
+            .write_all(format!("{line}\n").as_bytes())
             .map_err(|error| StorageError::io("add to", self.path.clone(), error))
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, flock, fstat, statat};
 use rustix::io::Errno;
 
 use crate::dir::Dir;
-use crate::error::StorageError;
+use crate::error::{StorageError, if_found};
 use crate::file::FileHandle;
 use crate::open_claims;
 
@@ -69,11 +69,7 @@ impl Claim {
     ///
     /// [`StorageError::Symlink`], [`StorageError::NotRegular`], `Permission`.
     pub fn open(dir: &Dir, name: &str) -> Result<Option<Self>, StorageError> {
-        match Self::open_with(dir, name, OFlags::empty()) {
-            Ok(claim) => Ok(Some(claim)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_found(Self::open_with(dir, name, OFlags::empty()))
     }
 
     /// Opens the file. Creates it with mode 0600 if it is missing.
@@ -86,12 +82,7 @@ impl Claim {
     }
 
     fn open_with(dir: &Dir, name: &str, flags: OFlags) -> Result<Self, StorageError> {
-        let flags = flags
-            | OFlags::RDWR
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::NOCTTY
-            | OFlags::CLOEXEC;
+        let flags = flags | OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
         // Some kernels refuse a mode without `O_CREAT`.
         let mode = if flags.contains(OFlags::CREATE) {
             Mode::RUSR | Mode::WUSR
@@ -228,19 +219,14 @@ impl Drop for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn dir() -> (tempfile::TempDir, Dir) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = Dir::open(root.path()).unwrap();
-        (root, dir)
-    }
+    use crate::tests::root;
 
     #[test]
     fn shared_and_exclusive_exclude_each_other() {
         use ClaimMode::{Exclusive, Shared};
         use ClaimState::{Busy, Held};
 
-        let (_root, dir) = dir();
+        let (_root, dir) = root();
         let mut one = Claim::create(&dir, "7").unwrap().unwrap();
         let mut two = Claim::open(&dir, "7").unwrap().unwrap();
         assert_eq!(one.lock(Shared).unwrap(), Held);
@@ -255,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_claim_on_a_removed_or_replaced_file_is_noticed() {
-        let (_root, dir) = dir();
+        let (_root, dir) = root();
         let old = Claim::create(&dir, "7").unwrap().unwrap();
         assert!(old.is_named().unwrap());
         assert!(Claim::create(&dir, "7").unwrap().is_none());
@@ -271,7 +257,7 @@ mod tests {
 
     #[test]
     fn contents_are_replaced_and_cut() {
-        let (_root, dir) = dir();
+        let (_root, dir) = root();
         let claim = Claim::open_or_create(&dir, "7").unwrap();
         claim.replace(b"long enough").unwrap();
         claim.replace(b"short").unwrap();
@@ -283,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_link_is_not_followed() {
-        let (root, dir) = dir();
+        let (root, dir) = root();
         std::fs::write(root.path().join("victim"), b"x").unwrap();
         std::os::unix::fs::symlink("victim", root.path().join("7")).unwrap();
         for error in [

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::entry::{Entry, EntryKind};
-use crate::error::{StorageError, check_name};
+use crate::error::{StorageError, check_name, if_found};
 use crate::file::FileHandle;
 use crate::resolve::{Parent, Resolver, open_beneath, open_parent};
 
@@ -177,7 +177,7 @@ impl Dir {
         self.resolver
     }
 
-    /// Checks the name and opens it below this directory.
+    /// Checks the name and opens it below this directory, with `NOFOLLOW` and `CLOEXEC`.
     pub(crate) fn open_at(
         &self,
         name: &str,
@@ -234,10 +234,9 @@ impl Dir {
     ///
     /// [`StorageError::Symlink`] when the name leads *through* a link, [`StorageError::Name`], `Permission`.
     pub fn kind_of(&self, name: &str) -> Result<Option<EntryKind>, StorageError> {
-        let (parent, last) = match self.parent_of(name, "look up") {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(StorageError::NotDirectory { .. }) => return Ok(None),
+        let (parent, last) = match if_found(self.parent_of(name, "look up")) {
+            Ok(Some(found)) => found,
+            Ok(None) | Err(StorageError::NotDirectory { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         match statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW) {
@@ -316,10 +315,8 @@ impl Dir {
         action: &'static str,
         flags: AtFlags,
     ) -> Result<bool, StorageError> {
-        let (parent, last) = match self.parent_of(name, action) {
-            Ok(found) => found,
-            Err(error) if error.is_not_found() => return Ok(false),
-            Err(error) => return Err(error),
+        let Some((parent, last)) = if_found(self.parent_of(name, action))? else {
+            return Ok(false);
         };
         match unlinkat(&parent, last, flags) {
             Ok(()) => Ok(true),
@@ -389,19 +386,7 @@ impl Dir {
     pub fn rename(&self, from: &str, to: &str, mode: PublishMode) -> Result<(), StorageError> {
         let (old, old_last) = self.parent_of(from, "rename")?;
         let (new, new_last) = self.parent_of(to, "rename")?;
-        let renamed = match mode {
-            PublishMode::Replace => renameat(&old, old_last, &new, new_last),
-            PublishMode::CreateNew => {
-                match rename_exclusive(old.as_fd(), old_last, new.as_fd(), new_last) {
-                    // The file system has no exclusive rename. A hard link is exclusive as well.
-                    Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                        linkat(&old, old_last, &new, new_last, AtFlags::empty())
-                            .and_then(|()| unlinkat(&old, old_last, AtFlags::empty()))
-                    }
-                    outcome => outcome,
-                }
-            }
-        };
+        let renamed = rename_at(old.as_fd(), old_last, new.as_fd(), new_last, mode);
         renamed.map_err(|errno| match errno {
             Errno::EXIST => StorageError::Exists {
                 path: self.path_of(to),
@@ -446,28 +431,31 @@ pub(crate) fn sync_handle(handle: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::fs::fsync(handle)
 }
 
-#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
-pub(crate) fn rename_exclusive(
-    folder: std::os::fd::BorrowedFd<'_>,
-    name: &str,
-    parent: std::os::fd::BorrowedFd<'_>,
-    last: &str,
+/// Renames a file. With [`PublishMode::CreateNew`], fails with `EXIST` if the new name exists.
+pub(crate) fn rename_at(
+    old: BorrowedFd<'_>,
+    old_name: &str,
+    new: BorrowedFd<'_>,
+    new_name: &str,
+    mode: PublishMode,
 ) -> rustix::io::Result<()> {
-    rustix::fs::renameat_with(
-        folder,
-        name,
-        parent,
-        last,
-        rustix::fs::RenameFlags::NOREPLACE,
-    )
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
-pub(crate) fn rename_exclusive(
-    _: std::os::fd::BorrowedFd<'_>,
-    _: &str,
-    _: std::os::fd::BorrowedFd<'_>,
-    _: &str,
-) -> rustix::io::Result<()> {
-    Err(Errno::OPNOTSUPP)
+    if mode == PublishMode::Replace {
+        return renameat(old, old_name, new, new_name);
+    }
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+    let renamed = {
+        use rustix::fs::{RenameFlags, renameat_with};
+        renameat_with(old, old_name, new, new_name, RenameFlags::NOREPLACE)
+    };
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+    let renamed = Err(Errno::OPNOTSUPP);
+    let Err(unsupported @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) = renamed else {
+        return renamed;
+    };
+    // The file system has no exclusive rename. A hard link is exclusive as well.
+    match linkat(old, old_name, new, new_name, AtFlags::empty()) {
+        Ok(()) => unlinkat(old, old_name, AtFlags::empty()),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => Err(unsupported),
+        linked => linked,
+    }
 }

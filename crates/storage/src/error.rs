@@ -23,9 +23,8 @@ pub(crate) const HUB_BUCKET: &str = "check its owner and name, for a dataset is 
 /// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "the messages explain the fields")]
+#[expect(missing_docs, reason = "the messages explain the variants and fields")]
 pub enum StorageError {
-    /// A system call failed.
     #[error("cannot {action}")]
     Io {
         action: &'static str,
@@ -43,16 +42,12 @@ pub enum StorageError {
     /// A symbolic link where a file or directory of the dataset was expected.
     #[error("the path leads through a symbolic link, which is not followed")]
     Symlink { path: PathBuf },
-    /// Not a regular file.
     #[error("not a regular file but a {found}")]
     NotRegular { path: PathBuf, found: EntryKind },
-    /// Not a directory.
     #[error("not a directory")]
     NotDirectory { path: PathBuf },
-    /// A file is larger than the caller allows in memory.
     #[error("the file has {bytes} bytes, more than the {max} that are allowed")]
     TooLarge { path: PathBuf, bytes: u64, max: u64 },
-    /// A range that ends after the end of the file.
     #[error("bytes {offset} to {end} were asked for, the file has {bytes}")]
     Range {
         path: PathBuf,
@@ -61,7 +56,6 @@ pub enum StorageError {
         end: u64,
         bytes: u64,
     },
-    /// A file changed after it was opened.
     #[error(
         "the file changed while it was read: it had {expected} bytes when it was opened and has {found} now"
     )]
@@ -71,17 +65,14 @@ pub enum StorageError {
         /// Its length now. It equals `expected` when only the modification time differs.
         found: u64,
     },
-    /// A temporary file has another length than the number of bytes written to it.
     #[error("{written} bytes were written, but the file has {found}")]
     Length {
         path: PathBuf,
         written: u64,
         found: u64,
     },
-    /// A temporary file cannot be published because a write to it failed.
     #[error("not published because an earlier write to it failed")]
     Incomplete { path: PathBuf },
-    /// A file that had to be new exists already.
     #[error("the file exists already")]
     Exists { path: PathBuf },
     /// Another writer holds the lease.
@@ -95,44 +86,34 @@ pub enum StorageError {
         /// What happened. It names no place.
         fault: Box<StorageError>,
     },
-    /// A private folder belongs to another user.
     #[error("the folder belongs to user {found}, not to user {expected}")]
     Owner {
         path: PathBuf,
         expected: u32,
         found: u32,
     },
-    /// The text is empty.
     #[error("the location is empty")]
     UrlEmpty,
-    /// The scheme is not supported.
     #[error("the scheme {scheme:?} is not supported")]
     UrlScheme { scheme: String, hint: &'static str },
-    /// Not a URL.
     #[error("not a path and not a URL")]
     UrlSyntax,
     /// The name cannot be the name of a bucket.
     #[error("the URL has no name of a bucket behind //")]
     UrlBucket,
-    /// The URL has a revision, but a bucket of the Hugging Face Hub has none.
     #[error("the bucket {bucket} has no revisions, but the URL names one after @")]
     UrlRevision { bucket: String },
     /// The URL has a user name or a password before the host.
     #[error("the URL has user information")]
     UrlUser,
-    /// The URL has a query or a fragment.
     #[error("the URL has a query or a fragment")]
     UrlQuery,
-    /// The text has a control character.
     #[error("a control character")]
     UrlControl,
-    /// The path has an empty, `.` or `..` part.
     #[error("the path of the URL has an empty, `.` or `..` part")]
     UrlPath,
-    /// The key is longer than 1,024 bytes.
     #[error("the key has more than 1024 bytes")]
     UrlTooLong,
-    /// The path belongs to another host.
     #[error("the path is one of another host")]
     UrlHost,
     /// The endpoint has no TLS and is not on this machine.
@@ -150,10 +131,8 @@ pub enum StorageError {
         message: String,
         hint: Option<&'static str>,
     },
-    /// The object or the bucket does not exist.
     #[error("no such {} (404{})", if is_no_bucket(code.as_deref()) { "bucket" } else { "object" }, after(code.as_deref()))]
     NotFound { code: Option<String> },
-    /// The store denied access with the given credentials.
     #[error("the store denied access ({status}{})", after(code.as_deref()))]
     Credentials {
         status: u16,
@@ -161,7 +140,6 @@ pub enum StorageError {
         /// What to check, if it depends on the store.
         hint: Option<&'static str>,
     },
-    /// No credentials were found.
     #[error("no credentials were found: {reason}")]
     NoCredentials {
         reason: String,
@@ -174,7 +152,6 @@ pub enum StorageError {
         /// The number of bytes that the answer has or declares.
         found: u64,
     },
-    /// The answer does not declare its length.
     #[error("the answer does not say how many bytes it has")]
     NoLength,
     /// The answer has another range than requested.
@@ -186,16 +163,12 @@ pub enum StorageError {
         /// The range that the answer declares.
         found: String,
     },
-    /// The object changed since it was read before.
     #[error("the object is not the one that was read before")]
     ObjectChanged,
-    /// The object has more bytes than the caller allows.
     #[error("the object has {bytes} bytes, more than the {most} that are allowed")]
     ObjectTooLarge { bytes: u64, most: u64 },
-    /// Memory for a file or an object could not be allocated.
     #[error("no memory for {bytes} bytes")]
     NoMemory { bytes: u64 },
-    /// The store answered with a redirect, which is not followed.
     #[error("the store answered with a redirect, which is not followed{}{}", host.as_ref().map(|host| format!(", to {host}")).unwrap_or_default(), region.as_ref().map(|region| format!("; the bucket is in {region}")).unwrap_or_default())]
     Redirect {
         host: Option<String>,
@@ -208,14 +181,12 @@ pub enum StorageError {
         received: u64,
         after_ms: u64,
     },
-    /// The store asked to slow down in all attempts.
     #[error("the store asked to slow down ({status}), {} in {}", requests(*attempts), seconds(*after_ms))]
     Throttled {
         status: u16,
         attempts: u32,
         after_ms: u64,
     },
-    /// All attempts failed.
     #[error("gave up after {} in {}: {last}", requests(*attempts), seconds(*after_ms))]
     GaveUp {
         last: String,
@@ -225,7 +196,6 @@ pub enum StorageError {
     /// The store refused the request, and a retry would not help.
     #[error("the store refused the request ({status}{})", after(code.as_deref()))]
     Refused { status: u16, code: Option<String> },
-    /// The object had to be new, but it exists with other contents.
     #[error("the store has an object of this name with other contents")]
     ObjectExists,
     /// Another writer holds the lease.
@@ -237,10 +207,8 @@ pub enum StorageError {
     /// The answer reports success or lists objects, but is not a valid answer of a store.
     #[error("this is no answer of a store: {what}")]
     Answer { what: Cow<'static, str> },
-    /// There are more objects than the caller allows.
     #[error("there are more objects than the {most} that are allowed")]
     TooMany { most: u64 },
-    /// This kind of store does not support the action.
     #[error("{store} has no way to {action}")]
     Unsupported {
         action: &'static str,
@@ -519,6 +487,15 @@ impl Diagnostic for StorageError {
             }
             .to_owned(),
         )
+    }
+}
+
+/// Returns `None` if the file or object does not exist.
+pub(crate) fn if_found<T>(result: Result<T, StorageError>) -> Result<Option<T>, StorageError> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use shardmill_core::lock;
 
 use crate::dir::Dir;
 use crate::entry::PlaceEntry;
-use crate::error::{StorageError, check_name};
+use crate::error::{StorageError, check_name, if_found};
 use crate::file::FileHandle;
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
@@ -67,11 +69,15 @@ impl Folder {
         location: &RemoteLocation,
         options: &RemoteOptions,
     ) -> Result<Self, StorageError> {
-        Ok(Self::Store(StoreFolder {
-            remote: Remote::open(location, options)?,
-            path: PathBuf::from(location.to_string()),
+        Remote::open(location, options).map(Self::of)
+    }
+
+    fn of(remote: Remote) -> Self {
+        Self::Store(StoreFolder {
+            path: PathBuf::from(remote.location().to_string()),
+            remote,
             kept: Arc::default(),
-        }))
+        })
     }
 
     /// Returns the path or the URL, for messages.
@@ -162,12 +168,8 @@ impl Folder {
         if store.known(name).is_some() {
             return Ok(());
         }
-        let found = match store.remote.read(name, most) {
-            Ok(bytes) => Some(Arc::new(bytes)),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error),
-        };
-        store.keep(name, found);
+        let found = if_found(store.remote.read(name, most))?;
+        store.keep(name, found.map(Arc::new));
         Ok(())
     }
 
@@ -199,7 +201,7 @@ impl Folder {
             Self::Local(dir) => dir.open_dir(name).map(Self::Local),
             Self::Store(store) => {
                 check_name(name)?;
-                Ok(Self::Store(store.beneath(name)))
+                Ok(Self::of(store.remote.join(name)))
             }
         }
     }
@@ -238,12 +240,12 @@ impl StoreFolder {
     }
 
     fn keep(&self, name: &str, found: Kept) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         kept.insert(name.to_owned(), found);
     }
 
     fn known(&self, name: &str) -> Option<Kept> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.kept);
         kept.get(name).cloned()
     }
 
@@ -268,15 +270,6 @@ impl StoreFolder {
             tag,
             kept,
         })
-    }
-
-    fn beneath(&self, name: &str) -> Self {
-        let remote = self.remote.beneath(name);
-        Self {
-            path: PathBuf::from(remote.location().to_string()),
-            remote,
-            kept: Arc::default(),
-        }
     }
 }
 
@@ -441,6 +434,7 @@ mod tests {
     use shardmill_testing::s3::{Objects, S3Server, Settings};
 
     use super::*;
+    use crate::tests::options_for;
 
     #[test]
     fn a_store_is_read_as_a_directory_is() {
@@ -452,10 +446,7 @@ mod tests {
         }
         let objects = Objects::folder("bucket", root.path());
         let server = S3Server::start(objects, Settings::default()).unwrap();
-        let options = RemoteOptions {
-            settings: server.environment(),
-            ..RemoteOptions::default()
-        };
+        let options = options_for(&server);
         let local = Folder::open(&root.path().into(), &options).unwrap();
         let store = Folder::open(&Location::parse("s3://bucket").unwrap(), &options).unwrap();
         for folder in [&local, &store] {

@@ -1,7 +1,9 @@
 //! The heartbeat of a lease in a store: whether the lease is still held, as far as its holder can know.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
+
+use shardmill_core::lock;
 
 /// A point in time, recorded by two clocks.
 #[derive(Clone, Copy, Debug)]
@@ -88,13 +90,9 @@ impl Heartbeat {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the state of the lease. If it is [`Sign::Silent`], this also requests an immediate heartbeat.
     pub(crate) fn sign(&self) -> Sign {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.lost {
             return Sign::Lost;
         }
@@ -110,14 +108,14 @@ impl Heartbeat {
 
     /// Returns whether another writer may have taken the lease by now.
     pub(crate) fn is_over(&self) -> bool {
-        let state = self.lock();
+        let state = lock(&self.state);
         state.lost || (!state.ended && state.last.elapsed() >= self.lasts)
     }
 
     /// Returns whether the last heartbeat is so old that the lease has to be checked, also after the heartbeat has
     /// ended.
     pub(crate) fn is_old(&self) -> bool {
-        self.lock().last.elapsed() >= self.lasts / 2
+        lock(&self.state).last.elapsed() >= self.lasts / 2
     }
 
     /// Returns how long the lease counts as held after a heartbeat.
@@ -126,23 +124,23 @@ impl Heartbeat {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.lock().lost
+        lock(&self.state).lost
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.lock().ended
+        lock(&self.state).ended
     }
 
     pub(crate) fn lose(&self) {
-        self.lock().lost = true;
+        lock(&self.state).lost = true;
     }
 
     pub(crate) fn beaten(&self, at: Moment) {
-        self.lock().last = at;
+        lock(&self.state).last = at;
     }
 
     pub(crate) fn end(&self) {
-        self.lock().ended = true;
+        lock(&self.state).ended = true;
         self.wake.notify_all();
     }
 
@@ -155,7 +153,7 @@ impl Heartbeat {
         };
         let (mut state, _) = self
             .wake
-            .wait_timeout_while(self.lock(), every, |state| {
+            .wait_timeout_while(lock(&self.state), every, |state| {
                 !state.ended && (has_failed || !state.asked)
             })
             .unwrap_or_else(PoisonError::into_inner);
@@ -170,14 +168,14 @@ pub(crate) struct Leases(Mutex<Vec<Weak<Heartbeat>>>);
 
 impl Leases {
     pub(crate) fn add(&self, heartbeat: Weak<Heartbeat>) {
-        let mut heartbeats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heartbeats = lock(&self.0);
         heartbeats.retain(|heartbeat| heartbeat.strong_count() > 0);
         heartbeats.push(heartbeat);
     }
 
     /// Returns the worst state of all leases.
     pub(crate) fn sign(&self) -> Sign {
-        let heartbeats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let heartbeats = lock(&self.0);
         let mut worst = Sign::Held;
         for heartbeat in heartbeats.iter().filter_map(Weak::upgrade) {
             match heartbeat.sign() {
@@ -191,7 +189,7 @@ impl Leases {
 
     /// Returns whether another writer may have taken one of the leases by now.
     pub(crate) fn is_over(&self) -> bool {
-        let heartbeats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let heartbeats = lock(&self.0);
         let mut heartbeats = heartbeats.iter().filter_map(Weak::upgrade);
         heartbeats.any(|heartbeat| heartbeat.is_over())
     }

@@ -211,7 +211,7 @@ impl RemoteLocation {
     /// Returns this prefix relative to that of `other`, if it is the same or lies below it. Returns `Some("")` for the
     /// same.
     #[must_use]
-    pub fn beneath(&self, other: &Self) -> Option<&str> {
+    pub fn strip_prefix(&self, other: &Self) -> Option<&str> {
         let is_same_store = (self.kind, &self.root, &self.host, &self.bucket)
             == (other.kind, &other.root, &other.host, &other.bucket);
         if !is_same_store {
@@ -399,7 +399,8 @@ fn web(text: &str) -> Result<RemoteLocation, StorageError> {
     refuse_if(has_user(rest), StorageError::UrlUser)?;
     let url = bare_url(text)?;
     let path = rest.split_once('/').map_or("", |(_, path)| path);
-    let path = decoded(path).ok_or(StorageError::UrlSyntax)?;
+    let path = percent_decode_str(path).decode_utf8();
+    let path = path.map_err(|_| StorageError::UrlSyntax)?;
     refuse_if(has_control(&path), StorageError::UrlControl)?;
     let origin = url.origin().ascii_serialization();
     let host = url.host_str().ok_or(StorageError::UrlSyntax)?;
@@ -421,12 +422,6 @@ fn web(text: &str) -> Result<RemoteLocation, StorageError> {
         host: Some(origin),
         prefix: prefix_of(&path)?,
     })
-}
-
-/// Percent-decodes a text; `None` if the result is not UTF-8.
-fn decoded(text: &str) -> Option<String> {
-    let text = percent_decode_str(text).decode_utf8().ok()?;
-    Some(text.into_owned())
 }
 
 /// Parses `/Volumes/CATALOG/SCHEMA/VOLUME/PREFIX`. Returns a local path if the catalog is mounted.

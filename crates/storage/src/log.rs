@@ -2,10 +2,10 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use shardmill_core::CancelToken;
+use shardmill_core::{CancelToken, lock};
 
 use crate::append::AppendFile;
-use crate::error::StorageError;
+use crate::error::{StorageError, if_found};
 use crate::place::Place;
 use crate::remote::Remote;
 
@@ -55,10 +55,8 @@ impl PlaceLog {
         let store = match place {
             Place::Local(dir) => {
                 return match dir.open_file(name) {
-                    Ok(file) => file.read_log(most).map(Some),
                     Err(StorageError::NotDirectory { .. }) => Ok(None),
-                    Err(error) if error.is_not_found() => Ok(None),
-                    Err(error) => Err(error),
+                    opened => if_found(opened.and_then(|file| file.read_log(most))),
                 };
             }
             Place::Store(store) => store,
@@ -69,12 +67,9 @@ impl PlaceLog {
             let held = bytes.as_ref().map_or(0, Vec::len);
             let room = most.saturating_sub(u64::try_from(held).unwrap_or(u64::MAX));
             let part = store.remote().read_anew(&part(name, number), room, go_on);
-            match part {
-                Ok(part) => bytes.get_or_insert_default().extend_from_slice(&part),
-                // Its writer has just removed it.
-                Err(error) if error.is_not_found() => break,
-                Err(error) => return Err(error),
-            }
+            // If it is missing, its writer has just removed it.
+            let Some(part) = if_found(part)? else { break };
+            bytes.get_or_insert_default().extend_from_slice(&part);
         }
         Ok(bytes)
     }
@@ -134,10 +129,7 @@ impl PlaceLog {
     /// Appends a line (given without its line end), and waits until it is stored.
     pub fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match &self.0 {
-            Kind::File(file) => file
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .add_line(line),
+            Kind::File(file) => lock(file).add_line(line),
             Kind::Objects(objects) => objects.add_line(line, go_on),
         }
     }
@@ -186,7 +178,7 @@ fn numbers(
 
 impl Objects {
     fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         state.waiting.push_str(line);
         state.waiting.push('\n');
         state.added += 1;
@@ -207,7 +199,7 @@ impl Objects {
             let put = self
                 .remote
                 .put(&part(&self.name, number), lines.clone().into_bytes(), go_on);
-            state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state = lock(&self.state);
             state.busy = false;
             match put {
                 Ok(()) => state.put = upto,

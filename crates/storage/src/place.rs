@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use shardmill_core::CancelToken;
+use shardmill_core::{CancelToken, lock};
 
 use crate::dir::{Dir, PublishMode};
 use crate::entry::{FileVersion, PlaceEntry};
-use crate::error::StorageError;
+use crate::error::{StorageError, if_found};
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
 use crate::temp::TempFile;
@@ -67,34 +67,11 @@ impl Place {
         match location {
             Location::Local(path) => Dir::create(path).map(Self::Local),
             Location::Remote(remote) => {
-                let place = Self::store(remote, options, spool)?;
-                if let Self::Store(store) = &place {
-                    store.remote.check_writable()?;
-                }
-                Ok(place)
+                let store = StorePlace::open(remote, options, spool)?;
+                store.remote.writable("")?;
+                Ok(Self::Store(store))
             }
         }
-    }
-
-    /// Opens a prefix in a store, also in one that cannot be written.
-    pub(crate) fn store(
-        location: &RemoteLocation,
-        options: &RemoteOptions,
-        spool: Option<&Path>,
-    ) -> Result<Self, StorageError> {
-        let mut options = options.clone();
-        options.upload.split_above = options.upload.split_above.min(StorePlace::WHOLE_BYTES);
-        options.upload.part_bytes = options.upload.part_bytes.min(StorePlace::PART_BYTES);
-        let remote = Remote::open(location, &options)?;
-        let spool = match spool {
-            Some(path) => Dir::open(path)?,
-            None => Dir::open(&std::env::temp_dir())?,
-        };
-        Ok(Self::Store(StorePlace {
-            remote,
-            spool,
-            uploads: Arc::default(),
-        }))
     }
 
     /// Returns the location.
@@ -224,14 +201,13 @@ impl Place {
         go_on: &mut CancelToken<'_>,
     ) -> Result<Option<FileVersion>, StorageError> {
         match self {
-            Self::Local(dir) => match dir.open_file(name) {
-                Ok(file) => Ok(Some(FileVersion {
+            Self::Local(dir) => {
+                let file = if_found(dir.open_file(name))?;
+                Ok(file.map(|file| FileVersion {
                     bytes: file.len(),
                     etag: None,
-                })),
-                Err(error) if error.is_not_found() => Ok(None),
-                Err(error) => Err(error),
-            },
+                }))
+            }
             Self::Store(store) => store.remote.file_version(name, go_on),
         }
     }
@@ -248,11 +224,7 @@ impl Place {
             Self::Local(dir) => dir.open_file(name).and_then(|file| file.read_all(most)),
             Self::Store(store) => store.remote.read_anew(name, most, go_on),
         };
-        match read {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        if_found(read)
     }
 
     /// Lists a folder, sorted by the bytes of the names. `""` is the root. A missing folder is empty.
@@ -265,10 +237,9 @@ impl Place {
         let dir = match self {
             Self::Store(store) => return store.remote.entries(folder, go_on),
             Self::Local(dir) if folder.is_empty() => dir.clone(),
-            Self::Local(dir) => match dir.open_dir(folder) {
-                Ok(dir) => dir,
-                Err(error) if error.is_not_found() => return Ok(Vec::new()),
-                Err(error) => return Err(error),
+            Self::Local(dir) => match if_found(dir.open_dir(folder))? {
+                Some(dir) => dir,
+                None => return Ok(Vec::new()),
             },
         };
         let entries = dir.entries()?.into_iter();
@@ -316,6 +287,22 @@ impl StorePlace {
     /// The initial number of bytes of each part of a larger file.
     const PART_BYTES: u64 = 8 << 20;
 
+    /// Opens a prefix in a store, also in one that cannot be written.
+    pub(crate) fn open(
+        location: &RemoteLocation,
+        options: &RemoteOptions,
+        spool: Option<&Path>,
+    ) -> Result<Self, StorageError> {
+        let mut options = options.clone();
+        options.upload.split_above = options.upload.split_above.min(Self::WHOLE_BYTES);
+        options.upload.part_bytes = options.upload.part_bytes.min(Self::PART_BYTES);
+        Ok(Self {
+            remote: Remote::open(location, &options)?,
+            spool: Dir::open(spool.unwrap_or(&std::env::temp_dir()))?,
+            uploads: Arc::default(),
+        })
+    }
+
     /// Returns the store.
     #[must_use]
     pub const fn remote(&self) -> &Remote {
@@ -344,7 +331,7 @@ impl Uploads {
     fn enter(&self, bytes: u64) -> Upload<'_> {
         // A file uploaded in parts has only some of them in memory.
         let bytes = bytes.min(Self::MOST / 2);
-        let mut held = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.bytes);
         while *held > 0 && *held + bytes > Self::MOST {
             held = self.left.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
@@ -358,11 +345,7 @@ impl Uploads {
 
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
-        let mut held = self
-            .uploads
-            .bytes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.uploads.bytes);
         *held = held.saturating_sub(self.bytes);
         drop(held);
         self.uploads.left.notify_all();

@@ -11,7 +11,7 @@ use shardmill_core::CancelToken;
 use crate::dir::PublishMode;
 use crate::error::StorageError;
 use crate::location::Location;
-use crate::place::Place;
+use crate::place::{Place, StorePlace};
 use crate::random::random_number;
 use crate::remote::{CredentialSource, Remote, RemoteOptions};
 
@@ -261,7 +261,7 @@ pub fn probe(
     options.upload.part_bytes = PART as u64;
     let place = match location {
         Location::Local(_) => Place::open(location, &options, None)?,
-        Location::Remote(remote) => Place::store(remote, &options, None)?,
+        Location::Remote(remote) => Place::Store(StorePlace::open(remote, &options, None)?),
     };
     let mut report = ProbeReport {
         location: location.to_string(),
@@ -390,6 +390,7 @@ mod tests {
 
     use super::*;
     use crate::RetryOptions;
+    use crate::tests::options_for;
 
     fn server(flavor: Flavor, objects: &[(&str, &[u8])], faults: Script) -> S3Server {
         let bucket = match flavor {
@@ -414,8 +415,7 @@ mod tests {
                 back_off: Duration::from_millis(1),
                 ..RetryOptions::default()
             },
-            settings: server.environment(),
-            ..RemoteOptions::default()
+            ..options_for(server)
         };
         let location = Location::parse(&format!("{}/data", server.url())).unwrap();
         probe(&location, &options, &mut |_| true).unwrap()
@@ -441,12 +441,8 @@ mod tests {
 
     #[test]
     fn a_wrong_port_is_reported_after_two_requests() {
-        let settings = server(Flavor::S3, &[], Script::default()).environment();
-        let options = RemoteOptions {
-            // The server is gone, so nothing listens on its port.
-            settings,
-            ..RemoteOptions::default()
-        };
+        // The server is gone, so nothing listens on its port.
+        let options = options_for(&server(Flavor::S3, &[], Script::default()));
         let location = Location::parse("s3://bucket/data").unwrap();
         let report = probe(&location, &options, &mut |_| true).unwrap();
         assert_eq!(report.verdict(), ProbeVerdict::Unusable);

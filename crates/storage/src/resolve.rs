@@ -18,16 +18,14 @@ pub(crate) enum Resolver {
 }
 
 /// The flags for opening a parent directory.
+const ON_THE_WAY: OFlags = ACCESS
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 #[cfg(target_os = "linux")]
-const ON_THE_WAY: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const ACCESS: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
-const ON_THE_WAY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const ACCESS: OFlags = OFlags::RDONLY;
 
 /// Opens `name` below `dir`. Fails with `ELOOP` if any part is a symbolic link.
 ///
@@ -42,10 +40,7 @@ pub(crate) fn open_beneath(
     if resolver == Resolver::Kernel
         && let Some(result) = open_by_kernel(dir, name, flags, mode)
     {
-        return match result {
-            Err(Errno::NOTDIR) => Err(explain_not_a_directory(dir, name)),
-            other => other,
-        };
+        return result;
     }
     let (parent, last) = open_parent(Resolver::Parts, dir, name)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -81,6 +76,7 @@ fn open_by_kernel(
             // fails with it as well.
             Err(Errno::PERM) => return None,
             Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(Errno::NOTDIR) => return Some(Err(explain_not_a_directory(dir, name))),
             other => return Some(other),
         }
     }
@@ -137,11 +133,7 @@ pub(crate) fn open_parent<'d, 'a>(
     if resolver == Resolver::Kernel
         && let Some(result) = open_by_kernel(dir, folders, ON_THE_WAY, Mode::empty())
     {
-        return match result {
-            Ok(parent) => Ok((Parent::Below(parent), last)),
-            Err(Errno::NOTDIR) => Err(explain_not_a_directory(dir, folders)),
-            Err(errno) => Err(errno),
-        };
+        return Ok((Parent::Below(result?), last));
     }
     let mut parent = Parent::Here(dir);
     for part in folders.split('/') {
@@ -158,6 +150,7 @@ fn is_symlink(dir: BorrowedFd<'_>, part: &str) -> bool {
 
 /// Distinguishes a symbolic link from a file at the end of a path that has to be a directory. The kernel reports
 /// ENOTDIR for both; the result only selects the error message.
+#[cfg(target_os = "linux")]
 fn explain_not_a_directory(dir: BorrowedFd<'_>, name: &str) -> Errno {
     match open_parent(Resolver::Parts, dir, name) {
         Ok((parent, last)) if is_symlink(parent.as_fd(), last) => Errno::LOOP,

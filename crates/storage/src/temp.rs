@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, linkat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, unlinkat};
 use rustix::io::Errno;
 use shardmill_mmap::begin_writeback;
 
-use crate::dir::{Dir, PublishMode, rename_exclusive, sync_handle};
+use crate::dir::{Dir, PublishMode, rename_at, sync_handle};
 use crate::error::{StorageError, check_name};
 use crate::file::{FileBirth, FileHandle, birth_of};
 use crate::random::random_number;
@@ -67,8 +67,7 @@ impl TempFile {
         /// Names are random 64-bit numbers, so a collision is very unlikely.
         const ATTEMPTS: usize = 8;
 
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = Mode::RUSR | Mode::WUSR;
         let mut attempts = 0;
         let (name, handle) = loop {
@@ -210,30 +209,15 @@ impl TempFile {
     }
 
     fn rename(&mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
-        let target = self.target.clone();
-        let (parent, last) = target.parent_of(name, "publish")?;
-        let failed = |errno: Errno| match errno {
-            Errno::EXIST => StorageError::Exists {
-                path: target.path_of(name),
-            },
-            _ => StorageError::io("publish", target.path_of(name), errno),
-        };
-        match mode {
-            PublishMode::Replace => {
-                renameat(&self.folder, &self.name, &parent, last).map_err(failed)?
+        let (parent, last) = self.target.parent_of(name, "publish")?;
+        let (folder, parent) = (self.folder.as_fd(), parent.as_fd());
+        rename_at(folder, &self.name, parent, last, mode).map_err(|errno| {
+            let path = self.target.path_of(name);
+            match errno {
+                Errno::EXIST => StorageError::Exists { path },
+                _ => StorageError::io("publish", path, errno),
             }
-            PublishMode::CreateNew => {
-                match linkat(&self.folder, &self.name, &parent, last, AtFlags::empty()) {
-                    Ok(()) => self.discard(),
-                    // No hard links are supported. If there is no exclusive rename either, the rename reports that.
-                    Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
-                        rename_exclusive(self.folder.as_fd(), &self.name, parent.as_fd(), last)
-                            .map_err(failed)?;
-                    }
-                    Err(errno) => return Err(failed(errno)),
-                }
-            }
-        }
+        })?;
         self.gone = true;
         Ok(())
     }
@@ -305,7 +289,6 @@ impl Dir {
     ///
     /// As [`Dir::make_dir`]; [`StorageError::Owner`].
     pub fn make_private_dir(&self, name: &str) -> Result<Self, StorageError> {
-        check_name(name)?;
         let (dir, made) = self.make_one(name, Mode::RWXU)?;
         if !made {
             dir.close_to_others()?;

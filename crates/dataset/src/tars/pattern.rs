@@ -201,7 +201,7 @@ fn beneath(folder: &Location, common: &str, full: &str) -> Result<Option<String>
             rest.and_then(Path::to_str).map(str::to_owned)
         }
         (Location::Remote(folder), Location::Remote(location)) => {
-            location.beneath(folder).map(str::to_owned)
+            location.strip_prefix(folder).map(str::to_owned)
         }
         _ => None,
     })

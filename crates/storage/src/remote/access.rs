@@ -38,16 +38,17 @@ mod tests {
     use super::super::settings::{SETTINGS, option, settings_of, with_query};
     use super::super::signing::{Credential, Signing};
     use super::*;
-    use crate::Location;
+    use crate::tests::remote_location;
 
-    fn access(bucket: &str, settings: &[(&str, &str)]) -> Result<Access, StorageError> {
-        let Location::Remote(location) = Location::parse(&format!("s3://{bucket}")).unwrap() else {
-            panic!("{bucket}");
-        };
+    fn of(url: &str, settings: &[(&str, &str)]) -> Result<Access, StorageError> {
         let vars = settings
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        super::access(&location, &settings_of(vars))
+        super::access(&remote_location(url), &settings_of(vars))
+    }
+
+    fn access(bucket: &str, settings: &[(&str, &str)]) -> Result<Access, StorageError> {
+        of(&format!("s3://{bucket}"), settings)
     }
 
     fn url(bucket: &str, settings: &[(&str, &str)]) -> String {
@@ -193,16 +194,6 @@ mod tests {
             "https://s/b/a?prefix=b%2Fc%20d%26&uploads="
         );
         assert!(SETTINGS.is_sorted());
-    }
-
-    fn of(url: &str, settings: &[(&str, &str)]) -> Result<Access, StorageError> {
-        let Location::Remote(location) = Location::parse(url).unwrap() else {
-            panic!("{url}");
-        };
-        let vars = settings
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        super::access(&location, &settings_of(vars))
     }
 
     #[test]

@@ -114,6 +114,10 @@ pub(super) async fn refused(
         StoreKind::HubBucket => Some(HUB_BUCKET),
         _ => None,
     };
+    let has_tokens = matches!(
+        kind,
+        StoreKind::Google | StoreKind::Azure | StoreKind::Volumes
+    );
     let is = |codes: &[&str]| code.as_deref().is_some_and(|code| codes.contains(&code));
     match status {
         // Probably a page of a proxy: the store uses another status for success.
@@ -122,11 +126,11 @@ pub(super) async fn refused(
             host: head.redirect,
             region: head.region,
         }),
-        400 | 401 | 403 if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"]) => {
-            Failure::Expired(StorageError::Credentials { status, code, hint })
-        }
-        // The token has expired.
-        401 if has_tokens(kind) => {
+        // If the credentials can be tokens, a 401 can mean that a token has expired.
+        400 | 401 | 403
+            if is(&["ExpiredToken", "ExpiredTokenException", "RequestExpired"])
+                || status == 401 && has_tokens =>
+        {
             Failure::Expired(StorageError::Credentials { status, code, hint })
         }
         401 | 403 => Failure::Final(StorageError::Credentials { status, code, hint }),
@@ -153,21 +157,12 @@ pub(super) async fn refused(
                 region: head.region,
             })
         }
-        501 => Failure::Final(StorageError::Refused { status, code }),
-        400 if !is(&["RequestTimeout", "IncompleteBody"]) => {
-            Failure::Final(StorageError::Refused { status, code })
+        400 if is(&["RequestTimeout", "IncompleteBody"]) => {
+            Failure::Transient(again(status, code.as_deref()))
         }
-        400 | 408 | 409 | 425 | 500..600 => Failure::Transient(again(status, code.as_deref())),
+        408 | 409 | 425 | 500 | 502..600 => Failure::Transient(again(status, code.as_deref())),
         _ => Failure::Final(StorageError::Refused { status, code }),
     }
-}
-
-/// Returns whether the credentials can be tokens, so that a 401 can mean that a token expired.
-const fn has_tokens(kind: StoreKind) -> bool {
-    matches!(
-        kind,
-        StoreKind::Google | StoreKind::Azure | StoreKind::Volumes
-    )
 }
 
 /// Classifies an error code in the body of an answer with a status of success.

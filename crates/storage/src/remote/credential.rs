@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue};
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{
     AzureAuthorizer, AzureConfigKey, AzureCredential, AzureCredentialProvider,
@@ -17,6 +17,7 @@ use object_store::azure::{
 use object_store::client::HttpRequest;
 use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder, GoogleConfigKey};
 use ring::{digest, hmac};
+use shardmill_core::lock;
 
 use super::access::azure::ACCOUNT_KEYS;
 use super::access::databricks;
@@ -117,14 +118,10 @@ struct Kept {
 }
 
 impl CredentialCache {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the current epoch. A request stores it before it is signed, to report later which credentials have
     /// expired.
     pub(super) fn epoch(&self) -> u64 {
-        self.kept().epoch
+        lock(&self.kept).epoch
     }
 
     /// Forgets the expired credentials of this epoch. Returns `false` if there can be no others. Of many concurrent
@@ -133,7 +130,7 @@ impl CredentialCache {
         if !access.signing.is_provided() {
             return false;
         }
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         if kept.epoch == epoch {
             kept.provider = None;
             kept.epoch += 1;
@@ -172,7 +169,7 @@ impl CredentialCache {
     pub(super) async fn source(&self, access: &Access) -> Result<CredentialSource, StorageError> {
         self.credential(access).await?;
         let source = access.source.clone();
-        let kept = self.kept();
+        let kept = lock(&self.kept);
         Ok(match kept.provider.as_ref().map(|(provider, _)| provider) {
             Some(Provider::Profile(provider)) => provider.source().unwrap_or(source),
             Some(Provider::Client(tokens)) => CredentialSource {
@@ -184,7 +181,7 @@ impl CredentialCache {
     }
 
     fn provider(&self, access: &Access) -> Result<Named, StorageError> {
-        let mut kept = self.kept();
+        let mut kept = lock(&self.kept);
         if let Some(provider) = &kept.provider {
             return Ok(provider.clone());
         }
@@ -334,8 +331,7 @@ pub(super) fn authorize(
         && access.kind == StoreKind::Google
     {
         let value = HeaderValue::from_str(project).map_err(bug)?;
-        let name = HeaderName::from_static("x-goog-user-project");
-        request.headers_mut().insert(name, value);
+        request.headers_mut().insert("x-goog-user-project", value);
     }
     match credential {
         Credential::Aws(credential) => AwsAuthorizer::new(credential, "s3", &access.region)
@@ -358,15 +354,11 @@ pub(super) fn authorize(
         }
         Credential::Anonymous if access.kind == StoreKind::Azure => {
             let value = HeaderValue::from_static("2023-11-03");
-            request
-                .headers_mut()
-                .insert(HeaderName::from_static("x-ms-version"), value);
+            request.headers_mut().insert("x-ms-version", value);
         }
         Credential::Anonymous if access.request_payer => {
-            request.headers_mut().insert(
-                HeaderName::from_static("x-amz-request-payer"),
-                HeaderValue::from_static("requester"),
-            );
+            let value = HeaderValue::from_static("requester");
+            request.headers_mut().insert("x-amz-request-payer", value);
         }
         Credential::Anonymous => {}
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use shardmill_core::PerProcess;
+use shardmill_core::{PerProcess, lock};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -70,7 +70,7 @@ impl Engine {
         let slot = ENGINES
             .get(|| Mutex::new(Weak::new()))
             .ok_or_else(StorageError::too_many_processes)?;
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(slot);
         if let Some(engine) = slot.upgrade() {
             return Ok(engine);
         }
@@ -124,7 +124,7 @@ impl Engine {
         if self.is_in_budget(options.retry.budget_percent, options.retry.budget_floor) {
             return Some(Duration::ZERO);
         }
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = lock(&self.turn);
         let now = Instant::now();
         let mine = turn.map_or(now, |turn| turn.max(now)) + options.retry.back_off;
         let wait = mine - now;
@@ -157,7 +157,7 @@ impl Engine {
             connections,
             connect_timeout,
         };
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = lock(&self.stores);
         if let Some(store) = stores.get(&key).and_then(Weak::upgrade) {
             return Ok(store);
         }

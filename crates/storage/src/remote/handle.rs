@@ -2,19 +2,19 @@
 
 use std::fmt;
 use std::future::Future;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use shardmill_core::{CancelToken, PerProcess};
+use shardmill_core::{CancelToken, PerProcess, lock};
 use tokio::task::AbortHandle;
 
 use super::access::access;
 use super::credential_source::CredentialSource;
 use super::engine::Engine;
-use super::live::{Counters, Live, bare};
+use super::live::{Counters, Live};
 use super::options::RemoteOptions;
 use super::request::Signer;
 use super::signing::Access;
@@ -131,7 +131,7 @@ impl Remote {
             .live
             .get(Mutex::default)
             .ok_or_else(StorageError::too_many_processes)?;
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(slot);
         if let Some(live) = slot.as_ref() {
             return Ok(Arc::clone(live));
         }
@@ -220,11 +220,8 @@ impl Remote {
             return Ok(());
         }
         let live = self.live().map_err(|fault| self.error("", fault))?;
-        let mut pins = live.pins.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, tag) in objects.filter(|(_, tag)| !tag.is_empty()) {
-            let key = live.hasher.hash_one(live.location.key(name));
-            let etag = live.hasher.hash_one(bare(tag));
-            pins.entry(key).or_insert(etag);
+            live.pin(&live.location.key(name), tag);
         }
         Ok(())
     }
@@ -232,13 +229,8 @@ impl Remote {
     /// Returns the statistics of this process so far.
     #[must_use]
     pub fn stats(&self) -> RemoteStats {
-        let live = self.shared.live.peek().and_then(|slot| {
-            slot.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .as_ref()
-                .map(Arc::clone)
-        });
-        let Some(live) = live else {
+        let slot = self.shared.live.peek();
+        let Some(live) = slot.and_then(|slot| lock(slot).clone()) else {
             return RemoteStats::default();
         };
         RemoteStats {
@@ -282,7 +274,7 @@ impl Remote {
     }
 
     /// Returns a prefix below this one, with the same options and the same login.
-    pub(crate) fn beneath(&self, name: &str) -> Self {
+    pub(crate) fn join(&self, name: &str) -> Self {
         let shared = &self.shared;
         Self::with(
             shared.location.join(name),

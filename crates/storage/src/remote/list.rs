@@ -17,6 +17,13 @@ use crate::error::{StorageError, check_name};
 /// The maximum number of consecutive empty pages.
 pub(super) const EMPTY_PAGES: u32 = 1000;
 
+/// Returns the error for a key that does not begin with the prefix of the listing.
+pub(super) fn stray() -> StorageError {
+    StorageError::Answer {
+        what: "a key that was not asked for".into(),
+    }
+}
+
 /// Returns the error for a listing that repeats itself.
 pub(super) fn endless() -> StorageError {
     StorageError::Answer {
@@ -84,6 +91,8 @@ struct Pages<'a> {
     live: &'a Live,
     prefix: &'a str,
     folded: bool,
+    /// The maximum number of entries of a page.
+    most: u32,
     token: Option<String>,
     /// Hashes of the continuation tokens so far, to detect a listing that loops.
     seen: BTreeSet<u64>,
@@ -98,6 +107,7 @@ impl<'a> Pages<'a> {
             live,
             prefix,
             folded,
+            most: 1000,
             token: None,
             seen: BTreeSet::new(),
             empty: 0,
@@ -115,7 +125,7 @@ impl<'a> Pages<'a> {
             folded: self.folded,
             after: None,
             token: self.token.as_deref(),
-            most: 1000,
+            most: self.most,
         };
         let page = page(self.live, paging).await?;
         let is_empty = page.objects.is_empty() && page.prefixes.is_empty();
@@ -179,11 +189,7 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
                     continue;
                 }
                 let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
-                let Some(name) = name else {
-                    return Err(StorageError::Answer {
-                        what: "a key that was not asked for".into(),
-                    });
-                };
+                let name = name.ok_or_else(stray)?;
                 if objects.len() as u64 >= most {
                     return Err(StorageError::TooMany { most });
                 }
@@ -217,16 +223,10 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageEr
     while let Some(page) = pages.next().await? {
         let objects = page.objects.into_iter().map(|listed| listed.key);
         for key in objects.chain(page.prefixes) {
-            let Some(name) = key.strip_prefix(&prefix) else {
-                return Err(StorageError::Answer {
-                    what: "a key that was not asked for".into(),
-                });
-            };
+            let name = key.strip_prefix(&prefix).ok_or_else(stray)?;
             // A store that does not fold returns deeper keys as well.
-            let (name, is_folder) = match name.split_once('/') {
-                Some((name, _)) => (name, true),
-                None => (name, false),
-            };
+            let folder = name.split_once('/').map(|(folder, _)| folder);
+            let (name, is_folder) = (folder.unwrap_or(name), folder.is_some());
             if !name.is_empty() {
                 found.insert(PlaceEntry {
                     name: name.to_owned(),
@@ -247,7 +247,11 @@ impl Remote {
     /// The maximum number of objects of a listing that is held in memory.
     pub const LIST_MOST: u64 = 50_000_000;
 
-    fn stat(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<Option<Stat>, StorageError> {
+    pub(super) fn stat(
+        &self,
+        name: &str,
+        go_on: &mut CancelToken<'_>,
+    ) -> Result<Option<Stat>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
         self.wait_while(
@@ -348,23 +352,17 @@ impl Remote {
         most: u32,
         go_on: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
-        let owned = prefix.to_owned();
+        let (owned, most) = (prefix.to_owned(), most.clamp(1, 1000));
         self.wait_while(prefix, go_on, move |live, _| async move {
             let (root, wanted) = roots(&live, &owned);
             let first = first_prefix(&live, &wanted);
-            let page = match live.signer.kind() {
+            let mut pages = Pages::new(&live, &first, false);
+            let page = if live.signer.kind() == StoreKind::HubBucket {
                 // The first pages may have only what is beside the folder.
-                StoreKind::HubBucket => Pages::new(&live, &first, false).first_entries().await?,
-                _ => {
-                    let paging = Paging {
-                        prefix: &first,
-                        folded: false,
-                        after: None,
-                        token: None,
-                        most: most.clamp(1, 1000),
-                    };
-                    page(&live, paging).await?
-                }
+                pages.first_entries().await?
+            } else {
+                pages.most = most;
+                pages.next().await?.unwrap_or_default()
             };
             let folders = page.prefixes.into_iter().map(|key| Listed {
                 key,
@@ -377,8 +375,7 @@ impl Remote {
             let objects = objects.filter_map(|listed| {
                 Some(RemoteObject::of(listed.key.strip_prefix(&root)?, &listed))
             });
-            let most = usize::try_from(most.clamp(1, 1000)).unwrap_or(usize::MAX);
-            Ok(objects.take(most).collect())
+            Ok(objects.take(most as usize).collect())
         })
     }
 

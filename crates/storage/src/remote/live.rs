@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use shardmill_core::lock;
 
 use super::engine::{Engine, Store};
 use super::options::RemoteOptions;
@@ -39,7 +41,7 @@ impl Live {
     /// Fails if the tag of an object differs from the one seen before.
     pub(super) fn check_pin(&self, key: &str, etag: Option<&str>) -> Result<(), StorageError> {
         let Some(etag) = etag else { return Ok(()) };
-        let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let pins = lock(&self.pins);
         match pins.get(&self.hasher.hash_one(key)) {
             Some(known) if *known != self.hasher.hash_one(bare(etag)) => {
                 Err(StorageError::ObjectChanged)
@@ -52,7 +54,7 @@ impl Live {
     pub(super) fn pin(&self, key: &str, etag: &str) {
         // PERF: two hashes per object, because datasets have millions of long names.
         let (key, etag) = (self.hasher.hash_one(key), self.hasher.hash_one(bare(etag)));
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pins = lock(&self.pins);
         pins.entry(key).or_insert(etag);
     }
 
@@ -62,7 +64,7 @@ impl Live {
 
     /// Forgets which version of an object was read, because there is a new one.
     pub(super) fn unpin(&self, key: &str) {
-        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pins = lock(&self.pins);
         pins.remove(&self.hasher.hash_one(key));
     }
 

@@ -90,15 +90,15 @@ pub(super) fn no_profile<'a>(
 }
 
 /// Returns the path of a configuration file that a setting names, or of the one in the home directory.
-pub(super) fn config_file(known: &Settings<'_>, name: &str, beneath_home: &str) -> Option<PathBuf> {
+pub(super) fn config_file(known: &Settings<'_>, name: &str, below_home: &str) -> Option<PathBuf> {
     let home = known.text(HOME).map(Path::new);
     match (known.text(name), home) {
         (Some(given), Some(home)) => Some(match given.strip_prefix("~/") {
-            Some(beneath) => home.join(beneath),
+            Some(below) => home.join(below),
             None => PathBuf::from(given),
         }),
         (Some(given), None) => Some(PathBuf::from(given)),
-        (None, home) => home.map(|home| home.join(beneath_home)),
+        (None, home) => home.map(|home| home.join(below_home)),
     }
 }
 

@@ -255,13 +255,6 @@ impl UnderWay {
 }
 
 impl Remote {
-    /// # Errors
-    ///
-    /// `store-unsupported` where this kind of store takes no objects.
-    pub(crate) fn check_writable(&self) -> Result<(), StorageError> {
-        self.writable("").map(|_| ())
-    }
-
     /// Returns whether the store takes objects in parts.
     pub(crate) fn has_parts(&self) -> bool {
         self.shared.access.kind.has_parts()
@@ -305,7 +298,8 @@ impl Remote {
         }
     }
 
-    fn writable(&self, name: &str) -> Result<StoreKind, StorageError> {
+    /// Returns the kind of the store, if it takes objects.
+    pub(crate) fn writable(&self, name: &str) -> Result<StoreKind, StorageError> {
         let kind = self.shared.access.kind;
         if kind.can_write() {
             return Ok(kind);

@@ -1,8 +1,10 @@
 //! Credentials that expire: each is renewed before its end, and a failure to renew one that is still valid is harmless.
 
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
+
+use shardmill_core::lock;
 
 /// The timeout for getting credentials.
 pub(super) const CREDENTIALS: Duration = Duration::from_secs(20);
@@ -78,7 +80,7 @@ impl<T> Default for Renewal<T> {
 
 impl<T: Clone> Renewal<T> {
     pub(super) fn kept(&self) -> MutexGuard<'_, Option<Issued<T>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Returns the credential, or the one that `fetch` returns if it is about to expire. The caller ensures that calls

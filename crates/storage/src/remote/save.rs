@@ -11,10 +11,9 @@ use shardmill_core::CancelToken;
 use super::answer::Failure;
 use super::engine::Task;
 use super::handle::{Remote, SLICE};
-use super::list::stat;
 use super::live::Live;
 use super::transfer::{self, Growing, Seen, Wanted};
-use crate::error::{StorageError, check_name};
+use crate::error::StorageError;
 use crate::temp::TempFile;
 
 /// The number of parts that are fetched concurrently and held in memory.
@@ -24,24 +23,6 @@ const PARTS: usize = 8;
 struct Coming {
     receiver: Receiver<Result<Vec<u8>, StorageError>>,
     _task: Task,
-}
-
-async fn part(
-    live: &Live,
-    key: &str,
-    range: Range<u64>,
-    whole: u64,
-    seen: &Seen,
-) -> Result<Vec<u8>, StorageError> {
-    let mut sink = Growing::new(range.end - range.start);
-    let wanted = Wanted {
-        key,
-        range: Some(range),
-        object_bytes: Some(whole),
-        most: whole,
-    };
-    transfer::fetch(live, &wanted, &mut sink, seen).await?;
-    Ok(sink.bytes)
 }
 
 impl Remote {
@@ -60,17 +41,10 @@ impl Remote {
         file: &mut TempFile,
         go_on: &mut CancelToken<'_>,
     ) -> Result<u64, StorageError> {
-        check_name(name)?;
         let key = self.shared.location.key(name);
         let failed = |fault| self.error(name, fault);
-        let of_task = key.clone();
-        let found =
-            self.wait_while(
-                name,
-                go_on,
-                |live, _| async move { stat(&live, &of_task).await },
-            )?;
-        let found = found.ok_or_else(|| failed(StorageError::NotFound { code: None }))?;
+        let found = self.stat(name, go_on)?;
+        let found = found.ok_or_else(|| self.not_found(name))?;
         let seen = Arc::new(Seen::default());
         let agreed = seen.agree(found.etag.as_deref(), Some(found.bytes));
         if let Err(Failure::ProtocolError(fault) | Failure::Final(fault)) = agreed {
@@ -84,7 +58,7 @@ impl Remote {
                 let end = found
                     .bytes
                     .min(asked + self.shared.options.download.part_bytes.max(1));
-                coming.push_back(self.fetch_part(&live, &key, asked..end, found.bytes, &seen));
+                coming.push_back(Coming::fetch(&live, &key, asked..end, found.bytes, &seen));
                 asked = end;
             }
             let Some(first) = coming.front() else { break };
@@ -108,22 +82,26 @@ impl Remote {
         }
         Ok(written)
     }
+}
 
-    fn fetch_part(
-        &self,
-        live: &Arc<Live>,
-        key: &str,
-        range: Range<u64>,
-        whole: u64,
-        seen: &Arc<Seen>,
-    ) -> Coming {
+impl Coming {
+    /// Starts fetching a part of an object of `whole` bytes.
+    fn fetch(live: &Arc<Live>, key: &str, range: Range<u64>, whole: u64, seen: &Arc<Seen>) -> Self {
         let (sender, receiver) = mpsc::sync_channel(1);
         let (of_task, key, seen) = (Arc::clone(live), key.to_owned(), Arc::clone(seen));
         let task = live.engine.handle.spawn(async move {
+            let mut sink = Growing::new(range.end - range.start);
+            let wanted = Wanted {
+                key: &key,
+                range: Some(range),
+                object_bytes: Some(whole),
+                most: whole,
+            };
+            let fetched = transfer::fetch(&of_task, &wanted, &mut sink, &seen).await;
             // If the receiver was dropped, the caller cancelled.
-            let _ = sender.send(part(&of_task, &key, range, whole, &seen).await);
+            let _ = sender.send(fetched.map(|()| sink.bytes));
         });
-        Coming {
+        Self {
             receiver,
             _task: Task(task.abort_handle()),
         }

@@ -1,7 +1,8 @@
 //! Limits the number of concurrent requests.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use shardmill_core::lock;
 use tokio::sync::Semaphore;
 
 /// A fair semaphore for requests with an adaptive limit. A throttled request halves the limit. Each round of successful
@@ -43,17 +44,13 @@ impl RequestSemaphore {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a permit.
     pub(super) async fn enter(self: &Arc<Self>) -> RequestPermit {
         // The semaphore is never closed. If it were, the permit would only release capacity it had not taken.
         if let Ok(permit) = self.open.acquire().await {
             permit.forget();
         }
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.active += 1;
         state.peak = state.peak.max(state.active);
         RequestPermit {
@@ -64,12 +61,12 @@ impl RequestSemaphore {
 
     /// Returns the peak number of concurrent requests.
     pub(super) fn peak(&self) -> usize {
-        self.state().peak
+        lock(&self.state).peak
     }
 
     /// Returns the current limit.
     pub(super) fn limit(&self) -> usize {
-        self.state().limit
+        lock(&self.state).limit
     }
 }
 
@@ -83,7 +80,7 @@ pub(super) struct RequestPermit {
 impl RequestPermit {
     /// Records that the request succeeded.
     pub(super) fn succeeded(&self) {
-        let mut state = self.semaphore.state();
+        let mut state = lock(&self.semaphore.state);
         if state.limit >= state.most {
             return;
         }
@@ -101,7 +98,7 @@ impl RequestPermit {
 
     /// Records that the store asked to slow down.
     pub(super) fn throttled(&self) {
-        let mut state = self.semaphore.state();
+        let mut state = lock(&self.semaphore.state);
         if state.round != self.round {
             return;
         }
@@ -115,7 +112,7 @@ impl RequestPermit {
 
 impl Drop for RequestPermit {
     fn drop(&mut self) {
-        let mut state = self.semaphore.state();
+        let mut state = lock(&self.semaphore.state);
         state.active -= 1;
         if state.debt > 0 {
             state.debt -= 1;

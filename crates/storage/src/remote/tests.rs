@@ -23,7 +23,8 @@ use shardmill_testing::draw::Draw;
 use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 
 use super::{DownloadOptions, Remote, RemoteOptions, RequestOptions, RetryOptions};
-use crate::{Location, RemoteLocation, StorageError};
+use crate::tests::{options_for, remote_location};
+use crate::{RemoteLocation, StorageError};
 
 /// Far longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -50,10 +51,12 @@ fn server(faults: Script) -> S3Server {
 }
 
 fn location() -> RemoteLocation {
-    match Location::parse("s3://bucket/data").unwrap() {
-        Location::Remote(location) => location,
-        Location::Local(path) => panic!("{}", path.display()),
-    }
+    remote_location("s3://bucket/data")
+}
+
+/// Cancels nothing.
+fn go_on(_: u64) -> bool {
+    true
 }
 
 /// Options with milliseconds instead of seconds.
@@ -77,8 +80,7 @@ fn quick(server: &S3Server) -> RemoteOptions {
             total_timeout: Duration::from_secs(20),
             ..RequestOptions::default()
         },
-        settings: server.environment(),
-        ..RemoteOptions::default()
+        ..options_for(server)
     }
 }
 

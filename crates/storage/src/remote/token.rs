@@ -141,14 +141,12 @@ fn code(body: &[u8]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use shardmill_testing::s3::{
         Action, Fault, Flavor, Login, Objects, S3Server, Script, Settings,
     };
 
     use super::*;
-    use crate::Location;
+    use crate::tests::remote_location;
 
     fn server(faults: Script) -> S3Server {
         let settings = Settings {
@@ -161,11 +159,8 @@ mod tests {
     }
 
     fn tokens(server: &S3Server) -> Tokens {
-        let Location::Remote(location) = Location::parse("dbfs:/Volumes/a/b/c").unwrap() else {
-            panic!();
-        };
-        let settings: BTreeMap<String, String> = server.environment();
-        let access = super::super::access::access(&location, &settings).unwrap();
+        let location = remote_location("dbfs:/Volumes/a/b/c");
+        let access = super::super::access::access(&location, &server.environment()).unwrap();
         let client = Client {
             host: server.endpoint(),
             id: "app".to_owned(),

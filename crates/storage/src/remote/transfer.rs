@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use reqwest::Response;
+use shardmill_core::lock;
 use tokio::time::timeout;
 
 use super::answer::{Failure, Head, refused};
@@ -154,10 +155,7 @@ struct SeenState {
 
 impl Seen {
     fn get(&self) -> SeenState {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.0).clone()
     }
 
     pub(super) fn etag(&self) -> Option<String> {
@@ -166,12 +164,12 @@ impl Seen {
 
     /// Forgets the length of the object. It is unknown which of two lengths is wrong; the next answer may tell.
     fn forget_whole(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).whole = None;
+        lock(&self.0).whole = None;
     }
 
     /// Compares an answer with those before it.
     pub(super) fn agree(&self, etag: Option<&str>, whole: Option<u64>) -> Result<(), Failure> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         match (&state.etag, etag) {
             (Some(known), Some(etag)) if known != etag => {
                 return Err(Failure::Final(StorageError::ObjectChanged));

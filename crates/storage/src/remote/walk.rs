@@ -9,17 +9,17 @@ pub(super) mod plan;
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use plan::{Interval, Job, LAST, State, Ways, child_of};
 
-use shardmill_core::CancelToken;
+use shardmill_core::{CancelToken, lock};
 
 use super::engine::Task;
 use super::handle::{Remote, SLICE};
-use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots};
+use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots, stray};
 use super::live::Live;
 use super::pages::{Listed, Page, Paging};
 use super::sorted::{SortedListing, Spool};
@@ -105,7 +105,7 @@ impl<P: Pages> Run<P> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     async fn send(&self, out: &Sender<Sent>, objects: Vec<Listed>) -> Result<(), StorageError> {
@@ -273,9 +273,7 @@ impl<P: Pages> Run<P> {
     ) -> Result<(), StorageError> {
         let strays = |listed: &Listed| !listed.key.starts_with(&interval.prefix);
         if objects.iter().any(strays) {
-            return Err(StorageError::Answer {
-                what: "a key that was not asked for".into(),
-            });
+            return Err(stray());
         }
         if self.ways.has_folders {
             return Ok(());

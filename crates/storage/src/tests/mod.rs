@@ -10,13 +10,30 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use shardmill_core::Diagnostic;
+use shardmill_testing::s3::S3Server;
 use tempfile::TempDir;
 
 use crate::resolve::Resolver;
-use crate::{Dir, StorageError};
+use crate::{Dir, Location, RemoteLocation, RemoteOptions, StorageError};
 
 thread_local! {
     static SYNCS_UNTIL_FAILURE: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Parses the URL of a store.
+pub(crate) fn remote_location(url: &str) -> RemoteLocation {
+    match Location::parse(url).unwrap() {
+        Location::Remote(location) => location,
+        Location::Local(_) => panic!("{url}"),
+    }
+}
+
+/// Returns the options for the store of a test.
+pub(crate) fn options_for(server: &S3Server) -> RemoteOptions {
+    RemoteOptions {
+        settings: server.environment(),
+        ..RemoteOptions::default()
+    }
 }
 
 /// Called before every fsync of this thread.
@@ -40,7 +57,7 @@ fn with_failing_sync<T>(successes: u32, body: impl FnOnce() -> T) -> T {
 }
 
 /// Creates an empty temporary directory.
-fn root() -> (TempDir, Dir) {
+pub(crate) fn root() -> (TempDir, Dir) {
     let temp = tempfile::tempdir().unwrap();
     let dir = Dir::open(temp.path()).unwrap();
     (temp, dir)

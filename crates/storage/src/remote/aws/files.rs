@@ -56,12 +56,12 @@ impl Files {
 
     /// Returns a path with `~` for the home directory.
     pub(super) fn shown(&self, path: &Path) -> String {
-        let beneath = self
+        let below = self
             .home
             .as_ref()
             .and_then(|home| path.strip_prefix(home).ok());
-        match beneath {
-            Some(beneath) => format!("~/{}", beneath.display()),
+        match below {
+            Some(below) => format!("~/{}", below.display()),
             None => path.display().to_string(),
         }
     }

@@ -13,7 +13,8 @@ use crate::remote::settings::is_graphic;
 /// Credentials and their life.
 pub(super) type AwsIssued = Issued<Arc<AwsCredential>>;
 
-/// The three parts of temporary credentials. Has no `Debug`, because it is secret.
+/// The parts of credentials. Has no `Debug`, because it is secret.
+#[derive(Clone)]
 pub(super) struct Keys {
     pub(super) key: String,
     pub(super) secret: String,

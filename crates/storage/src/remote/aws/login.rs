@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::files::{Files, Profiles};
+use super::issue::Keys;
 use crate::error::StorageError;
 use crate::remote::credential_source::CredentialSource;
 use crate::remote::profile::Profile;
@@ -57,11 +58,7 @@ pub(super) struct Login {
 
 /// The source of the first credentials. Has no `Debug`, because it contains secrets.
 pub(super) enum Base {
-    Keys {
-        key: String,
-        secret: String,
-        token: Option<String>,
-    },
+    Keys(Keys),
     Sso(Sso),
     WebIdentity {
         role: String,
@@ -170,7 +167,7 @@ impl Login {
             Base::WebIdentity { .. } => vec!["web identity".to_owned()],
             Base::Container => vec!["container".to_owned()],
             Base::Machine => vec!["metadata service of the machine".to_owned()],
-            Base::Keys { .. } => Vec::new(),
+            Base::Keys(_) => Vec::new(),
         };
         let web = match &self.base {
             Base::WebIdentity { role, .. } => Some(role),
@@ -231,7 +228,7 @@ fn keys(profile: &Profile) -> Result<Option<Base>, StorageError> {
                 None => profile.header("aws_security_token")?,
                 token => token,
             };
-            Ok(Some(Base::Keys { key, secret, token }))
+            Ok(Some(Base::Keys(Keys { key, secret, token })))
         }
         (Some(_), None) => Err(profile.without("aws_secret_access_key")),
         (None, Some(_)) => Err(profile.without("aws_access_key_id")),

@@ -1,15 +1,15 @@
 //! The credentials of a profile, renewed before they expire.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use object_store::aws::AwsCredential;
-use shardmill_core::Diagnostic as _;
+use shardmill_core::{Diagnostic as _, lock};
 
 use super::environment::{environment, source};
 use super::files::Profiles;
-use super::issue::{AwsIssued, Keys};
+use super::issue::AwsIssued;
 use super::login::{Base, Login, ProfileLogin};
 use super::service::Service;
 use super::{program, sso, sts};
@@ -63,7 +63,7 @@ impl ProfileProvider {
 
     /// Returns where the last credentials came from.
     pub(crate) fn source(&self) -> Option<CredentialSource> {
-        let kept = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock(&self.source);
         let (source, has_end) = kept.clone()?;
         Some(CredentialSource {
             expires: self.kept.expires().filter(|_| has_end),
@@ -88,17 +88,13 @@ impl ProfileProvider {
                 Base::WebIdentity { .. } | Base::Container | Base::Machine
             );
         let described = (login.source(), has_end);
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(described);
+        *lock(&self.source) = Some(described);
         Ok(issued)
     }
 
     async fn base(&self, profiles: &Profiles, login: &Login) -> Result<AwsIssued, NoToken> {
         match &login.base {
-            Base::Keys { key, secret, token } => {
-                let (key, secret, token) = (key.clone(), secret.clone(), token.clone());
-                let keys = Keys { key, secret, token };
-                keys.issued(None).ok_or_else(NoToken::unknown)
-            }
+            Base::Keys(keys) => keys.clone().issued(None).ok_or_else(NoToken::unknown),
             Base::Sso(found) => {
                 let home = self.login.files.home.as_deref();
                 let home = home.ok_or_else(|| {

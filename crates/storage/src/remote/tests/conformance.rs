@@ -17,10 +17,6 @@ use crate::{Dir, FileHandle, PublishMode};
 
 const MOST: u64 = Remote::LIST_MOST;
 
-fn go_on(_: u64) -> bool {
-    true
-}
-
 /// A directory or a store, with independent access to its contents.
 #[expect(
     clippy::large_enum_variant,
@@ -523,10 +519,7 @@ fn ours(flavor: Flavor) -> Place {
     };
     let server = S3Server::start(Objects::memory(bucket, []), settings).unwrap();
     let options = options(server.environment());
-    let url = format!("{}/some/where", server.url());
-    let Location::Remote(location) = Location::parse(&url).unwrap() else {
-        panic!("{url}");
-    };
+    let location = remote_location(&format!("{}/some/where", server.url()));
     Place::Store {
         remote: Remote::new(&location, &options, true).unwrap(),
         location,
@@ -610,10 +603,7 @@ fn real_stores() {
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let settings = settings.collect();
         let options = options(settings);
-        let Location::Remote(location) = Location::parse(url).unwrap() else {
-            panic!("{url}");
-        };
-        let location = location.join(&format!("run-{:x}", crate::random_number()));
+        let location = remote_location(url).join(&format!("run-{:x}", crate::random_number()));
         let place = Place::Store {
             remote: Remote::new(&location, &options, true).unwrap(),
             location,

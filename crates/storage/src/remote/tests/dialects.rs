@@ -3,13 +3,9 @@
 use crate::{RequestOptions, RetryOptions, UploadOptions};
 use shardmill_testing::s3::Flavor;
 
+use super::writes::file;
 use super::*;
-use crate::FileHandle;
 use crate::error::StorageError;
-
-fn go_on(_: u64) -> bool {
-    true
-}
 
 const WRITABLE: [Flavor; 4] = [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files];
 
@@ -37,10 +33,7 @@ fn open(server: &S3Server, options: &RemoteOptions) -> Remote {
         true => server.url(),
         false => format!("{}/data", server.url()),
     };
-    let Location::Remote(location) = Location::parse(&path).unwrap() else {
-        panic!("{path}");
-    };
-    Remote::new(&location, options, true).unwrap()
+    Remote::new(&remote_location(&path), options, true).unwrap()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,14 +59,6 @@ const OPERATIONS: [Operation; 8] = [
     Operation::Remove,
 ];
 
-fn large_file() -> (tempfile::TempDir, FileHandle) {
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("file");
-    std::fs::write(&path, contents(7, LARGE)).unwrap();
-    let file = FileHandle::open(&path).unwrap();
-    (root, file)
-}
-
 impl Operation {
     fn run(self, remote: &Remote) -> Result<(), StorageError> {
         let small = contents(1, SMALL);
@@ -92,7 +77,7 @@ impl Operation {
                 .map(|all| assert_eq!(all.len(), 1)),
             Self::Put => remote.put("new", small, &mut go_on),
             Self::New => remote.put_new("new", small, &mut go_on).map(|_| ()),
-            Self::Parts => remote.put_file("new", &large_file().1, &mut go_on),
+            Self::Parts => remote.put_file("new", &file().1, &mut go_on),
             Self::Remove => remote.remove("small", &mut go_on),
         }
     }
@@ -199,7 +184,7 @@ fn work(remote: &Remote, flavor: Flavor) {
         let names: Vec<_> = listed.into_iter().map(|object| object.name).collect();
         assert_eq!(names, expected, "{flavor:?}");
     }
-    let (_root, file) = large_file();
+    let (_root, file) = file();
     for _ in 0..4 {
         remote.put_file("large", &file, &mut go_on).unwrap();
         let read = remote.read("large", 1 << 20).unwrap();

@@ -6,10 +6,6 @@ use shardmill_testing::s3::Action;
 use super::*;
 use crate::error::StorageError;
 
-fn go_on(_: u64) -> bool {
-    true
-}
-
 const MOST: u64 = Remote::LIST_MOST;
 
 /// Starts a server that answers every listing with this text.
@@ -69,10 +65,7 @@ fn listings_are_put_together_from_their_pages() {
     );
     assert_eq!(listed[25].name, "empty");
     assert_eq!(names(&remote, "none"), [""; 0]);
-    let all = match Location::parse("s3://bucket").unwrap() {
-        Location::Remote(location) => Remote::new(&location, &quick(&server), true).unwrap(),
-        Location::Local(_) => panic!(),
-    };
+    let all = Remote::new(&remote_location("s3://bucket"), &quick(&server), true).unwrap();
     assert_eq!(names(&all, "database"), ["database"]);
     assert_eq!(names(&all, "").len(), 29);
 
@@ -90,9 +83,7 @@ fn a_bucket_is_asked_for_one_object() {
     let remote = alone(&quick(&server));
     remote.check_bucket(&mut go_on).unwrap();
     assert_eq!(server.counts().requests, 1);
-    let Location::Remote(other) = Location::parse("s3://other/data").unwrap() else {
-        panic!();
-    };
+    let other = remote_location("s3://other/data");
     let other = Remote::new(&other, &quick(&server), true).unwrap();
     let error = other.check_bucket(&mut go_on).unwrap_err();
     assert!(error.is_not_found());

@@ -35,10 +35,7 @@ fn serve(login: Login, faults: Script) -> S3Server {
 }
 
 fn volume() -> RemoteLocation {
-    match Location::parse("dbfs:/Volumes/main/default/volume/data").unwrap() {
-        Location::Remote(location) => location,
-        Location::Local(path) => panic!("{}", path.display()),
-    }
+    remote_location("dbfs:/Volumes/main/default/volume/data")
 }
 
 fn open(options: &RemoteOptions) -> Result<Remote, StorageError> {
@@ -398,7 +395,7 @@ fn profiles_log_in() {
     let remote = open(&only(&server, &[at])).unwrap();
     std::fs::remove_file(home.path().join(".databrickscfg")).unwrap();
     assert_eq!(
-        remote.beneath("x").location().to_string(),
+        remote.join("x").location().to_string(),
         format!("{}/x", volume())
     );
 }

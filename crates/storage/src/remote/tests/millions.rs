@@ -63,14 +63,7 @@ fn listed(name: &str, count: u64, key: fn(u64) -> String, latency: u64) {
         ..Settings::default()
     };
     let server = S3Server::start(Objects::made("bucket", count, key), settings).unwrap();
-    let Location::Remote(location) = Location::parse(&server.url()).unwrap() else {
-        panic!();
-    };
-    let options = RemoteOptions {
-        settings: server.environment(),
-        ..RemoteOptions::default()
-    };
-    let remote = Remote::new(&location, &options, true).unwrap();
+    let remote = super::walks::remote(&server, "");
     let root = tempfile::tempdir().unwrap();
     let before = peak();
     let began = Instant::now();

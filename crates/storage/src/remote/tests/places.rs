@@ -7,6 +7,7 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_testing::process::Running;
 use shardmill_testing::s3::{Action, Asked, Fault, Flavor, Objects, S3Server, Script, Settings};
 
+use crate::tests::options_for;
 use crate::{
     Location, Place, PlaceEntry, PlaceLease, PlaceLog, PublishMode, RemoteOptions, StorageError,
 };
@@ -17,11 +18,7 @@ fn server(settings: Settings) -> S3Server {
 
 fn in_store(server: &S3Server) -> Place {
     let location = Location::parse(&format!("{}/a/set", server.url())).unwrap();
-    let options = RemoteOptions {
-        settings: server.environment(),
-        ..RemoteOptions::default()
-    };
-    Place::create(&location, &options, None).unwrap()
+    Place::create(&location, &options_for(server), None).unwrap()
 }
 
 /// Runs a test in a directory and in stores of every kind.
@@ -135,11 +132,7 @@ fn nothing_is_left_of_files_for_a_store() {
     let server = server(Settings::default());
     let spool = tempfile::tempdir().unwrap();
     let location = Location::parse("s3://bucket/set").unwrap();
-    let options = RemoteOptions {
-        settings: server.environment(),
-        ..RemoteOptions::default()
-    };
-    let place = Place::create(&location, &options, Some(spool.path())).unwrap();
+    let place = Place::create(&location, &options_for(&server), Some(spool.path())).unwrap();
     let mut temp = place.temp_file(None).unwrap();
     temp.write_all(b"bytes").unwrap();
     assert_eq!(std::fs::read_dir(spool.path()).unwrap().count(), 0);

@@ -17,11 +17,7 @@ fn many_objects_use_many_connections_and_one_request_each() {
         ..Settings::default()
     };
     let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
-    let options = RemoteOptions {
-        settings: server.environment(),
-        ..RemoteOptions::default()
-    };
-    let remote = alone(&options);
+    let remote = alone(&options_for(&server));
     for round in ["cold", "warm"] {
         server.forget_counts();
         let began = Instant::now();

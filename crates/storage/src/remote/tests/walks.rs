@@ -9,10 +9,6 @@ use super::shapes::{SHAPES, Shape, keys};
 use super::*;
 use crate::ListOptions;
 
-fn go_on(_: u64) -> bool {
-    true
-}
-
 fn serve(flavor: Flavor, keys: &BTreeSet<String>, latency: u64) -> S3Server {
     let bucket = match flavor {
         Flavor::Files => "main/default/volume",
@@ -27,16 +23,9 @@ fn serve(flavor: Flavor, keys: &BTreeSet<String>, latency: u64) -> S3Server {
     S3Server::start(Objects::memory(bucket, objects), settings).unwrap()
 }
 
-fn remote(server: &S3Server, path: &str) -> Remote {
-    let Location::Remote(location) = Location::parse(&format!("{}{path}", server.url())).unwrap()
-    else {
-        panic!();
-    };
-    let options = RemoteOptions {
-        settings: server.environment(),
-        ..RemoteOptions::default()
-    };
-    Remote::new(&location, &options, true).unwrap()
+pub(super) fn remote(server: &S3Server, path: &str) -> Remote {
+    let location = remote_location(&format!("{}{path}", server.url()));
+    Remote::new(&location, &options_for(server), true).unwrap()
 }
 
 /// Returns the names in a listing.
@@ -220,10 +209,8 @@ fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
         },
         ..quick(&server)
     });
-    let all = match Location::parse("s3://bucket").unwrap() {
-        Location::Remote(location) => Remote::new(&location, &remote.shared.options, true).unwrap(),
-        Location::Local(_) => panic!(),
-    };
+    let all = remote_location("s3://bucket");
+    let all = Remote::new(&all, &remote.shared.options, true).unwrap();
     let options = ListOptions {
         page: 20,
         ..ListOptions::default()

@@ -18,12 +18,8 @@ enum Write {
 
 const WRITES: [Write; 3] = [Write::Put, Write::New, Write::Parts];
 
-fn go_on(_: u64) -> bool {
-    true
-}
-
 /// A file that is uploaded in seven parts.
-fn file() -> (tempfile::TempDir, FileHandle) {
+pub(super) fn file() -> (tempfile::TempDir, FileHandle) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("file");
     std::fs::write(&path, contents(7, LARGE)).unwrap();

@@ -3,10 +3,7 @@
 use super::*;
 
 fn azure() -> RemoteLocation {
-    match Location::parse("az://bucket/data").unwrap() {
-        Location::Remote(location) => location,
-        Location::Local(path) => panic!("{}", path.display()),
-    }
+    remote_location("az://bucket/data")
 }
 
 #[test]
@@ -103,10 +100,7 @@ fn after_1970(seconds: u64) -> u64 {
 fn other_stores_say_where_their_credentials_come_from() {
     let home = Home::new("", "");
     let of = |url: &str, settings: &[(&str, &str)]| {
-        let Location::Remote(location) = Location::parse(url).unwrap() else {
-            panic!("{url}");
-        };
-        access(&location, &home.settings(settings))
+        access(&remote_location(url), &home.settings(settings))
             .unwrap()
             .source
             .to_string()
