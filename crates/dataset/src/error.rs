@@ -1,6 +1,5 @@
 //! The errors of datasets.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
@@ -462,18 +461,6 @@ impl DatasetError {
             Self::Value { source, .. } => Some(source.as_ref()),
             _ => None,
         }
-    }
-
-    /// Returns the message and those of its sources, as `error[id]: object: …` shows them.
-    pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = self.source();
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
     }
 }
 
