@@ -105,9 +105,8 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Index`];
-    /// [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`]; [`DatasetError::HashAbsent`] if the index does not
-    /// have the hash to validate.
+    /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Mds`], also if the index
+    /// does not have the hash to validate; [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DatasetError> {
         let (dir, file) = open_index(path)?;
         Self::of_index(Folder::Local(dir), &file, options)
@@ -380,7 +379,7 @@ impl Dataset {
     /// # Errors
     ///
     /// [`DatasetProblem::NoShard`]; [`DatasetError::ShardMissing`], [`DatasetError::ShardLength`],
-    /// [`DatasetError::Hash`], [`DatasetError::Decompress`], [`DatasetError::Shard`], [`DatasetError::Storage`].
+    /// [`DatasetError::Mds`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
         {

@@ -35,7 +35,7 @@ pub struct RebuildOptions {
 /// [`DatasetError::Unfinished`] if an unfinished conversion left its journal or uncommitted parts;
 /// [`DatasetProblem::NoShards`]; [`DatasetProblem::Gap`] if a number is missing; [`DatasetProblem::Ambiguous`],
 /// [`DatasetProblem::Format`], [`DatasetProblem::StoredForm`], [`DatasetProblem::PartnerMissing`] if the files do not match;
-/// [`DatasetError::Shard`] and [`DatasetError::Decompress`] for damaged shards; `Interrupted`.
+/// [`DatasetError::Mds`] for damaged shards; `Interrupted`.
 pub fn rebuild_index(
     path: &Path,
     options: &RebuildOptions,
@@ -347,11 +347,9 @@ impl Rebuild<'_> {
     }
 }
 
+/// Makes an error about a shard that is in no dataset yet: its samples have no other numbers.
 fn shard_error(name: &str, source: MdsError) -> DatasetError {
-    DatasetError::Shard {
-        place: Place::file(name),
-        source: Box::new(source),
-    }
+    DatasetError::mds("cannot read the shard", Place::file(name), source)
 }
 
 #[cfg(test)]

@@ -199,10 +199,8 @@ impl Blobs for ShardBlobs {
             error if error.is_file_change() => true,
             // A value that has no encoding is not an error of the transfer; a damaged page may be one.
             DatasetError::Computed(error) => error.id() != "parquet-corrupt",
-            error => matches!(
-                error,
-                DatasetError::ShardMissing { .. } | DatasetError::HashAbsent { .. }
-            ),
+            DatasetError::ShardMissing { .. } => true,
+            error => error.id() == "hash-absent",
         }
     }
 }
