@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits, Progress, parallel};
+use shardmill_core::{INDEX_NAME, Limits, Progress, lock, parallel};
 use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry, join_shard};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
@@ -383,7 +383,7 @@ impl Dataset {
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
         {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = lock(&self.last);
             if let Some(held) = &last.shard
                 && held.number() == shard
             {
@@ -393,7 +393,7 @@ impl Dataset {
             last.shard = None;
         }
         let loaded = Arc::new(self.loader().load(shard, entry)?);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         last.shard = Some(Arc::clone(&loaded));
         Ok(loaded)
     }
@@ -460,7 +460,7 @@ impl Dataset {
         let is_next = |n: &u64| self.live.stored_number(samples.start + n) == stored + n;
         let count = 1 + (1..most).take_while(is_next).count() as u64;
         let held = {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = lock(&self.last);
             last.shard
                 .as_ref()
                 .filter(|held| held.number() == shard)
@@ -485,9 +485,8 @@ impl Dataset {
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Arc<InPlace>>, DatasetError> {
-        let lock = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let held = {
-            let mut last = lock();
+            let mut last = lock(&self.last);
             let open = &mut last.in_place;
             let at = open.iter().position(|held| held.shard() == shard);
             at.map(|at| {
@@ -501,7 +500,7 @@ impl Dataset {
         }
         let opened = InPlace::open(&self.dir, shard, entry)?.map(Arc::new);
         if let Some(opened) = &opened {
-            let open = &mut lock();
+            let open = &mut lock(&self.last);
             let most = if self.dir.is_store() {
                 KEPT_IN_PLACE
             } else {

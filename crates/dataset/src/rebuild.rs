@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use shardmill_core::{Format, Limits, Progress, escape, parallel};
+use shardmill_core::{Format, Limits, Progress, escape, lock, parallel};
 use shardmill_mds::{
     Compression, FileHashes, FileInfo, Index, MdsError, ShardConfig, ShardEntry, ShardView,
     basename, read_config,
@@ -332,7 +332,7 @@ impl Rebuild<'_> {
     /// if it was merged.
     fn shared(&self, config: ShardConfig) -> Arc<ShardConfig> {
         const LATEST: usize = 16;
-        let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut configs = lock(&self.configs);
         if let Some(same) = configs
             .iter()
             .rev()
