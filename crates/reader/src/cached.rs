@@ -10,7 +10,7 @@ use shardmill_cache::{
     Activity, BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache,
     CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob, Timings,
 };
-use shardmill_core::lock;
+use shardmill_core::{Diagnostic as _, lock};
 use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
 use shardmill_peers::{Cluster, ClusterStats, PeerFiles};
