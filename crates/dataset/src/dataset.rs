@@ -225,8 +225,9 @@ impl Dataset {
         let name = self.index_path.file_name().and_then(|name| name.to_str());
         let file = self.dir.open_file(name.unwrap_or(INDEX_NAME))?;
         let bytes = file.read_all(self.limits.index_bytes)?;
+        let base = self.base.as_ref().unwrap_or(&self.index);
         let same = bytes.len() as u64 == self.index_bytes
-            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == *self.base_index());
+            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == *base);
         if !same {
             return Err(DatasetError::file_changed(self.index_path.clone()));
         }
@@ -234,10 +235,6 @@ impl Dataset {
             digest: Sha256::digest(&bytes).into(),
             live: self.live.clone(),
         })
-    }
-
-    fn base_index(&self) -> &Index {
-        self.base.as_ref().unwrap_or(&self.index)
     }
 
     /// Returns whether the dataset has late columns.
