@@ -103,7 +103,7 @@ impl<E: Diagnostic> From<E> for Fault {
             kind: error.kind(),
             id: Cow::Borrowed(error.id()),
             object: error.object().map(|object| escape(&object).into_owned()),
-            message: chain(&error),
+            message: one_line(&error.chain()),
             hint: error.hint().map(|hint| one_line(&hint)),
         }
     }
@@ -124,23 +124,6 @@ impl fmt::Display for Fault {
         }
         Ok(())
     }
-}
-
-/// Joins the messages of an error and of its sources, without repetitions.
-fn chain(error: &dyn Error) -> String {
-    let mut message = one_line(&error.to_string());
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = one_line(&cause.to_string());
-        if !text.is_empty() && !message.contains(&text) {
-            if !message.is_empty() {
-                message.push_str(": ");
-            }
-            message.push_str(&text);
-        }
-        source = cause.source();
-    }
-    message
 }
 
 /// Formats a text as one line: line breaks become spaces, control characters are escaped.

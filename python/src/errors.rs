@@ -55,22 +55,10 @@ fn make(kind: ErrorKind, parts: Parts) -> PyErr {
 
 /// Returns the text of an error and of its causes.
 fn message(error: &(impl Diagnostic + ?Sized)) -> String {
-    let mut text = String::new();
-    if let Some(object) = error.object() {
-        text.push_str(&object);
-        text.push_str(": ");
+    match error.object() {
+        Some(object) => format!("{object}: {}", error.chain()),
+        None => error.chain(),
     }
-    text.push_str(&error.to_string());
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 const fn class_of(kind: ErrorKind) -> &'static str {

@@ -118,7 +118,6 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     let found = FindingCounts::default();
     let mut report = Report { out, found };
     let mut keys = RepeatedKeys::default();
-    let mut stop = None;
     let work = |at: usize| {
         let Some(shard) = shards.get(at) else {
             return Ok(None);
@@ -129,8 +128,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     };
     show_progress(&progress, mode, "reading", &console, || {
         each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
-            let (Some((survey, compression)), Some(shard), None) = (looked, shards.get(at), &stop)
-            else {
+            let (Some((survey, compression)), Some(shard)) = (looked, shards.get(at)) else {
                 return Ok(());
             };
             let path = shard.path().display().to_string();
@@ -144,20 +142,16 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
                 keys.push(&sample.key, at, sample.begin)?;
             }
             for finding in lint.shard(&survey, &facts) {
-                stop = stop.take().or(report.add(Some(&path), &finding).err());
+                report.add(Some(&path), &finding)?;
             }
             if args.show_keys {
                 for reader in &readers {
-                    let shown = show_splits(&path, *reader, &splits(&survey, *reader), report.out);
-                    stop = stop.take().or(shown.err());
+                    show_splits(&path, *reader, &splits(&survey, *reader), report.out)?;
                 }
             }
-            Ok(())
+            Ok::<_, Stop>(())
         })
     })?;
-    if let Some(stop) = stop {
-        return Err(stop);
-    }
     repeated(keys, &lint, shards, &mut report)?;
     for finding in lint.finish() {
         report.add(None, &finding)?;

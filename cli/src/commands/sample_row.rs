@@ -66,13 +66,13 @@ impl<'a> SampleRow<'a> {
 
     /// Decodes an MDS field.
     pub fn decode(&self, field: &Field<'a>) -> Result<Value<'a>, DatasetError> {
-        decode(field.encoding, field.datum, self.limits).map_err(|source| DatasetError::Value {
-            place: Place {
+        decode(field.encoding, field.datum, self.limits).map_err(|source| {
+            let place = Place {
                 file: self.file.to_owned(),
                 sample: Some(self.number),
                 column: Some(field.name.to_owned()),
-            },
-            source: Box::new(source),
+            };
+            DatasetError::value(place, source)
         })
     }
 

@@ -664,13 +664,6 @@ fn access_plan(blobs: usize, epochs: &[&[&[usize]]]) -> AccessPlan {
     access_plan
 }
 
-/// Returns the message of an error with those of its sources.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let texts: Vec<String> = causes.map(ToString::to_string).collect();
-    texts.join(": ")
-}
-
 /// Returns how many fetches the eviction policy alone needs on demand, with space for `room` blobs of equal size.
 fn policy_fetches(ticks: &[&[usize]], access_plan: &AccessPlan, room: u64) -> usize {
     use crate::policy::{Resident, make_room};

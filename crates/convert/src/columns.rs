@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use shardmill_core::{Diagnostic, Format, escape};
-use shardmill_mds::{Column, DType, Encoding, ShardConfig, TextColumn, TextEncoding};
+use shardmill_core::{Diagnostic as _, Format, escape};
+use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig, TextColumn, TextEncoding};
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
@@ -77,9 +77,6 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
 }
 
 fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Target, ConvertError> {
-    fn fail(column: &str, error: &impl Diagnostic) -> ConvertError {
-        ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
-    }
     let format = match format {
         ShardFormat::Streaming(format) => format,
         ShardFormat::Parquet => return table::parse_target(column, encoding),
@@ -96,22 +93,14 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
             });
         }
     };
-    match format {
-        Format::Mds => encoding
-            .parse::<Encoding>()
-            .map(Target::Mds)
-            .map_err(|error| fail(column, &error)),
-        Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
-            let encoding = encoding
-                .parse::<TextEncoding>()
-                .map_err(|error| fail(column, &error))?;
-            Ok(if format == Format::Json {
-                Target::Json(encoding)
-            } else {
-                Target::Xsv(encoding)
-            })
-        }
-    }
+    let parsed = match format {
+        Format::Mds => encoding.parse().map(Target::Mds),
+        Format::Json => encoding.parse().map(Target::Json),
+        Format::Csv | Format::Tsv | Format::Xsv => encoding.parse().map(Target::Xsv),
+    };
+    parsed.map_err(|error: MdsError| {
+        ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
+    })
 }
 
 /// Determines the null policy of each column. `null_count` returns the number of nulls that the source knows without

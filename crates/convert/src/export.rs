@@ -266,7 +266,7 @@ fn write(
 ) -> Result<Exported, ConvertError> {
     let mut described: Vec<Described> = Vec::with_capacity(shards.len());
     let mut offsets: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut dali: Vec<(String, Result<String, ConvertError>)> = Vec::new();
+    let mut dali: Vec<(String, Vec<u8>)> = Vec::new();
     let work = |at: usize, (): &mut ()| {
         if progress.is_cancelled() {
             return Ok(());
@@ -295,7 +295,7 @@ fn write(
             grouped.push((*reader, samples));
         }
         if let Some(source) = problem {
-            return Err(DatasetError::tar_file(&shard.path(), source));
+            return Err(DatasetError::tar_file(&shard.path(), source).into());
         }
         if let Some(shown) = shown {
             shown.add_samples(count(&grouped));
@@ -321,8 +321,8 @@ fn write(
             offsets.push((offsets_name(shard.name()), write_offsets(&all)));
         }
         if wants(Consumer::Dali) {
-            let text = dali_index(&one.sidecar(Consumer::Dali)).map_err(ConvertError::from);
-            dali.push((dali_name(shard.name()), text));
+            let text = dali_index(&one.sidecar(Consumer::Dali))?;
+            dali.push((dali_name(shard.name()), text.into()));
         }
         // The other readers need only the number of samples.
         for (reader, samples) in &mut one.grouped {
@@ -333,7 +333,7 @@ fn write(
             }
         }
         described.push(one);
-        Ok(())
+        Ok::<_, ConvertError>(())
     };
     each_in_order(shards.len(), options.jobs, progress, work, take)?;
     let samples = described.iter().map(|one| count(&one.grouped)).sum();
@@ -350,11 +350,7 @@ fn write(
                 let text = open_clip_sizes(&sidecars)?;
                 files.push((OPEN_CLIP_NAME.to_owned(), text.into()));
             }
-            Consumer::Dali => {
-                for (name, text) in dali.drain(..) {
-                    files.push((name, text?.into()));
-                }
-            }
+            Consumer::Dali => files.append(&mut dali),
             Consumer::Energon => {
                 files.append(&mut offsets);
                 let rows = energon::rows(&sidecars)?;

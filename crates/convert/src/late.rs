@@ -293,13 +293,13 @@ impl Addition<'_> {
         // INVARIANT: `columns` has checked that every shard has the column.
         let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
-        let value = value.map_err(|source| DatasetError::Value {
-            place: Named {
+        let value = value.map_err(|source| {
+            let place = Named {
                 sample: Some(shard.first_sample() + at),
                 column: Some(self.options.on.clone()),
                 ..Named::file("")
-            },
-            source: Box::new(source),
+            };
+            DatasetError::value(place, source)
         })?;
         Ok(value.key_text().unwrap_or_default())
     }

@@ -304,21 +304,12 @@ impl MdsSource {
 }
 
 /// Converts an error of the reader to a source error.
-pub(crate) fn foreign(error: &(impl Diagnostic + 'static)) -> SourceError {
-    let mut message = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}: {text}");
-        }
-        cause = error.source();
-    }
+pub(crate) fn foreign(error: &impl Diagnostic) -> SourceError {
     SourceError::Described {
         kind: error.kind(),
         id: error.id(),
         object: error.object(),
-        message,
+        message: error.chain(),
         hint: error.hint(),
     }
 }

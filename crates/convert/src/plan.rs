@@ -266,7 +266,9 @@ fn open_source(
     text.json_columns = columns_as(options, |encoding| encoding == "json");
     // Columns encoded as text keep all digits of their numbers.
     text.text_columns = columns_as(options, |encoding| encoding.starts_with("str"));
-    text.raw_objects = stores_json(options) && options.source.query.sql.is_none();
+    let mds: ShardFormat = shardmill_core::Format::Mds.into();
+    let stores_json = [mds, ShardFormat::Webdataset].contains(&options.shards.to);
+    text.raw_objects = stores_json && options.source.query.sql.is_none();
     text.typed_columns = typed_columns(options);
     check_source_options(kind, options)?;
     let mut increment = None;
@@ -278,12 +280,6 @@ fn open_source(
     }
     let source = open_rows(&options.sources, &source_options)?;
     Ok((source, increment))
-}
-
-/// Returns whether the output can store objects as JSON.
-fn stores_json(options: &ConvertOptions) -> bool {
-    options.shards.to == ShardFormat::Webdataset
-        || options.shards.to == shardmill_core::Format::Mds.into()
 }
 
 /// Returns the source columns with a matching encoding. Returns none if expressions may use the columns.

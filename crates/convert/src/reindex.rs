@@ -57,7 +57,6 @@ pub fn reindex_tars(
     let side_files = SideFiles::new(Target::new(&place, progress));
     progress.set_totals(0, 0, shards.len() as u64);
     let mut index = Index::default();
-    let mut failure = None;
     let work = |at: usize| {
         // INVARIANT: `each_in_order` counts up to the number of shards.
         let made = describe(&shards[at], options);
@@ -67,11 +66,8 @@ pub fn reindex_tars(
     let take = |_: usize, (mut entry, table): (IndexShard, Vec<u8>)| {
         progress.add_samples(entry.samples);
         // INVARIANT: `describe` sets the name of the offset table.
-        if let Some(file) = &entry.offsets
-            && let Err(error) = side_files.publish(&file.basename, &table, options.replace)
-        {
-            failure = Some(error);
-            return Err(DatasetError::Interrupted);
+        if let Some(file) = &entry.offsets {
+            side_files.publish(&file.basename, &table, options.replace)?;
         }
         // Shards with the same fields share one set, because there may be a million of them.
         if let Some(last) = index.shards.last()
@@ -82,11 +78,7 @@ pub fn reindex_tars(
         index.shards.push(entry);
         Ok(())
     };
-    let done = each_in_order(shards.len(), options.jobs, progress, work, take);
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    done?;
+    each_in_order(shards.len(), options.jobs, progress, work, take)?;
     Ok(Some(index))
 }
 
@@ -116,7 +108,7 @@ fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
 fn describe(
     shard: &TarFile,
     options: &ReindexOptions,
-) -> Result<(IndexShard, Vec<u8>), DatasetError> {
+) -> Result<(IndexShard, Vec<u8>), ConvertError> {
     let limits = &options.limits;
     let file = |name: String, bytes: &[u8]| FileInfo {
         basename: name.into(),
@@ -131,7 +123,7 @@ fn describe(
     let raw_data = file(shard.raw_name(), bytes);
     // Missing pages of a damaged mapping read as zeros, which would cause misleading errors.
     if data.is_damaged() {
-        return Err(DatasetError::file_changed(shard.path()));
+        return Err(DatasetError::file_changed(shard.path()).into());
     }
     let map = map?;
     let zip_data = match compression {

@@ -187,40 +187,25 @@ fn write(
     progress.set_totals(0, 0, shards.len() as u64);
     let mut report = Rewritten::default();
     let mut index = Index::default();
-    let mut failure = None;
     let work = |at: usize| {
         // INVARIANT: `each_in_order` counts up to the number of shards, and each has a name.
         let fresh = one(dir, &shards[at], &names[at], options);
         progress.add_shard(0);
-        Ok(fresh)
+        fresh
     };
-    let take = |_: usize, fresh: Result<Fresh, ConvertError>| {
-        match fresh {
-            Ok(fresh) if failure.is_none() => {
-                report.shards += 1;
-                report.samples = report.samples.saturating_add(fresh.entry.samples);
-                report.changes.extend(fresh.changes);
-                report.lost.extend(fresh.lost);
-                for (name, temp) in fresh.files {
-                    temp.publish(&name, PublishMode::CreateNew)?;
-                    published.push(name);
-                }
-                index.shards.push(fresh.entry);
-            }
-            Err(error) => {
-                failure.get_or_insert(error);
-                // The first error stops the rewrite.
-                return Err(DatasetError::Interrupted);
-            }
-            Ok(_) => {}
+    let take = |_: usize, fresh: Fresh| {
+        report.shards += 1;
+        report.samples = report.samples.saturating_add(fresh.entry.samples);
+        report.changes.extend(fresh.changes);
+        report.lost.extend(fresh.lost);
+        for (name, temp) in fresh.files {
+            temp.publish(&name, PublishMode::CreateNew)?;
+            published.push(name);
         }
+        index.shards.push(fresh.entry);
         Ok(())
     };
-    let done = each_in_order(shards.len(), options.jobs, progress, work, take);
-    if let Some(error) = failure {
-        return Err(error);
-    }
-    done?;
+    each_in_order(shards.len(), options.jobs, progress, work, take)?;
     let text = DatasetIndex::Tar(index).to_json();
     dir.publish_bytes(None, INDEX_NAME, text.as_bytes(), PublishMode::CreateNew)?;
     Ok(report)

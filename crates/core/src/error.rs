@@ -104,6 +104,20 @@ pub trait Diagnostic: Error {
     fn hint(&self) -> Option<String> {
         None
     }
+
+    /// Returns the message, and after colons those of the sources that it does not repeat.
+    fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = self.source();
+        while let Some(cause) = source {
+            let message = cause.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}: {message}");
+            }
+            source = cause.source();
+        }
+        text
+    }
 }
 
 #[cfg(test)]

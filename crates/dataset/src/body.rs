@@ -80,9 +80,8 @@ impl<B: AsRef<[u8]>> Body<B> {
                     Some(table) => {
                         let offsets = read_offsets(table.as_ref(), entry.samples);
                         let file = entry.offsets.as_ref().map(|file| file.basename.to_string());
-                        let offsets = offsets.map_err(|source| DatasetError::TarIndex {
-                            path: file.unwrap_or_default().into(),
-                            source: Box::new(source),
+                        let offsets = offsets.map_err(|source| {
+                            DatasetError::tar_index(file.unwrap_or_default(), source)
                         })?;
                         TarShard::with_offsets(data, offsets, limits)
                     }

@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits, Progress, parallel};
+use shardmill_core::{INDEX_NAME, Limits, Progress, lock, parallel};
 use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry, join_shard};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
 
@@ -105,9 +105,8 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Index`];
-    /// [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`]; [`DatasetError::HashAbsent`] if the index does not
-    /// have the hash to validate.
+    /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Mds`], also if the index
+    /// does not have the hash to validate; [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DatasetError> {
         let (dir, file) = open_index(path)?;
         Self::of_index(Folder::Local(dir), &file, options)
@@ -226,8 +225,9 @@ impl Dataset {
         let name = self.index_path.file_name().and_then(|name| name.to_str());
         let file = self.dir.open_file(name.unwrap_or(INDEX_NAME))?;
         let bytes = file.read_all(self.limits.index_bytes)?;
+        let base = self.base.as_ref().unwrap_or(&self.index);
         let same = bytes.len() as u64 == self.index_bytes
-            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == *self.base_index());
+            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == *base);
         if !same {
             return Err(DatasetError::file_changed(self.index_path.clone()));
         }
@@ -235,10 +235,6 @@ impl Dataset {
             digest: Sha256::digest(&bytes).into(),
             live: self.live.clone(),
         })
-    }
-
-    fn base_index(&self) -> &Index {
-        self.base.as_ref().unwrap_or(&self.index)
     }
 
     /// Returns whether the dataset has late columns.
@@ -380,11 +376,11 @@ impl Dataset {
     /// # Errors
     ///
     /// [`DatasetProblem::NoShard`]; [`DatasetError::ShardMissing`], [`DatasetError::ShardLength`],
-    /// [`DatasetError::Hash`], [`DatasetError::Decompress`], [`DatasetError::Shard`], [`DatasetError::Storage`].
+    /// [`DatasetError::Mds`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
         {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = lock(&self.last);
             if let Some(held) = &last.shard
                 && held.number() == shard
             {
@@ -394,7 +390,7 @@ impl Dataset {
             last.shard = None;
         }
         let loaded = Arc::new(self.loader().load(shard, entry)?);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = lock(&self.last);
         last.shard = Some(Arc::clone(&loaded));
         Ok(loaded)
     }
@@ -461,7 +457,7 @@ impl Dataset {
         let is_next = |n: &u64| self.live.stored_number(samples.start + n) == stored + n;
         let count = 1 + (1..most).take_while(is_next).count() as u64;
         let held = {
-            let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = lock(&self.last);
             last.shard
                 .as_ref()
                 .filter(|held| held.number() == shard)
@@ -486,9 +482,8 @@ impl Dataset {
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Arc<InPlace>>, DatasetError> {
-        let lock = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let held = {
-            let mut last = lock();
+            let mut last = lock(&self.last);
             let open = &mut last.in_place;
             let at = open.iter().position(|held| held.shard() == shard);
             at.map(|at| {
@@ -502,7 +497,7 @@ impl Dataset {
         }
         let opened = InPlace::open(&self.dir, shard, entry)?.map(Arc::new);
         if let Some(opened) = &opened {
-            let open = &mut lock();
+            let open = &mut lock(&self.last);
             let most = if self.dir.is_store() {
                 KEPT_IN_PLACE
             } else {

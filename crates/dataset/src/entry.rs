@@ -32,18 +32,12 @@ impl Shards {
         if begins_as_tar_index(bytes) {
             return match shardmill_webdataset::Index::parse(bytes, limits) {
                 Ok(index) => Ok(Self::Tar(index.shards)),
-                Err(source) => Err(DatasetError::TarIndex {
-                    path: path.to_owned(),
-                    source: Box::new(source),
-                }),
+                Err(source) => Err(DatasetError::tar_index(path, source)),
             };
         }
         match shardmill_mds::Index::parse(bytes, limits) {
             Ok(index) => Ok(Self::Mds(index.shards)),
-            Err(source) => Err(DatasetError::Index {
-                path: path.to_owned(),
-                source: Box::new(source),
-            }),
+            Err(source) => Err(DatasetError::index("cannot read the index", path, source)),
         }
     }
 
@@ -94,10 +88,13 @@ pub(crate) fn check_hashes_present<'a>(
     for part in entries.flat_map(Entry::parts) {
         let stored = part.stored();
         if stored.hashes.get(algo).is_none() {
-            return Err(DatasetError::HashAbsent {
-                place: Place::file(&stored.basename),
-                source: Box::new(CodecError::hash_absent(algo)),
-            });
+            let place = Place::file(&stored.basename);
+            let source = CodecError::hash_absent(algo);
+            return Err(DatasetError::mds(
+                "its hash cannot be checked",
+                place,
+                source,
+            ));
         }
     }
     Ok(())

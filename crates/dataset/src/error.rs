@@ -1,6 +1,6 @@
 //! The errors of datasets.
 
-use std::error::Error;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
@@ -48,26 +48,23 @@ pub enum DatasetError {
         /// Whether the shards are tar files, which can be read one by one.
         tars: bool,
     },
-    /// An index that cannot be used.
-    #[error("cannot read the index{}", at(source))]
-    Index {
-        path: PathBuf,
+    /// An index, a shard or a value of MDS cannot be read, or a file does not have its hash or does not decompress.
+    #[error("{action}")]
+    Mds {
+        subject: Subject,
+        /// What failed.
+        action: Cow<'static, str>,
         #[source]
         source: Box<MdsError>,
     },
-    /// An index of a WebDataset dataset that cannot be used.
-    #[error("cannot read the index")]
-    TarIndex {
-        path: PathBuf,
+    /// An index, a tar file or a sample of WebDataset cannot be read.
+    #[error("{action}")]
+    Tar {
+        subject: Subject,
+        /// What failed.
+        action: &'static str,
         #[source]
         source: Box<WebdatasetError>,
-    },
-    /// Indexes that cannot be merged.
-    #[error("cannot merge the indexes beneath this directory{}", at(source))]
-    Merge {
-        path: PathBuf,
-        #[source]
-        source: Box<MdsError>,
     },
     /// A file demands more than the limits allow.
     #[error("it asks for too much")]
@@ -90,50 +87,6 @@ pub enum DatasetError {
         expected: u64,
         found: u64,
     },
-    /// A file of a shard does not have the hash that the index declares.
-    #[error("{}", if *raw { "after decompression the hash is wrong" } else { "the hash is wrong" })]
-    Hash {
-        place: Place,
-        /// Whether it is the hash of the raw bytes of a compressed file.
-        raw: bool,
-        #[source]
-        source: Box<CodecError>,
-    },
-    /// The index has no hash of the algorithm that was to be checked.
-    #[error("its hash cannot be checked")]
-    HashAbsent {
-        place: Place,
-        #[source]
-        source: Box<CodecError>,
-    },
-    /// A compressed file does not decompress.
-    #[error("cannot decompress")]
-    Decompress {
-        place: Place,
-        #[source]
-        source: Box<CodecError>,
-    },
-    /// A tar file or a sample of it cannot be read.
-    #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
-    Tar {
-        place: Place,
-        #[source]
-        source: Box<WebdatasetError>,
-    },
-    /// A shard or a sample violates its format.
-    #[error("cannot read {}", if place.sample.is_some() { "the sample" } else { "the shard" })]
-    Shard {
-        place: Place,
-        #[source]
-        source: Box<MdsError>,
-    },
-    /// A value violates its encoding.
-    #[error("cannot decode the value")]
-    Value {
-        place: Place,
-        #[source]
-        source: Box<MdsError>,
-    },
     /// A directory whose name no index can contain.
     #[error("an index cannot name this directory")]
     DirectoryName {
@@ -147,11 +100,12 @@ pub enum DatasetError {
     Interrupted,
 }
 
-/// Returns the place in an index, which its error does not include in its message.
-fn at(error: &MdsError) -> String {
-    error
-        .place()
-        .map_or_else(String::new, |place| format!(" at {place}"))
+/// Returns what failed, if the shard or the sample at a place cannot be read.
+const fn reading(place: &Place) -> &'static str {
+    match place.sample {
+        Some(_) => "cannot read the sample",
+        None => "cannot read the shard",
+    }
 }
 
 /// Formats a range of samples for a message.
@@ -214,20 +168,40 @@ impl DatasetError {
                 column, problem, ..
             } => {
                 place.column = Some(column);
-                Self::Value {
-                    place,
-                    source: problem,
-                }
+                Self::value(place, *problem)
             }
             source => {
                 if let MdsError::SampleEnd { column, .. } = &source {
                     place.column = Some(column.clone());
                 }
-                Self::Shard {
-                    place,
-                    source: Box::new(source),
-                }
+                Self::mds(reading(&place), place, source)
             }
+        }
+    }
+
+    /// Makes an error about a value that violates its encoding.
+    #[must_use]
+    pub fn value(place: Place, source: MdsError) -> Self {
+        Self::mds("cannot decode the value", place, source)
+    }
+
+    /// Makes an error about an index. `action` is what failed.
+    pub(crate) fn index(action: &str, path: &Path, source: MdsError) -> Self {
+        // The error of the index does not include the place in its message.
+        let place = source.place().map(|place| format!(" at {place}"));
+        let action = format!("{action}{}", place.unwrap_or_default());
+        Self::mds(action, path, source)
+    }
+
+    pub(crate) fn mds(
+        action: impl Into<Cow<'static, str>>,
+        subject: impl Into<Subject>,
+        source: impl Into<MdsError>,
+    ) -> Self {
+        Self::Mds {
+            subject: subject.into(),
+            action: action.into(),
+            source: Box::new(source.into()),
         }
     }
 
@@ -301,8 +275,18 @@ impl DatasetError {
 
     /// Makes an error about a place in a tar file.
     pub(crate) fn tar_shard(place: Place, source: WebdatasetError) -> Self {
+        Self::tar_in(reading(&place), place, source)
+    }
+
+    /// Makes an error about an index of tar files, or about the offsets of one.
+    pub(crate) fn tar_index(path: impl Into<PathBuf>, source: WebdatasetError) -> Self {
+        Self::tar_in("cannot read the index", path.into(), source)
+    }
+
+    fn tar_in(action: &'static str, subject: impl Into<Subject>, source: WebdatasetError) -> Self {
         Self::Tar {
-            place,
+            subject: subject.into(),
+            action,
             source: Box::new(source),
         }
     }
@@ -330,39 +314,37 @@ impl DatasetError {
 
     /// Makes an error about a compressed file that does not decompress.
     pub(crate) fn decompress(place: Place, source: CodecError) -> Self {
-        Self::Decompress {
-            place,
-            source: Box::new(source),
-        }
+        Self::mds("cannot decompress", place, source)
     }
 
     /// Makes an error about a file with another hash than the index declares. `raw` says whether it is the hash of the
     /// raw bytes of a compressed file.
     #[must_use]
     pub fn hash(place: Place, raw: bool, source: CodecError) -> Self {
-        Self::Hash {
-            place,
-            raw,
-            source: Box::new(source),
-        }
+        let action = match raw {
+            true => "after decompression the hash is wrong",
+            false => "the hash is wrong",
+        };
+        Self::mds(action, place, source)
     }
 
     /// Returns the place in the dataset, if the error has one.
     #[must_use]
     pub fn place(&self) -> Option<&Place> {
         match self {
-            Self::Input {
-                subject: Subject::Place(place),
-                ..
+            Self::ShardMissing { place, .. } | Self::ShardLength { place, .. } => Some(place),
+            _ => match self.subject() {
+                Some(Subject::Place(place)) => Some(place),
+                _ => None,
+            },
+        }
+    }
+
+    const fn subject(&self) -> Option<&Subject> {
+        match self {
+            Self::Input { subject, .. } | Self::Mds { subject, .. } | Self::Tar { subject, .. } => {
+                Some(subject)
             }
-            | Self::ShardMissing { place, .. }
-            | Self::ShardLength { place, .. }
-            | Self::Hash { place, .. }
-            | Self::HashAbsent { place, .. }
-            | Self::Decompress { place, .. }
-            | Self::Tar { place, .. }
-            | Self::Shard { place, .. }
-            | Self::Value { place, .. } => Some(place),
             _ => None,
         }
     }
@@ -370,18 +352,14 @@ impl DatasetError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Storage(error) => error.path(),
-            Self::Input {
-                subject: Subject::Path(path),
-                ..
-            }
-            | Self::IndexMissing { path, .. }
+            Self::IndexMissing { path, .. }
             | Self::Unfinished { path, .. }
-            | Self::Index { path, .. }
-            | Self::TarIndex { path, .. }
-            | Self::Merge { path, .. }
             | Self::Limit { path, .. }
             | Self::DirectoryName { path, .. } => Some(path),
-            _ => None,
+            _ => match self.subject() {
+                Some(Subject::Path(path)) => Some(path),
+                _ => None,
+            },
         }
     }
 
@@ -453,27 +431,10 @@ impl DatasetError {
             Self::Storage(source) => Some(source),
             Self::Computed(source) => Some(source.as_ref()),
             Self::Braces(source) => Some(source),
-            Self::Index { source, .. } | Self::Merge { source, .. } => Some(source.as_ref()),
-            Self::Hash { source, .. } | Self::HashAbsent { source, .. } => Some(source.as_ref()),
-            Self::Decompress { source, .. } => Some(source.as_ref()),
-            Self::TarIndex { source, .. } => Some(source.as_ref()),
+            Self::Mds { source, .. } => Some(source.as_ref()),
             Self::Tar { source, .. } => Some(source.as_ref()),
-            Self::Shard { source, .. } => Some(source.as_ref()),
-            Self::Value { source, .. } => Some(source.as_ref()),
             _ => None,
         }
-    }
-
-    /// Returns the message and those of its sources, as `error[id]: object: …` shows them.
-    pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = self.source();
-        while let Some(error) = source {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            source = error.source();
-        }
-        text
     }
 }
 

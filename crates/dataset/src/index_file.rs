@@ -109,10 +109,7 @@ fn read_index_within(
     if let (Some(expected), Some(found)) = (expected, found) {
         check_expected(file.path(), expected, found)?;
     }
-    parsed.map_err(|source| DatasetError::Index {
-        path: path(),
-        source: Box::new(source),
-    })
+    parsed.map_err(|source| DatasetError::index("cannot read the index", &path(), source))
 }
 
 /// A reader that hashes the bytes that it returns.

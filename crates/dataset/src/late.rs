@@ -49,12 +49,10 @@ impl LateColumns {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Index`]; [`DatasetProblem::ColumnsDamaged`].
+    /// [`DatasetError::Mds`]; [`DatasetProblem::ColumnsDamaged`].
     pub fn parse(bytes: &[u8], path: &Path, limits: &Limits) -> Result<Self, DatasetError> {
-        let index = Index::parse(bytes, limits).map_err(|source| DatasetError::Index {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
+        let index = Index::parse(bytes, limits)
+            .map_err(|source| DatasetError::index("cannot read the index", path, source))?;
         match serde_json::from_slice(bytes) {
             Ok(Head { base }) => Ok(Self {
                 base,

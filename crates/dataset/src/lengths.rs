@@ -378,13 +378,13 @@ impl Measurable<'_> {
             view.fields_into(sample, &mut fields)
                 .map_err(|source| DatasetError::shard(place(), first, source))?;
             let length = fields.get(self.at).map(|field| self.length(field));
-            let length = length.transpose().map_err(|source| DatasetError::Value {
-                place: Place {
+            let length = length.transpose().map_err(|source| {
+                let place = Place {
                     sample: Some(first.saturating_add(sample)),
                     column: Some(self.column.name.clone()),
                     ..place()
-                },
-                source: Box::new(source),
+                };
+                DatasetError::value(place, source)
             })?;
             let length = u32::try_from(length.unwrap_or_default());
             lengths.push(length.map_err(|_| self.too_long(shard, sample))?);

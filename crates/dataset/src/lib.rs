@@ -98,7 +98,7 @@ pub use sample_sources::{SampleSource, SampleSources};
 pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, NULL_MASK_SUFFIX, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
-pub use shard_checks::VerifyOptions;
+pub use shard_checks::{ShardCheck, VerifyOptions, check_files};
 pub use shardmill_cache::private_folder;
 pub use side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,

@@ -153,8 +153,8 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, MdsError> {
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::NothingToMerge`]; [`DatasetError::Index`] for an invalid index; [`DatasetError::Merge`] if two indexes
-/// list the same file, as an index and one below it do.
+/// [`DatasetProblem::NothingToMerge`]; [`DatasetError::Mds`] for an invalid index, and if two indexes list the same file,
+/// as an index and one below it do.
 pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetError> {
     let dir = Dir::open(root)?;
     let mut found = Vec::new();
@@ -215,7 +215,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::Outside`]; [`DatasetError::IndexMissing`], [`DatasetError::Index`], [`DatasetError::Merge`].
+/// [`DatasetProblem::Outside`]; [`DatasetError::IndexMissing`], [`DatasetError::Mds`].
 pub fn merge_index_list(
     parts: &[PathBuf],
     out: &Path,
@@ -267,10 +267,8 @@ fn nothing_to_merge(path: &Path) -> DatasetError {
 }
 
 fn merge(parts: Vec<MergePart>, path: &Path) -> Result<Merged, DatasetError> {
-    merge_parts(parts).map_err(|source| DatasetError::Merge {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
+    let action = "cannot merge the indexes beneath this directory";
+    merge_parts(parts).map_err(|source| DatasetError::index(action, path, source))
 }
 
 fn check(name: &str, root: &Path) -> Result<(), DatasetError> {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use shardmill_core::{Format, Limits, Progress, escape, parallel};
+use shardmill_core::{Format, Limits, Progress, escape, lock, parallel};
 use shardmill_mds::{
     Compression, FileHashes, FileInfo, Index, MdsError, ShardConfig, ShardEntry, ShardView,
     basename, read_config,
@@ -35,7 +35,7 @@ pub struct RebuildOptions {
 /// [`DatasetError::Unfinished`] if an unfinished conversion left its journal or uncommitted parts;
 /// [`DatasetProblem::NoShards`]; [`DatasetProblem::Gap`] if a number is missing; [`DatasetProblem::Ambiguous`],
 /// [`DatasetProblem::Format`], [`DatasetProblem::StoredForm`], [`DatasetProblem::PartnerMissing`] if the files do not match;
-/// [`DatasetError::Shard`] and [`DatasetError::Decompress`] for damaged shards; `Interrupted`.
+/// [`DatasetError::Mds`] for damaged shards; `Interrupted`.
 pub fn rebuild_index(
     path: &Path,
     options: &RebuildOptions,
@@ -332,7 +332,7 @@ impl Rebuild<'_> {
     /// if it was merged.
     fn shared(&self, config: ShardConfig) -> Arc<ShardConfig> {
         const LATEST: usize = 16;
-        let mut configs = self.configs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut configs = lock(&self.configs);
         if let Some(same) = configs
             .iter()
             .rev()
@@ -347,11 +347,9 @@ impl Rebuild<'_> {
     }
 }
 
+/// Makes an error about a shard that is in no dataset yet: its samples have no other numbers.
 fn shard_error(name: &str, source: MdsError) -> DatasetError {
-    DatasetError::Shard {
-        place: Place::file(name),
-        source: Box::new(source),
-    }
+    DatasetError::mds("cannot read the shard", Place::file(name), source)
 }
 
 #[cfg(test)]

@@ -76,7 +76,12 @@ impl Schema {
     pub fn new(columns: Columns<'_>) -> Self {
         match columns {
             Columns::Mds(config) => match &config.layout {
-                Layout::Mds { columns } => Self::of_columns(columns),
+                Layout::Mds { columns } => {
+                    let columns = columns.iter();
+                    let columns =
+                        columns.map(|own| SchemaColumn::new(&own.name, own.encoding.clone()));
+                    Self::binary(SampleForm::Mds, columns.collect())
+                }
                 layout => Self::Text(layout.clone()),
             },
             Columns::Tar(fields) if fields.sometimes.is_empty() => {
@@ -92,12 +97,6 @@ impl Schema {
                 Self::binary(SampleForm::File, columns.collect())
             }
         }
-    }
-
-    fn of_columns(columns: &[shardmill_mds::Column]) -> Self {
-        let columns = columns.iter();
-        let columns = columns.map(|own| SchemaColumn::new(&own.name, own.encoding.clone()));
-        Self::binary(SampleForm::Mds, columns.collect())
     }
 
     fn binary(form: SampleForm, columns: Vec<SchemaColumn>) -> Self {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{Progress, lock, parallel};
+use shardmill_core::{Diagnostic, Progress, lock, parallel};
 use shardmill_mds::{Content, FileInfo, digest};
 
 use crate::error::DatasetError;
@@ -26,15 +26,16 @@ pub struct VerifyOptions {
 
 /// The check of one shard: what it has read and found so far.
 #[derive(Debug, Default)]
-pub(crate) struct ShardCheck {
+pub struct ShardCheck {
     /// The number of the shard.
-    pub(crate) shard: usize,
+    pub shard: usize,
     /// The bytes of its files, for the progress.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     pub(crate) samples: u64,
     /// Samples that can be found.
-    pub(crate) sound_samples: u64,
-    pub(crate) read: ReadTotals,
+    pub sound_samples: u64,
+    /// What was read.
+    pub read: ReadTotals,
     pub(crate) problems: Found,
     pub(crate) warnings: Found,
     /// The content hash of the samples, if it was computed and all of them were read.
@@ -45,6 +46,16 @@ impl ShardCheck {
     /// Adds an error as a problem. Paths in `root` are shown relative to it.
     pub(crate) fn error(&mut self, root: &Path, error: &DatasetError) {
         self.problems.push(|| Problem::new(error, root, self.shard));
+    }
+
+    /// Adds an error about the file `name` as a problem.
+    pub fn file_error(&mut self, name: &str, error: &impl Diagnostic) {
+        self.problems.push(|| Problem {
+            kind: error.kind(),
+            hint: error.hint(),
+            shard: Some(self.shard as u64),
+            ..Problem::corrupt(error.id(), name, error.chain())
+        });
     }
 
     /// Compares the bytes of the file `name` with all hashes that the index declares, and returns whether they have them.
@@ -72,6 +83,23 @@ pub(crate) struct Checked {
     pub(crate) problems: Findings,
     pub(crate) warnings: Findings,
     content: Option<Content>,
+}
+
+/// Checks shards of one file each that have no side files. `check` is called for each number below `shards`.
+///
+/// # Errors
+///
+/// The error of the first shard whose check fails; [`DatasetError::Interrupted`] after a cancellation.
+pub fn check_files(
+    shards: usize,
+    options: &VerifyOptions,
+    progress: &Progress,
+    check: impl Fn(&mut ShardCheck) -> Result<(), DatasetError> + Sync,
+) -> Result<VerifyReport, DatasetError> {
+    let shards: Vec<usize> = (0..shards).collect();
+    let check = |found: &mut ShardCheck, (): &mut ()| check(found);
+    let checked = check_shards(&shards, options.jobs, progress, check)?;
+    Ok(checked.into_report(SideFiles::default(), options))
 }
 
 /// Calls `check` for each of these shards. Each thread has its own `M`.

@@ -293,17 +293,11 @@ impl MdsCheck<'_> {
             };
             let place = self.place(Some(at), Some(field.name));
             match decode(field.encoding, field.datum, dataset.limits()) {
-                Err(source) => self.problem(&DatasetError::Value {
-                    place,
-                    source: Box::new(source),
-                }),
+                Err(source) => self.problem(&DatasetError::value(place, source)),
                 // COMPAT: MosaicML Streaming stores bytes unchanged, whatever the column declares. A PNG in a `jpeg`
                 // column is therefore common, and all readers accept it.
                 Ok(_) => {
-                    let error = DatasetError::Value {
-                        place,
-                        source: Box::new(strict),
-                    };
+                    let error = DatasetError::value(place, strict);
                     let (root, shard) = (dataset.dir().path(), self.found.shard);
                     let warning = || Problem::new(&error, root, shard);
                     self.found.warnings.push(warning);

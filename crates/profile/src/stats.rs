@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use arrow::array::{Array as _, AsArray as _, RecordBatch};
 use arrow::datatypes::{DataType, SchemaRef, UInt8Type};
 use serde::Serialize;
-use shardmill_core::{Limits, Progress, parallel};
+use shardmill_core::{Limits, Progress, lock, parallel};
 use shardmill_source::{Source, SourceError, SourceKind};
 
 use crate::column::{Column, ColumnStats};
@@ -143,10 +143,6 @@ pub fn stats(
             .map(|(place, column)| column.finish(schema.field(place.column), kind))
             .collect(),
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the error of a cancelled run.

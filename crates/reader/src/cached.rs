@@ -10,7 +10,7 @@ use shardmill_cache::{
     Activity, BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache,
     CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob, Timings,
 };
-use shardmill_core::lock;
+use shardmill_core::{Diagnostic as _, lock};
 use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
 use shardmill_peers::{Cluster, ClusterStats, PeerFiles};
@@ -199,10 +199,8 @@ impl Blobs for ShardBlobs {
             error if error.is_file_change() => true,
             // A value that has no encoding is not an error of the transfer; a damaged page may be one.
             DatasetError::Computed(error) => error.id() != "parquet-corrupt",
-            error => matches!(
-                error,
-                DatasetError::ShardMissing { .. } | DatasetError::HashAbsent { .. }
-            ),
+            DatasetError::ShardMissing { .. } => true,
+            error => error.id() == "hash-absent",
         }
     }
 }

@@ -122,15 +122,6 @@ impl ReaderError {
         }
     }
 
-    /// Returns the message and those of its sources.
-    #[cfg(test)]
-    pub(crate) fn chain(&self) -> String {
-        let causes =
-            std::iter::successors(Some(self as &dyn std::error::Error), |error| error.source());
-        let texts: Vec<String> = causes.map(ToString::to_string).collect();
-        texts.join(": ")
-    }
-
     /// Returns the kind and the stable id of the error.
     fn facts(&self) -> (ErrorKind, &'static str) {
         match self {

@@ -8,8 +8,9 @@ mod table;
 mod tar;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use shardmill_core::lock;
 use shardmill_mds::{FileHashes, FileInfo, HashAlgo, basename};
 use shardmill_storage::TempFile;
 
@@ -317,8 +318,4 @@ impl ShardWork {
         let stored = files.write(kind.name(shard, Some(codec)), joined)?;
         Ok((raw, Some(stored)))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

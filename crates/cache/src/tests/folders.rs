@@ -353,7 +353,7 @@ fn bad_fetches_are_repeated_twice() {
         (error.id(), error.kind()),
         ("test-content", ErrorKind::Corrupt)
     );
-    let text = format!("{} {}", error.object().unwrap(), chain(&error));
+    let text = format!("{} {}", error.object().unwrap(), error.chain());
     assert!(
         text.contains("blob.00001.zstd")
             && text.contains("3 fetches")
@@ -371,7 +371,7 @@ fn bad_fetches_are_repeated_twice() {
     fs::rename(&place, &away).unwrap();
     let error = try_read(&cache, 2, 0).unwrap_err();
     assert_eq!(error.id(), "test-missing");
-    let text = chain(&error);
+    let text = error.chain();
     assert!(
         text.contains(place.to_str().unwrap()) && !text.contains("times"),
         "{text}"

@@ -51,7 +51,7 @@ fn waiting_for_another_process_ends_and_names_it() {
         let two = open(&set, &short, &script);
         let error = try_read(&two, 0, 0).unwrap_err();
         assert_eq!(error.id(), "cache-wait");
-        let text = chain(&error);
+        let text = error.chain();
         assert!(
             text.contains(&format!("process {}", std::process::id())),
             "{text}"

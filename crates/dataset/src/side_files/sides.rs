@@ -164,11 +164,6 @@ pub fn check_sides(
     SideFiles::read(read, counts, index_bytes).into_checked_live()
 }
 
-/// Returns the hash by which a provenance identifies the list of deleted samples.
-fn hash_of(text: &[u8]) -> String {
-    hash_hex(HashAlgo::Sha256, text)
-}
-
 /// Returns the entry of a provenance about the list of deleted samples.
 #[must_use]
 pub fn tombstones_note(text: &[u8], count: u64) -> Value {
@@ -176,7 +171,7 @@ pub fn tombstones_note(text: &[u8], count: u64) -> Value {
         "file": TOMBSTONES_NAME,
         "count": count,
         "bytes": text.len(),
-        "sha256": hash_of(text),
+        "sha256": hash_hex(HashAlgo::Sha256, text),
     })
 }
 
@@ -435,14 +430,14 @@ fn live_samples(
             noted.count
         )));
     }
-    if let Some((bytes, hash)) = &noted.file
-        && (text.len() as u64 != *bytes || hash_of(&text) != *hash)
-    {
-        return Err(damaged(format!(
-            "it has {} bytes and the sha256 {}, and {PROVENANCE_NAME} says {bytes} and {hash}",
-            text.len(),
-            hash_of(&text),
-        )));
+    if let Some(noted) = &noted.file {
+        let found = (text.len() as u64, hash_hex(HashAlgo::Sha256, &text));
+        if found != *noted {
+            return Err(damaged(format!(
+                "it has {} bytes and the sha256 {}, and {PROVENANCE_NAME} says {} and {}",
+                found.0, found.1, noted.0, noted.1
+            )));
+        }
     }
     Ok((live, text))
 }

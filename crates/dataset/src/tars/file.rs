@@ -188,7 +188,7 @@ impl TarFile {
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); [`DatasetError::Hash`].
+    /// As [`load`](Self::load); [`DatasetError::Mds`].
     pub fn load_checked(&self, limits: &Limits) -> Result<ShardBytes, DatasetError> {
         self.read(limits, true)
     }
@@ -255,10 +255,9 @@ impl TarFile {
         if let Some((table, samples)) = table
             && let Some(bytes) = read_file(&self.folder()?, &table.basename, table.bytes)?
         {
-            return read_offsets(&bytes, samples).map_err(|source| DatasetError::TarIndex {
-                path: self.root.join(&*table.basename),
-                source: Box::new(source),
-            });
+            let path = || self.root.join(&*table.basename);
+            return read_offsets(&bytes, samples)
+                .map_err(|source| DatasetError::tar_index(path(), source));
         }
         Ok(self.map(limits)?.offsets())
     }

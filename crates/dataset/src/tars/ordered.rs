@@ -13,13 +13,13 @@ const AHEAD: usize = 4;
 /// # Errors
 ///
 /// The first error of either function, by number; [`DatasetError::Interrupted`] after a cancellation.
-pub fn each_in_order<T: Send>(
+pub fn each_in_order<T: Send, E: From<DatasetError> + Send>(
     count: usize,
     jobs: usize,
     progress: &Progress,
-    work: impl Fn(usize) -> Result<T, DatasetError> + Sync,
-    mut take: impl FnMut(usize, T) -> Result<(), DatasetError>,
-) -> Result<(), DatasetError> {
+    work: impl Fn(usize) -> Result<T, E> + Sync,
+    mut take: impl FnMut(usize, T) -> Result<(), E>,
+) -> Result<(), E> {
     let step = parallel::threads(jobs).saturating_mul(AHEAD).max(1);
     let mut first = 0;
     while first < count {
@@ -27,7 +27,7 @@ pub fn each_in_order<T: Send>(
         // Errors are among the results, so that all earlier results are taken first.
         let results = parallel::map(end - first, jobs, |at| {
             let is_wanted = !progress.is_cancelled();
-            Ok::<_, DatasetError>(is_wanted.then(|| work(first + at)))
+            Ok::<_, E>(is_wanted.then(|| work(first + at)))
         })?;
         for (number, result) in (first..).zip(results) {
             take(number, result.ok_or(DatasetError::Interrupted)??)?;

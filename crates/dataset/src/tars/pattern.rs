@@ -82,7 +82,8 @@ impl TarPattern {
         };
         let common = common_folder(all);
         let rest = common.split_once("://").map(|(_, rest)| rest);
-        if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url(all) {
+        let has_url = || all.iter().any(|one| one.contains("://"));
+        if rest.is_some_and(|rest| rest.is_empty()) || common.is_empty() && has_url() {
             return Err(apart());
         }
         let folder = Location::parse(match common {
@@ -183,10 +184,6 @@ fn common_folder(all: &[String]) -> &str {
         }
     }
     first.get(..common).unwrap_or_default()
-}
-
-fn has_url(all: &[String]) -> bool {
-    all.iter().any(|one| one.contains("://"))
 }
 
 /// Returns the name of a file relative to the folder.

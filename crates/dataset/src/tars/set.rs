@@ -171,10 +171,7 @@ impl TarSet {
                     let reason = format!("the index is of {format} shards, and not of tar files");
                     DatasetProblem::OtherFormat.at(path, reason)
                 }
-                Err(_) => DatasetError::TarIndex {
-                    path,
-                    source: Box::new(source),
-                },
+                Err(_) => DatasetError::tar_index(path, source),
             }
         })?;
         let first = self.shards.len();

@@ -230,7 +230,7 @@ fn results_come_in_order_whatever_the_threads_do() {
             100,
             jobs,
             &Progress::new(),
-            |at| Ok(at * 2),
+            |at| Ok::<_, DatasetError>(at * 2),
             |at, value| {
                 taken.push((at, value));
                 Ok(())
@@ -253,7 +253,7 @@ fn results_come_in_order_whatever_the_threads_do() {
     }
     let progress = Progress::new();
     progress.cancel();
-    let stopped = each_in_order(1, 1, &progress, Ok, |_, _| Ok(()));
+    let stopped = each_in_order(1, 1, &progress, Ok::<_, DatasetError>, |_, _| Ok(()));
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Interrupted);
 }
 

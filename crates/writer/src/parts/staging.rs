@@ -96,7 +96,7 @@ impl Staging {
             last = last.max(part_of(&entry.name, prefix));
         }
         staging.first_part = last.map_or(0, |last| last.saturating_add(1));
-        staging.base = Some(digest_of(&text));
+        staging.base = Some(hash_hex(HashAlgo::Sha256, &text));
         Ok(staging)
     }
 
@@ -131,7 +131,7 @@ impl Staging {
 
     /// Returns whether the index still has the text that it had when the job began.
     pub(crate) fn is_base(&self, text: Option<&[u8]>) -> bool {
-        text.map(digest_of) == self.base
+        text.map(|text| hash_hex(HashAlgo::Sha256, text)) == self.base
     }
 
     /// Returns the settings as JSON.
@@ -203,10 +203,6 @@ pub(super) fn part_names(staging: &Staging, found: &str) -> WriteError {
 /// Builds the error for a destination that already has a dataset.
 pub(super) fn dataset_exists(place: &Place) -> WriteError {
     WriteProblem::DatasetExists.at(place.display(INDEX_NAME), "there is a dataset already")
-}
-
-fn digest_of(text: &[u8]) -> String {
-    hash_hex(HashAlgo::Sha256, text)
 }
 
 pub(super) fn parse_index(
