@@ -1,9 +1,9 @@
 //! The first SIGINT or SIGTERM cancels the work at a point where it can be resumed. The second ends the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 
-use shardmill_core::Progress;
+use shardmill_core::{Progress, lock};
 use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
@@ -37,7 +37,7 @@ pub fn with_progress<T>(verb: &'static str, out: &Output, work: impl FnOnce(&Pro
 /// cannot be caught, their default applies.
 pub fn cancelled_by_signals(console: &Arc<Console>) -> Arc<Progress> {
     let progress = Arc::new(Progress::new());
-    *current() = Some(Arc::clone(&progress));
+    *lock(&CURRENT) = Some(Arc::clone(&progress));
     // A signal between two pieces of work cancels the next one.
     if first().is_some() {
         progress.cancel();
@@ -55,10 +55,6 @@ pub fn cancelled_by_signals(console: &Arc<Console>) -> Arc<Progress> {
 
 static CURRENT: Mutex<Option<Arc<Progress>>> = Mutex::new(None);
 
-fn current() -> MutexGuard<'static, Option<Arc<Progress>>> {
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn wait(mut signals: Signals, console: &Console) {
     for signal in signals.forever() {
         let code = if signal == SIGTERM { 2 } else { 1 };
@@ -66,7 +62,7 @@ fn wait(mut signals: Signals, console: &Console) {
             .compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
-            if let Some(progress) = &*current() {
+            if let Some(progress) = &*lock(&CURRENT) {
                 progress.cancel();
             }
             console.note("stopping at the next safe point; a second signal stops at once");

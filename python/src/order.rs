@@ -6,10 +6,7 @@
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 use shardmill_core::ErrorKind;
-use shardmill_order::partition::Cut;
-use shardmill_order::shuffle::ShuffleConfig;
-use shardmill_order::tables::{self, Source, Work};
-use shardmill_order::units::Sampling;
+use shardmill_order::tables::{self, Cut, Sampling, ShuffleConfig, Source, Work};
 use shardmill_order::{EpochConfig, Mixture, Resolved, World};
 
 use crate::errors::{raise_with, raised};

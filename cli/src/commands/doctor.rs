@@ -72,11 +72,7 @@ pub fn run(args: &DoctorArgs, out: &mut Output) -> Result<Exit, Stop> {
     let options = options::remote(&args.storage)?;
     let progress = signals::cancelled_by_signals(out.console());
     let report = probe(&args.location, &options, &mut |_| !progress.is_cancelled())?;
-    if out.is_json() {
-        out.json(&json(&report))?;
-    } else {
-        show(&report, out)?;
-    }
+    out.result(&json(&report), |out| show(&report, out))?;
     Ok(match report.verdict() {
         ProbeVerdict::Unusable => Exit::Failed(first_kind(&report)),
         _ => Exit::Done,

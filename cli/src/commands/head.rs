@@ -1,7 +1,7 @@
 //! The command `shardmill head`: shows the first samples or rows.
 
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::{Dataset, DatasetError, TarSet};
+use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, TarSet};
 use shardmill_mds::{SampleValue, Value};
 use shardmill_profile::Cell;
 use shardmill_source::SourceKind;
@@ -18,9 +18,6 @@ use crate::error::{Fault, Stop};
 use crate::output::{
     Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_list, write_value,
 };
-
-/// The name of the key of a tar sample.
-const KEY: &str = shardmill_dataset::KEY_COLUMN;
 
 pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
@@ -194,7 +191,7 @@ fn tar_samples(
         for at in ranges.into_iter().flatten().take(left) {
             let key = view.fields_into(at, &mut fields).map_err(error)?;
             sheet.begin();
-            sheet.add(KEY, &Value::Str(&key));
+            sheet.add(KEY_COLUMN, &Value::Str(&key));
             for field in &fields {
                 with_field(&field.name, field.data, limits, |value| {
                     sheet.add(&field.name, value);

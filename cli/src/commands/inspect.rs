@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
-use shardmill_convert::check_file_options;
+use shardmill_convert::{PROVENANCE_NAME, check_file_options};
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_dataset::{KEY_COLUMN, View};
 use shardmill_mds::{HashAlgo, Index, Layout, ShardConfig, hash_hex};
@@ -22,8 +22,6 @@ use super::{ls, options, source_views};
 use crate::args::InspectArgs;
 use crate::error::{Fault, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
-
-const PROVENANCE_NAME: &str = shardmill_convert::PROVENANCE_NAME;
 
 /// The maximum size of a provenance file in bytes.
 const PROVENANCE_BYTES: u64 = 64 << 20;
@@ -52,11 +50,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     match found {
         Found::Tars | Found::One => {
             let summary = summary(&args.location, &dataset_location, &limits, &samples, out)?;
-            if out.is_json() {
-                out.json(&summary)?
-            } else {
-                show(&summary, out)?
-            }
+            out.result(&summary, |out| show(&summary, out))?;
         }
         Found::Splits(splits) => {
             let mut parts = Vec::with_capacity(splits.len());
@@ -76,11 +70,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                 samples: parts.iter().map(|part| part.summary.samples).sum(),
                 datasets: parts,
             };
-            if out.is_json() {
-                out.json(&all)?
-            } else {
-                show_splits(&all, out)?
-            }
+            out.result(&all, |out| show_splits(&all, out))?;
         }
         Found::Nothing => {
             let view = samples.view.as_deref();
@@ -622,11 +612,7 @@ fn source(
             .map(|delta| DeltaTable::of(delta, description)),
         columns,
     };
-    if out.is_json() {
-        out.json(&summary)
-    } else {
-        show_source(&summary, out)
-    }
+    out.result(&summary, |out| show_source(&summary, out))
 }
 
 fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop> {

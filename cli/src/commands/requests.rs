@@ -8,12 +8,12 @@
 use std::io::{self, BufRead, BufReader};
 use std::panic::catch_unwind;
 use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shardmill_core::ErrorKind;
+use shardmill_core::{ErrorKind, lock};
 use shardmill_order::{EpochConfig, Request, orders, weights};
 
 use crate::args;
@@ -128,7 +128,7 @@ fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>
 
 /// Returns the next line that is not empty. After the end and after an error, there are no more lines.
 fn take_line(input: &Mutex<Option<impl BufRead>>) -> io::Result<Option<Line>> {
-    let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut input = lock(input);
     while let Some(reader) = &mut *input {
         match next_line(reader, MOST_LINE_BYTES) {
             Ok(Some(Line::Text(text))) if text.trim_ascii().is_empty() => {}

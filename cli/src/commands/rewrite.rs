@@ -33,15 +33,13 @@ pub fn run(
         shardmill_convert::rewrite_tars(args.source.clone(), &args.dest, &options, progress)
     })?;
     let ok = report.lost.is_empty();
-    if out.is_json() {
-        out.json(&JsonReport {
-            dest: &args.dest.to_string_lossy(),
-            ok,
-            report: &report,
-        })?;
-    } else {
-        show(&args.dest.to_string_lossy(), &report, out)?;
-    }
+    let dest = &*args.dest.to_string_lossy();
+    let json = JsonReport {
+        dest,
+        ok,
+        report: &report,
+    };
+    out.result(&json, |out| show(dest, &report, out))?;
     Ok(if ok { Exit::Done } else { Exit::Problems })
 }
 

@@ -29,14 +29,11 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let stats = signals::with_progress("measuring", out, |progress| {
         shardmill_profile::stats(&*source, &options, progress)
     })?;
-    if out.is_json() {
-        out.json(&DatasetReport {
-            dataset: &args.location,
-            report: &stats,
-        })?;
-    } else {
-        show(&args.location, &stats, out)?;
-    }
+    let report = DatasetReport {
+        dataset: &args.location,
+        report: &stats,
+    };
+    out.result(&report, |out| show(&args.location, &stats, out))?;
     Ok(Exit::Done)
 }
 

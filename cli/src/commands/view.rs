@@ -64,10 +64,8 @@ pub fn run(
     }
     let server = Server::bind(viewed, args.port, args.read_only_token.as_deref())?;
     let url = server.url();
-    match out.is_json() {
-        true => out.json(&serde_json::json!({ "url": url }))?,
-        false => out.line(&url)?,
-    }
+    let json = serde_json::json!({ "url": url });
+    out.result(&json, |out| out.line(&url))?;
     out.note("the address is for this machine only; Ctrl-C stops the server")?;
     if args.open {
         open(&url)?;

@@ -123,6 +123,18 @@ impl Output {
         self.bytes(&line)
     }
 
+    /// Writes a result as one line of JSON if `--json` is given. Otherwise `show` writes it as text.
+    pub fn result(
+        &mut self,
+        result: &impl Serialize,
+        show: impl FnOnce(&mut Self) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        match self.json {
+            true => self.json(result),
+            false => show(self),
+        }
+    }
+
     /// Writes a result as one line of JSON if `--json` is given. Returns whether it is to be summarized as text instead,
     /// which `--quiet` suppresses.
     pub fn wants_summary(&mut self, result: &impl Serialize) -> Result<bool, Stop> {

@@ -144,7 +144,7 @@ struct Refused {
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     /// The size of all blobs of the streams whose folders are on the disk.
-    sizes: Option<Sizes>,
+    pub(crate) sizes: Option<Sizes>,
     /// Whether a write found the disk full.
     full: bool,
     limit: Option<u64>,
@@ -154,14 +154,6 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) const fn has_sizes(&self) -> bool {
-        self.sizes.is_some()
-    }
-
-    pub(crate) fn set_sizes(&mut self, sizes: Sizes) {
-        self.sizes = Some(sizes);
-    }
-
     /// Returns whether the disk may become full: it was full before, or little space is free. A report of no free
     /// space at all counts only after a failed write, because some file systems always report it.
     pub(crate) fn may_fill(&self, space: Option<Space>, in_flight: u64) -> bool {
@@ -245,13 +237,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn disk() -> Disk {
-        let mut disk = Disk::default();
-        disk.set_sizes(Sizes {
+        let sizes = Some(Sizes {
             weights: 100 * MIB,
             blocks: 100 * MIB,
             files: 200,
         });
-        disk
+        Disk {
+            sizes,
+            ..Disk::default()
+        }
     }
 
     fn space(bytes: u64, files: Option<u64>) -> Option<Space> {

@@ -96,13 +96,10 @@ impl Positions {
         let era = *lock(&self.era);
         let at = seconds();
         let mut slowest = now;
-        for (rank, position) in (0_u64..).zip(bytes.chunks_exact(POSITION_BYTES)) {
-            let mut words = position.chunks_exact(8).map(|word| {
-                word.first_chunk()
-                    .map_or(0, |word| u64::from_le_bytes(*word))
-            });
-            let mut word = || words.next().unwrap_or(0);
-            let (run, epoch, batches, moved) = (word(), word(), word(), word());
+        let (words, _) = bytes.as_chunks::<8>();
+        let (positions, _) = words.as_chunks::<4>();
+        for (rank, position) in (0_u64..).zip(positions) {
+            let [run, epoch, batches, moved] = position.map(u64::from_le_bytes);
             // This rank's own position is known exactly.
             let counts = rank != peers.rank && run == peers.run && moved > 0;
             if !counts || at.abs_diff(moved) > RANK_RESTS {

@@ -30,14 +30,11 @@ impl UsageFile {
             return Ok(None);
         }
         let bytes = claim.read(0, BYTES)?;
-        let mut words = bytes.chunks_exact(8).map(|word| {
-            word.first_chunk()
-                .map_or(0, |word| u64::from_le_bytes(*word))
-        });
-        let (Some(changes), Some(used), Some(mark)) = (words.next(), words.next(), words.next())
-        else {
+        let (words, _) = bytes.as_chunks::<8>();
+        let Some(words) = words.first_chunk() else {
             return Ok(None);
         };
+        let [changes, used, mark] = words.map(u64::from_le_bytes);
         Ok((mark == changes ^ used.rotate_left(32) ^ MARK).then_some(Self { changes, used }))
     }
 

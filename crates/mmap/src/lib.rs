@@ -5,7 +5,7 @@
 //!
 //! - A [`Mapping`] gives access to the bytes of a file without copying them. If pages disappear, because the file was
 //!   truncated or the disk failed, their bytes read as zeros and [`Mapping::is_damaged`] returns true from then on.
-//!   Callers check it after they have used the bytes. [`damages`] is a cheap test for whether any mapping was damaged.
+//!   Callers check it after they have used the bytes.
 //! - A [`Buffer`] holds bytes at an address that is a multiple of 64, for vector instructions and tensor libraries. A
 //!   buffer from a [`Pool`] returns to it when any thread drops it. New memory costs a page fault every 4 KiB; reused
 //!   memory costs none.
@@ -33,7 +33,6 @@ mod writeback;
 
 pub use buffer::{ALIGNMENT, Buffer, Pool};
 pub use mapping::Mapping;
-pub use sigbus::damages;
 pub use writeback::begin_writeback;
 
 /// The examples of the README are tests.

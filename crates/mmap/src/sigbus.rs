@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
@@ -41,17 +41,9 @@ static TABLE: [Slot; SLOTS] = [const {
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// A hint for where the search for a free slot begins.
 static FREE: AtomicUsize = AtomicUsize::new(0);
-static DAMAGES: AtomicU64 = AtomicU64::new(0);
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 /// The previous signal action; never freed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
-
-/// Returns how many pages of this process's mappings have gone missing so far. If it has not changed, no mapping was
-/// damaged.
-#[must_use]
-pub fn damages() -> u64 {
-    DAMAGES.load(Ordering::Acquire)
-}
 
 /// A region that the handler protects, by its index in the table.
 #[derive(Debug)]
@@ -204,7 +196,6 @@ fn zero_page(address: usize) -> bool {
         let page = PAGE.load(Ordering::Relaxed);
         let at = address & !(page - 1);
         slot.damaged.store(true, Ordering::Release);
-        DAMAGES.fetch_add(1, Ordering::AcqRel);
         // SAFETY: the page lies in a region of this crate that is still mapped, because a thread is reading it now.
         // The interrupted code may be about to read errno, so it is restored.
         unsafe {

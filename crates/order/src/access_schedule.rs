@@ -16,27 +16,26 @@ use std::ops::Range;
 use crate::batch_plan::Method;
 use crate::epoch::{Epoch, Source};
 use crate::error::OrderError;
-use crate::num::{count, index};
+use crate::num::index;
 use crate::shuffle::layout::positions_of;
 
 /// A range of batches in which samples of a shard are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Use {
+    /// The shard, numbered across all streams.
+    pub shard: usize,
     /// The first batch that may need the shard, counted from the start of this epoch or its resumption.
     pub first: u64,
     /// The last batch that may need the shard.
     pub last: u64,
-    /// The shard, numbered across all streams.
-    pub shard: usize,
 }
 
 /// The uses of each shard in an epoch.
 #[derive(Clone, Debug)]
 pub struct AccessSchedule {
-    /// All uses, ordered by first batch.
+    /// All uses, ordered by shard, then by first batch.
     all: Vec<Use>,
-    /// The same uses, ordered by shard. `starts` is the first use of each shard, then the number of uses.
-    by_shard: Vec<Use>,
+    /// The first use of each shard, then the number of uses.
     starts: Vec<usize>,
 }
 
@@ -44,16 +43,10 @@ impl AccessSchedule {
     fn new(mut all: Vec<Use>, shards: usize) -> Self {
         all.sort_unstable();
         all.dedup();
-        let mut by_shard = all.clone();
-        by_shard.sort_by_key(|found| found.shard);
         let starts = (0..=shards)
-            .map(|shard| by_shard.partition_point(|found| found.shard < shard))
+            .map(|shard| all.partition_point(|found| found.shard < shard))
             .collect();
-        Self {
-            all,
-            by_shard,
-            starts,
-        }
+        Self { all, starts }
     }
 
     /// Returns the schedule in which each use of a shard also needs the other shards in its reach.
@@ -66,38 +59,13 @@ impl AccessSchedule {
         Self::new(all.collect(), self.starts.len().saturating_sub(1))
     }
 
-    /// Returns all uses ordered by first batch, which is the order to fetch in.
-    #[must_use]
-    pub fn in_order(&self) -> &[Use] {
-        &self.all
-    }
-
     /// Returns the uses of one shard ordered by first batch; empty for a shard that does not exist.
     #[must_use]
     pub fn of(&self, shard: usize) -> &[Use] {
         match (self.starts.get(shard), self.starts.get(shard + 1)) {
-            (Some(start), Some(stop)) => self.by_shard.get(*start..*stop).unwrap_or_default(),
+            (Some(start), Some(stop)) => self.all.get(*start..*stop).unwrap_or_default(),
             _ => &[],
         }
-    }
-
-    /// Returns the first batch from `batch` on that may need the shard; `None` if this epoch does not need it again.
-    #[must_use]
-    pub fn next(&self, shard: usize, batch: u64) -> Option<u64> {
-        let ahead = self.of(shard).iter().filter(|found| found.last >= batch);
-        ahead.map(|found| found.first.max(batch)).min()
-    }
-
-    /// Returns the number of uses.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        count(self.all.len())
-    }
-
-    /// Returns whether no shard is used.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
     }
 }
 
@@ -152,8 +120,7 @@ impl Epoch {
     }
 
     /// Returns when the given entries of the global batches need each shard.
-    #[must_use]
-    pub fn uses(&self, entries: Range<u64>) -> AccessSchedule {
+    fn uses(&self, entries: Range<u64>) -> AccessSchedule {
         let inner = &self.inner;
         let finder = Finder::new(self, entries);
         let nodes = inner.batch_plan.canonical_nodes;
@@ -205,12 +172,7 @@ impl<'a> Finder<'a> {
         let sort = |origins: &[crate::batch_plan::Origin]| {
             let mut turns = vec![Vec::new(); streams];
             for (turn, origin) in (0_u64..).zip(origins) {
-                if let Some(turns) = usize::try_from(origin.stream)
-                    .ok()
-                    .and_then(|stream| turns.get_mut(stream))
-                {
-                    turns.push(turn);
-                }
+                turns[origin.stream()].push(turn);
             }
             turns
         };

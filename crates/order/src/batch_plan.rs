@@ -16,8 +16,14 @@ use crate::weights::Share;
 /// The stream of a batch, and the number of the batch in that stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    pub(crate) stream: u32,
-    pub(crate) batch: u32,
+    stream: u32,
+    batch: u32,
+}
+
+impl Origin {
+    pub(crate) fn stream(self) -> usize {
+        index(u64::from(self.stream))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -160,7 +166,7 @@ impl BatchPlan {
             Method::Mixture(mixed) => mixed.place(batch, entry),
             Method::PerStream(partitions, origins) => {
                 let origin = origins.get(index(batch))?;
-                let stream = usize::try_from(origin.stream).ok()?;
+                let stream = origin.stream();
                 let place = partitions
                     .get(stream)?
                     .place(u64::from(origin.batch), entry)?;
@@ -182,7 +188,7 @@ impl BatchPlan {
                 // several ranks, a rank receives batches prepared for another node.
                 let (turn, node) = (device / self.nodes, device % self.nodes);
                 let origin = origins.get(index(node))?.get(index(turn))?;
-                let stream = usize::try_from(origin.stream).ok()?;
+                let stream = origin.stream();
                 let flat = u64::from(origin.batch) * self.batch_size + entry % self.batch_size;
                 let canonical = self.canonical_nodes / self.nodes;
                 let step = canonical * self.ranks_per_node;
@@ -371,13 +377,9 @@ fn origins(counts: &[u64], rng: &mut Pcg64) -> Result<Vec<Origin>, OrderError> {
     rng.shuffle(&mut origins);
     let mut next = vec![0_u32; counts.len()];
     for origin in &mut origins {
-        if let Some(next) = usize::try_from(origin.stream)
-            .ok()
-            .and_then(|stream| next.get_mut(stream))
-        {
-            origin.batch = *next;
-            *next += 1;
-        }
+        let next = &mut next[origin.stream()];
+        origin.batch = *next;
+        *next += 1;
     }
     Ok(origins)
 }

@@ -14,10 +14,10 @@
 //! The order is computed in five stages:
 //!
 //! 1. [`weights`]: how many samples of each stream an epoch takes.
-//! 2. [`units`]: how often each shard is used and which of its samples. *Big ids* number all of them consecutively.
-//! 3. [`shuffle`]: the order as a map from *position* to big id. *Canonical nodes* divide the positions once for the
+//! 2. `units`: how often each shard is used and which of its samples. *Big ids* number all of them consecutively.
+//! 3. `shuffle`: the order as a map from *position* to big id. *Canonical nodes* divide the positions once for the
 //!    whole run. A window of each is computed on demand, from checkpoints of the random number generator.
-//! 4. [`partition`]: which position is at which entry of which *global batch* (the samples of one step, node by node,
+//! 4. `partition`: which position is at which entry of which *global batch* (the samples of one step, node by node,
 //!    rank by rank), computed by arithmetic.
 //! 5. Batching mixes the batches of the streams. [`Epoch`] combines all stages, [`Cursor`] reads the order, and
 //!    [`AccessSchedule`] predicts when each shard is needed.
@@ -65,16 +65,16 @@ mod mixture;
 mod num;
 mod orders;
 mod packing;
-pub mod partition;
+mod partition;
 mod quality;
-pub mod reference;
+mod reference;
 mod request;
 pub mod rng;
 mod rng_checkpoints;
-pub mod shuffle;
+mod shuffle;
 mod skip;
 pub mod tables;
-pub mod units;
+mod units;
 pub mod weights;
 
 pub use access_schedule::{AccessSchedule, Use};
@@ -94,6 +94,7 @@ pub use packing::{
 pub use quality::{BlockChoice, ClassSpread, DistanceBin, Neighbours, Probe, Quality, ShardSpread};
 pub use request::Request;
 pub use skip::{Kept, Skip};
+pub use units::ShardTable;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -303,15 +303,7 @@ impl Mixture {
     }
 
     /// Returns the mixture that follows this one up to a sample of the run, and another one from there on.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an invalid mixture.
-    pub fn followed_by(
-        &self,
-        other: &Self,
-        streams: usize,
-        sample: u64,
-    ) -> Result<Self, OrderError> {
+    fn followed_by(&self, other: &Self, streams: usize, sample: u64) -> Result<Self, OrderError> {
         let mut change: Vec<WeightPoint> = Vec::new();
         for span in other.spans(streams)? {
             let end = span.end.min(span.cut);
@@ -339,10 +331,7 @@ impl Mixture {
     }
 
     /// Returns the first sample of the run from which both mixtures differ, if it is before `sample`.
-    ///
-    /// # Errors
-    /// `InvalidInput` for an invalid mixture.
-    pub fn differs_before(
+    fn differs_before(
         &self,
         other: &Self,
         streams: usize,

@@ -5,9 +5,6 @@ use crate::epoch::{Entry, Epoch};
 use crate::error::OrderError;
 use crate::num::{count, index};
 
-/// The window length for cursors that read only the last batches of a rank.
-const WINDOW: u64 = 1 << 10;
-
 /// Returns the sample ids of every worker of every rank of the world before replication: `[rank][worker][…]`. Includes
 /// repeated samples used as padding, as in a training run.
 ///
@@ -36,15 +33,10 @@ pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
         }
     }
     // A short batch may be short on some ranks only, so each rank reads it separately.
-    if !short.is_empty() {
+    for batch in short {
         for (rank, order) in (0..world.ranks()).zip(&mut distinct) {
-            let mut cursor = epoch
-                .rank(rank * epoch.inner.replication)?
-                .with_window(WINDOW);
-            for batch in &short {
-                cursor.read(*batch, &mut entries);
-                put(order, *batch, &entries);
-            }
+            let part = epoch.step_of_rank(batch, rank * epoch.inner.replication)?;
+            put(order, batch, &part);
         }
     }
     let replicas = index(epoch.inner.replication);

@@ -11,6 +11,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use shardmill_core::number::mix;
+
 use crate::config::{BatchingMethod, EpochConfig, State, World};
 use crate::cursor::Cursor;
 use crate::epoch::{Entry, Epoch, SampleId};
@@ -286,12 +288,10 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^= word >> 31;
         // The upper half of the product, which is below `limit`.
-        index(low64((u128::from(word) * u128::from(count(limit))) >> 64))
+        index(low64(
+            (u128::from(mix(self.0)) * u128::from(count(limit))) >> 64,
+        ))
     }
 }
 

@@ -147,43 +147,36 @@ impl Partition {
     }
 
     /// Returns the number of samples.
-    #[must_use]
     pub const fn samples(&self) -> u64 {
         self.cut.samples
     }
 
     /// Returns the number of entries of each rank, including padding.
-    #[must_use]
     pub const fn per_rank(&self) -> u64 {
         self.per_rank
     }
 
     /// Returns the number of entries of a global batch.
-    #[must_use]
     pub const fn global_batch(&self) -> u64 {
         self.cut.nodes * self.cut.ranks_per_node * self.cut.batch_size
     }
 
     /// Returns the number of global batches; the last one may be short.
-    #[must_use]
     pub const fn batches(&self) -> u64 {
         self.per_rank.div_ceil(self.cut.batch_size)
     }
 
     /// Returns the number of complete global batches.
-    #[must_use]
     pub const fn full_batches(&self) -> u64 {
         self.per_rank / self.cut.batch_size
     }
 
     /// Returns whether there are so few samples for the canonical nodes that they repeat cyclically.
-    #[must_use]
     pub const fn is_tiny(&self) -> bool {
         self.tiny
     }
 
     /// Returns whether a node has so few samples that they repeat cyclically on its ranks.
-    #[must_use]
     pub const fn is_scarce(&self) -> bool {
         let ranks = self.cut.ranks_per_node;
         let short = self.per_rank * ranks - self.per_node;
@@ -191,7 +184,6 @@ impl Partition {
     }
 
     /// Returns what is at `entry` of global batch `batch`; `None` after the end.
-    #[must_use]
     pub fn place(&self, batch: u64, entry: u64) -> Option<Place> {
         let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
@@ -350,7 +342,6 @@ impl Partition {
     /// Returns the number of global batches from the start that are complete and without repeated samples. This is a
     /// lower bound, too small by at most one column of canonical nodes. It is 0 if there are fewer samples than
     /// canonical nodes.
-    #[must_use]
     pub fn clean_batches(&self) -> u64 {
         if self.tiny {
             return 0;
@@ -361,7 +352,6 @@ impl Partition {
     }
 
     /// Returns whether the entries `entries` of global batches may contain samples of a canonical node.
-    #[must_use]
     pub fn may_contain(&self, canonical_node: u64, entries: &Range<u64>) -> bool {
         let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
@@ -378,7 +368,6 @@ impl Partition {
     }
 
     /// Returns of how many canonical nodes the entries `entries` of global batches may contain samples.
-    #[must_use]
     pub fn count_nodes_in(&self, entries: &Range<u64>) -> u64 {
         (0..self.cut.canonical_nodes).fold(0, |sum, node| {
             sum + u64::from(self.may_contain(node, entries))
@@ -386,7 +375,6 @@ impl Partition {
     }
 
     /// Returns the global batch that contains the sample at `place` of canonical node `node`; `None` before the drop.
-    #[must_use]
     pub fn batch_of(&self, node: u64, place: u64) -> Option<u64> {
         let cut = &self.cut;
         let global = place.checked_mul(cut.canonical_nodes)?.checked_add(node)?;

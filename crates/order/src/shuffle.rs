@@ -19,10 +19,9 @@ use crate::num::{count, index, low32, room};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::{self, Kept};
 use crate::units::Units;
-pub use layout::ShuffleConfig;
 
 use keyed::Keyed;
-use layout::{CheckpointList, Layout, Window, border, node_of, positions_of};
+use layout::{CheckpointList, Layout, ShuffleConfig, Window, border, node_of, positions_of};
 use py1br::Py1br;
 use py1e::Py1e;
 use py1s::Py1s;

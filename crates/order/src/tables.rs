@@ -14,11 +14,13 @@ use crate::config::{BatchingMethod, PartitionAlgo, Resolved, ShuffleAlgo, World,
 use crate::epoch::block_of;
 use crate::error::{OrderError, ensure};
 use crate::num::{count, index, room};
-use crate::partition::{Cut, Partition};
+pub use crate::partition::Cut;
+use crate::partition::Partition;
 use crate::reference;
 use crate::shuffle::Shuffle;
-use crate::shuffle::layout::ShuffleConfig;
-use crate::units::{Drawn, Sampling, ShardTable, Units, counts};
+pub use crate::shuffle::layout::ShuffleConfig;
+pub use crate::units::Sampling;
+use crate::units::{Drawn, ShardTable, Units, counts};
 use crate::weights::{Share, check_samples};
 
 /// The value of an entry without a sample.
@@ -39,7 +41,8 @@ pub struct PartitionTable {
 /// Computes the whole partition.
 ///
 /// # Errors
-/// As for [`Partition::new`]; `InvalidInput` for a count of 0, `Resource` without enough memory.
+/// `InvalidInput` for a count of 0, and if neither number of nodes divides the other, the drop is beyond the end, or a
+/// canonical node has too few samples for its padding; `Resource` without enough memory.
 pub fn partition(
     algo: PartitionAlgo,
     cut: Cut,
@@ -74,12 +77,7 @@ pub fn partition(
 /// enough memory.
 pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
     check_count("num_canonical_nodes", config.canonical_nodes)?;
-    ensure(
-        config.block <= 1 << 48,
-        "shuffle_block_size",
-        config.block,
-        "at most 2^48",
-    )?;
+    check_samples("shuffle_block_size", config.block)?;
     let units = Units::of_sizes(sizes)?;
     room::<u64>(units.samples(), "the shuffled order")?;
     if let Some(order) = reference::shuffle(&units, config)? {
@@ -117,7 +115,7 @@ pub struct Resampled {
 /// Draws `choose` samples of each given stream. Streams are ranges of `shards`, the sizes of all shards.
 ///
 /// # Errors
-/// As for [`Units::resample`]; `Resource` without enough memory.
+/// `InvalidInput` if nothing is chosen or there are more than 2^27 units; `Resource` without enough memory.
 pub fn resample(
     shards: &[u64],
     streams: &[(Range<usize>, u64)],
@@ -126,7 +124,7 @@ pub fn resample(
     for (_, choose) in streams {
         check_sampling(shards, *choose, sampling)?;
     }
-    let table = ShardTable::from_streams(&[shards]);
+    let table = ShardTable::new([shards]);
     let units = Units::resample(&table, streams, sampling)?;
     let mut samples: Vec<u64> = room(units.samples(), "the resampled ids")?;
     samples.extend(0..units.samples());

@@ -144,12 +144,6 @@ impl ShardTable {
         Self { starts }
     }
 
-    /// Creates the table of these streams' shard sizes.
-    #[must_use]
-    pub fn from_streams(streams: &[&[u64]]) -> Self {
-        Self::new(streams.iter().copied())
-    }
-
     /// Returns the number of shards in all streams.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -305,21 +299,8 @@ impl Units {
     }
 
     /// Returns the number of samples of all units.
-    #[must_use]
     pub fn samples(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
-    }
-
-    /// Returns the number of units.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.shards.len()
-    }
-
-    /// Returns whether there are no units.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.shards.is_empty()
     }
 
     /// Returns the big ids of each unit, in order.
@@ -339,7 +320,6 @@ impl Units {
     }
 
     /// Returns the shard that a big id belongs to.
-    #[must_use]
     pub fn shard_of(&self, big: u64) -> Option<usize> {
         let unit = self
             .starts

@@ -26,7 +26,7 @@ const GROUP_BYTES: u64 = 512 << 10;
 /// waits.
 const QUEUE_BYTES: u64 = 64 << 20;
 /// How long a caller waits before it is asked whether to continue.
-const PATIENCE: Duration = Duration::from_millis(50);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// The most batches of a group.
 const MOST_GROUP: u64 = 8;
 
@@ -396,7 +396,7 @@ impl Batches {
                 .spawn_scoped(scope, waiting);
             spawned.map_err(|source| ReaderError::Thread { source })?;
             loop {
-                match receiver.recv_timeout(PATIENCE) {
+                match receiver.recv_timeout(CHECK_EVERY) {
                     Ok(batch) => return batch,
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
                         return Err(ReaderError::CollatorLost);
@@ -459,7 +459,7 @@ impl Batches {
             // No own deadline: the thread that fills the batch has one, and always stores a result.
             let (locked, wait) = shared
                 .ready
-                .wait_timeout(queue, PATIENCE)
+                .wait_timeout(queue, CHECK_EVERY)
                 .unwrap_or_else(PoisonError::into_inner);
             queue = locked;
             if wait.timed_out()

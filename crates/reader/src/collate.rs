@@ -88,9 +88,6 @@ impl Collator {
 
     /// Releases all shards if the cache has released any since the last check.
     pub(crate) fn release_old(&mut self) {
-        if self.held.is_empty() {
-            return;
-        }
         let generation = self.context.shard_cache.generation();
         if generation != self.generation {
             self.release();
@@ -222,11 +219,7 @@ impl Collator {
         (tick, is_first): (u64, bool),
         cancel: &Cancel,
     ) -> Result<(), ReaderError> {
-        let generation = self.context.shard_cache.generation();
-        if generation != self.generation {
-            self.release();
-            self.generation = generation;
-        }
+        self.release_old();
         self.filled += 1;
         self.places.clear();
         self.used.clear();
@@ -402,12 +395,10 @@ impl Collator {
             let sample = piece.bytes;
             let mut bytes = *fixed as u64;
             let sizes = sample.get(..*head).unwrap_or_default();
-            for (ends, size) in ends.iter_mut().zip(sizes.chunks_exact(4)) {
-                let size = size
-                    .first_chunk::<4>()
-                    .map_or(0, |size| u32::from_le_bytes(*size));
-                bytes += u64::from(size);
-                ends.push(ends.last().copied().unwrap_or(0) + u64::from(size));
+            for (ends, size) in ends.iter_mut().zip(sizes.as_chunks::<4>().0) {
+                let size = u64::from(u32::from_le_bytes(*size));
+                bytes += size;
+                ends.push(ends.last().copied().unwrap_or(0) + size);
             }
             if bytes != sample.len() as u64 || sizes.len() != *head {
                 return Err(self.shape_error(number));

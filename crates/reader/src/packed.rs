@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shardmill_cache::Cancel;
 use shardmill_core::{Limits, escape};
@@ -16,7 +16,7 @@ use shardmill_order::{
 };
 
 use crate::batch::{Batch, BatchData};
-use crate::batches::{BatchOptions, BatchStats};
+use crate::batches::{BatchOptions, BatchStats, CHECK_EVERY};
 use crate::collate::Collator;
 use crate::context::FillContext;
 use crate::error::{ReaderError, ReaderProblem};
@@ -32,8 +32,6 @@ pub const PADDING_DOCUMENT: i32 = -1;
 const MEASURED: u64 = 256;
 /// The most batches that the thread prepares ahead.
 const AHEAD: u64 = 8;
-/// How long to wait for a batch before the caller is asked whether to continue.
-const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// Which tokens to read, and how to make rows of them.
 #[derive(Clone, Debug)]

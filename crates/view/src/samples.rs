@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::{Value as Json, json};
-use shardmill_core::Limits;
+use shardmill_core::{Limits, lock};
 use shardmill_dataset::{
     Dataset, DatasetError, KEY_COLUMN, Sample, StoredValue, TarFile, TarSet, ViewTarget,
 };
@@ -464,7 +464,7 @@ impl Samples {
         {
             let bytes = value.read(range);
             if bytes.is_err() {
-                *self.located.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *lock(&self.located) = None;
             }
             return Ok(Some((bytes?, value.len())));
         }
@@ -487,8 +487,7 @@ impl Samples {
         number: u64,
         column: &str,
     ) -> Result<Option<StoredValue>, DatasetError> {
-        let lock = || self.located.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((known, name, value)) = &*lock()
+        if let Some((known, name, value)) = &*lock(&self.located)
             && (*known, name.as_str()) == (number, column)
         {
             return Ok(Some(value.clone()));
@@ -501,7 +500,7 @@ impl Samples {
             return Ok(None);
         };
         let value = values.into_iter().nth(at);
-        *lock() = value
+        *lock(&self.located) = value
             .clone()
             .map(|value| (number, column.to_owned(), value));
         Ok(value)

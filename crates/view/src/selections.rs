@@ -1,7 +1,8 @@
 //! Samples that meet a condition, as `select --where` finds them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use shardmill_core::lock;
 use shardmill_dataset::{DatasetError, LiveSamples, View, ViewTarget};
 
 /// The selections that are kept.
@@ -61,9 +62,8 @@ impl Selections {
         condition: &str,
         make: impl FnOnce() -> Result<Selection, E>,
     ) -> Result<Arc<Selection>, E> {
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         {
-            let mut kept = lock();
+            let mut kept = lock(&self.kept);
             if let Some(found) = kept.iter().position(|(known, _)| known == condition) {
                 let entry = kept.remove(found);
                 let selection = Arc::clone(&entry.1);
@@ -72,7 +72,7 @@ impl Selections {
             }
         }
         let made = Arc::new(make()?);
-        let mut kept = lock();
+        let mut kept = lock(&self.kept);
         if kept.len() >= KEPT {
             kept.remove(0);
         }

@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, lock};
 use shardmill_dataset::{DatasetError, DatasetProblem, Place, ShardBytes, TarFile, TarSet};
 use shardmill_storage::Stored;
 use shardmill_webdataset::{
@@ -134,7 +134,7 @@ impl Tars {
         let visited = self.visit_run(run, numbers.start, most_bytes, limits, show);
         if visited.is_err() {
             // A file that was replaced is opened again by the next request.
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = lock(&self.kept);
             kept.retain(|(shard, _)| *shard != run.shard);
         }
         visited
@@ -180,7 +180,7 @@ impl Tars {
     /// Returns an open shard with its offsets.
     fn open(&self, run: Run<'_>, limits: &Limits) -> Result<Arc<TarShard>, DatasetError> {
         {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = lock(&self.kept);
             if let Some(found) = kept.iter().position(|(known, _)| *known == run.shard) {
                 let entry = kept.remove(found);
                 let shard = Arc::clone(&entry.1);
@@ -189,7 +189,7 @@ impl Tars {
             }
         }
         let shard = Arc::new(TarShard::open(run.file, limits)?);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         kept.push((run.shard, Arc::clone(&shard)));
         let mut left = KEPT_BYTES;
         let fit = kept.iter().rev().take_while(|(_, shard)| {

@@ -152,9 +152,9 @@ impl<C: BlobCatalog> Capacity<C> {
         };
         let (device, space) = (folder.device, folder.space()?);
         let disk = counting.disks.entry(device).or_default();
-        if !disk.has_sizes() {
+        if disk.sizes.is_none() {
             let block = space.map_or(1, |space| space.block);
-            disk.set_sizes(self.sizes_on(device, block)?);
+            disk.sizes = Some(self.sizes_on(device, block)?);
         }
         let tight = disk.may_fill(space, self.options.in_flight);
         if tight {

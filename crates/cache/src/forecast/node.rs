@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 
-use shardmill_core::number::{float, whole};
+use shardmill_core::number::{float, mix, whole};
 use shardmill_order::Epoch;
 
 use super::cluster::{Move, MoveKind};
@@ -145,11 +145,7 @@ impl<'a> Node<'a> {
     }
 
     fn cost(&self, shard: usize) -> ShardCost {
-        let mut cost = self.setup.shards.get(shard).copied().unwrap_or(ShardCost {
-            fetch_bytes: 0,
-            cache_bytes: 0,
-            reserve_bytes: 0,
-        });
+        let mut cost = self.setup.shards.get(shard).copied().unwrap_or_default();
         cost.reserve_bytes = cost.reserve_bytes.max(cost.cache_bytes);
         cost
     }
@@ -631,7 +627,8 @@ pub(super) fn needs(stretches: &[AccessWindow], epoch: &Epoch, shards: usize) ->
 /// distribution of the minimum, and deterministic for each window.
 fn first_need(found: AccessWindow, samples: u64) -> u64 {
     let length = float(found.last - found.first + 1);
-    let draw = mix(found.first ^ (found.blob as u64).rotate_left(32));
+    let seed = found.first ^ (found.blob as u64).rotate_left(32);
+    let draw = mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15));
     // A number in [0, 1) with 53 random bits.
     let draw = float(draw >> 11) / float(1 << 53);
     let part = -((1.0 - draw).ln() / float(samples)).exp_m1();
@@ -639,12 +636,4 @@ fn first_need(found: AccessWindow, samples: u64) -> u64 {
         .first
         .saturating_add(whole(part * length))
         .min(found.last)
-}
-
-/// Source: Steele, Lea, Flood, Fast splittable pseudorandom number generators (SplitMix64), 2014.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::timeline::Point;
 
 /// The cost of a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ShardCost {
     /// Bytes that are fetched.
     pub fetch_bytes: u64,

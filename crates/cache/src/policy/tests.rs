@@ -147,7 +147,9 @@ fn an_epoch_is_taken_over_from_the_order() {
                     .iter()
                     .filter(|(base, _)| base + access_plan.end() / 2 > tick)
                     .find_map(|(base, uses)| {
-                        Some(base + uses.next(blob, tick.saturating_sub(*base))?)
+                        let tick = tick.saturating_sub(*base);
+                        let ahead = uses.of(blob).iter().filter(|one| one.last >= tick);
+                        Some(base + ahead.map(|one| one.first.max(tick)).min()?)
                     });
                 let found = access_plan.next_use(blob, tick);
                 assert_eq!(found, expected, "{algo} blob {blob} at {tick}");

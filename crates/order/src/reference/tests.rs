@@ -189,3 +189,30 @@ proptest! {
         }
     }
 }
+
+/// The order of 50,377 samples in 51 shards over 4 canonical nodes begins as the original's; the whole of it is
+/// compared through the reference, which the windows are compared with in turn.
+#[test]
+fn long_orders_begin_alike() {
+    let all: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../../testdata/large.json")).unwrap();
+    let mut sizes = vec![1000; 50];
+    sizes.push(377);
+    let units = units(&sizes);
+    for value in &all {
+        let algo: ShuffleAlgo = value["algo"].as_str().unwrap().parse().unwrap();
+        let config = config(algo, 4, 2, 5000);
+        let found = shuffle(&units, &config).unwrap().unwrap();
+        let first: Vec<u64> = serde_json::from_value(value["first"].clone()).unwrap();
+        assert_eq!(found[..6], first, "{algo}");
+        assert_eq!(found.len(), 50_377);
+        let digest: u64 = found.iter().fold(0xcbf2_9ce4_8422_2325, |digest, id| {
+            (digest ^ id).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        assert_eq!(
+            format!("{digest:016x}"),
+            value["fnv"].as_str().unwrap(),
+            "{algo}"
+        );
+    }
+}

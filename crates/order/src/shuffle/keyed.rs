@@ -11,6 +11,8 @@
 //!
 //! Memory is that of the layout: a few bytes per shard, none per sample.
 
+use shardmill_core::number::mix;
+
 use super::layout::{Layout, border, node_of};
 use crate::num::low64;
 use crate::rng::Pcg64;
@@ -39,29 +41,25 @@ impl Permutation {
     }
 
     pub(crate) fn at(&self, place: u64) -> u64 {
-        if self.n < 2 {
-            return place;
-        }
-        let mut value = place;
-        loop {
-            value = self.once(value);
-            // The domain is less than twice `n` (or four values), so this takes at most two iterations on average.
-            if value < self.n {
-                return value;
-            }
-        }
+        self.in_range(place, Self::once)
     }
 
     /// Returns the place whose value is `value`.
     pub(crate) fn place_of(&self, value: u64) -> u64 {
+        self.in_range(value, Self::once_back)
+    }
+
+    /// Repeats a step until the result is below `n`.
+    #[inline]
+    fn in_range(&self, mut value: u64, step: impl Fn(&Self, u64) -> u64) -> u64 {
         if self.n < 2 {
             return value;
         }
-        let mut place = value;
         loop {
-            place = self.once_back(place);
-            if place < self.n {
-                return place;
+            value = step(self, value);
+            // The domain is less than twice `n` (or four values), so this takes at most two iterations on average.
+            if value < self.n {
+                return value;
             }
         }
     }
@@ -104,14 +102,6 @@ impl Permutation {
 fn round_function(value: u64, key: u64) -> u64 {
     let product = u128::from(value ^ key) * 0x9e37_79b9_7f4a_7c15_u128;
     low64(product) ^ low64(product >> 64)
-}
-
-/// The finalizer of SplitMix64: every bit of the input affects every bit of the result.
-#[inline]
-const fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }
 
 /// A block of places of a node, and the permutation of them.
@@ -162,7 +152,9 @@ impl Keyed {
         let node = node_of(self.samples, position, self.nodes);
         let start = border(self.samples, node, self.nodes);
         let length = border(self.samples, node + 1, self.nodes) - start;
-        let moved = start + self.plain(node, length, self.shifted(node, length, position - start));
+        let place = position - start;
+        let place = self.shifted_block(node, length, place).at(place);
+        let moved = start + self.plain_block(node, length, place).at(place);
         let span = self.layout.span_at(moved);
         self.layout.spans[span].start + (moved - self.layout.offsets[span])
     }
@@ -201,14 +193,6 @@ impl Keyed {
         let first = (block * self.half).saturating_sub(shift);
         let last = ((block + 1) * self.half - shift).min(length);
         self.block(node, 1, block, first..last)
-    }
-
-    fn plain(&self, node: u64, length: u64, place: u64) -> u64 {
-        self.plain_block(node, length, place).at(place)
-    }
-
-    fn shifted(&self, node: u64, length: u64, place: u64) -> u64 {
-        self.shifted_block(node, length, place).at(place)
     }
 
     /// Returns the positions that the samples of `places` may take, counted from the node's start.

@@ -239,6 +239,16 @@ impl CheckpointList {
         self.marks.get(after.checked_sub(1)?).copied()
     }
 
+    /// Returns the generator before a span is shuffled; `None` before the first checkpoint.
+    pub(crate) fn generator(&self, rng: &Pcg64, spans: &[Span], place: usize) -> Option<Pcg64> {
+        let (mark, checkpoint) = self.before(place)?;
+        let mut rng = rng.at(checkpoint);
+        for span in &spans[mark..place] {
+            rng.skip_shuffle(span.length);
+        }
+        Some(rng)
+    }
+
     pub(crate) fn len(&self) -> u64 {
         count(self.marks.len())
     }

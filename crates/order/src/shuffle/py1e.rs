@@ -139,6 +139,28 @@ impl Py1e {
         spans.start + first..(spans.start + last).min(spans.end)
     }
 
+    /// Returns the last span with a checkpoint of the shifts up to `place`, and the generator there.
+    fn shifts_before(&self, place: usize) -> (usize, Pcg64) {
+        // INVARIANT: the first span of every node has a checkpoint.
+        match self.shifts.before(place) {
+            Some((mark, checkpoint)) => (mark, self.rng.at(checkpoint)),
+            None => (place, self.rng.clone()),
+        }
+    }
+
+    /// Returns the generators of the shuffle and of the shifts of a span.
+    fn generators(&self, place: usize) -> (Pcg64, Pcg64) {
+        let spans = &self.layout.spans;
+        let shuffle = self.shuffles.generator(&self.rng, spans, place);
+        let (low, high) = block_range(self.block);
+        let (mark, mut shift) = self.shifts_before(place);
+        for span in &spans[mark..place] {
+            shift.lemire(high - 1 - low);
+            shift.advance(span.length);
+        }
+        (shuffle.unwrap_or_else(|| self.rng.clone()), shift)
+    }
+
     /// Collects the samples whose sums are in `axis`, and returns how many samples have lower sums.
     fn collect(&self, node: u64, axis: Axis, scratch: &mut Scratch) -> u64 {
         let layout = &self.layout;
@@ -154,20 +176,12 @@ impl Py1e {
         } = scratch;
         found.clear();
         let (low, high) = block_range(self.block);
-        let mut shuffle = Walker::new(&self.shuffles, &self.rng, near.start);
-        let mut shift = Walker::new(&self.shifts, &self.rng, near.start);
-        shuffle.catch_up(near.start, |rng, place| {
-            rng.skip_shuffle(layout.spans[place].length)
-        });
-        shift.catch_up(near.start, |rng, place| {
-            rng.lemire(high - 1 - low);
-            rng.advance(layout.spans[place].length);
-        });
+        let (mut shuffle, mut shift) = self.generators(near.start);
         for place in near {
             let span = layout.spans[place];
             let offset = layout.offsets[place] - node_positions.start;
             let reach = reach(
-                low + shift.rng.lemire(high - 1 - low),
+                low + shift.lemire(high - 1 - low),
                 span.length,
                 offset,
                 node_length,
@@ -178,11 +192,11 @@ impl Py1e {
             below += first;
             places.clear();
             if first < last {
-                let start = shift.rng.clone();
-                shift.rng.advance(first);
+                let start = shift.clone();
+                shift.advance(first);
                 let width = reach.high - reach.low;
                 let mut at = first;
-                shift.rng.doubles(last - first, |unit| {
+                shift.doubles(last - first, |unit| {
                     let to = real(offset + at) + (reach.low + width * unit);
                     if to < axis.low {
                         below += 1;
@@ -191,13 +205,13 @@ impl Py1e {
                     }
                     at += 1;
                 });
-                shift.rng = start;
+                shift = start;
             }
-            shift.rng.advance(span.length);
+            shift.advance(span.length);
             if places.is_empty() {
-                shuffle.rng.skip_shuffle(span.length);
+                shuffle.skip_shuffle(span.length);
             } else {
-                shuffled_places(&mut shuffle.rng, span.length, members);
+                shuffled_places(&mut shuffle, span.length, members);
                 found.extend(places.iter().map(|(to, at)| Moved {
                     to: *to,
                     id: span.start + u64::from(members[*at as usize]),
@@ -257,27 +271,19 @@ impl Py1e {
         let node = layout.node_of_span(place);
         let positions = layout.positions(node);
         let (span, offset) = (layout.spans[place], layout.offsets[place] - positions.start);
-        let mut shuffle = Walker::new(&self.shuffles, &self.rng, place);
-        shuffle.catch_up(place, |rng, place| {
-            rng.skip_shuffle(layout.spans[place].length)
-        });
+        let (mut shuffle, mut shift) = self.generators(place);
         let mut members = Vec::new();
-        shuffled_places(&mut shuffle.rng, span.length, &mut members);
+        shuffled_places(&mut shuffle, span.length, &mut members);
         let member = low32(big - span.start);
         let at = count(members.iter().position(|found| *found == member)?);
         let (low, high) = block_range(self.block);
-        let mut shift = Walker::new(&self.shifts, &self.rng, place);
-        shift.catch_up(place, |rng, place| {
-            rng.lemire(high - 1 - low);
-            rng.advance(layout.spans[place].length);
-        });
-        let drawn = low + shift.rng.lemire(high - 1 - low);
+        let drawn = low + shift.lemire(high - 1 - low);
         let length = positions.end - positions.start;
         let reach = reach(drawn, span.length, offset, length);
-        shift.rng.advance(at);
+        shift.advance(at);
         let mut to = 0.0;
         let width = reach.high - reach.low;
-        shift.rng.doubles(1, |unit| {
+        shift.doubles(1, |unit| {
             to = real(offset + at) + (reach.low + width * unit)
         });
         let axis = Axis {
@@ -309,13 +315,13 @@ impl Py1e {
                 high: right,
             },
         );
-        let mut shift = Walker::new(&self.shifts, &self.rng, near.start);
+        let (mark, mut shift) = self.shifts_before(near.start);
         let mut spans = Vec::with_capacity(near.len());
-        for place in shift.place..near.end {
+        for place in mark..near.end {
             let span = self.layout.spans[place];
             let offset = self.layout.offsets[place] - positions.start;
-            let drawn = low + shift.rng.lemire(high - 1 - low);
-            shift.rng.advance(span.length);
+            let drawn = low + shift.lemire(high - 1 - low);
+            shift.advance(span.length);
             if place >= near.start {
                 spans.push((
                     offset,
@@ -371,35 +377,6 @@ impl Py1e {
 
     pub(crate) fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
         vec![&self.shuffles, &self.shifts]
-    }
-}
-
-/// A generator at a span, advanced from the checkpoint before it.
-struct Walker {
-    rng: Pcg64,
-    place: usize,
-}
-
-impl Walker {
-    fn new(checkpoint_list: &CheckpointList, rng: &Pcg64, place: usize) -> Self {
-        // INVARIANT: the first span of every node has a checkpoint.
-        match checkpoint_list.before(place) {
-            Some((mark, checkpoint)) => Self {
-                rng: rng.at(checkpoint),
-                place: mark,
-            },
-            None => Self {
-                rng: rng.clone(),
-                place,
-            },
-        }
-    }
-
-    fn catch_up(&mut self, place: usize, mut pass: impl FnMut(&mut Pcg64, usize)) {
-        while self.place < place {
-            pass(&mut self.rng, self.place);
-            self.place += 1;
-        }
     }
 }
 

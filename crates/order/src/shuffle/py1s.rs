@@ -42,13 +42,12 @@ impl Py1s {
         let mut place = layout.span_at(from);
         window.start = layout.offsets[place];
         let last = layout.node(node).end;
-        let Some((mark, checkpoint)) = self.checkpoint_list.before(place) else {
+        let rng = self
+            .checkpoint_list
+            .generator(&self.rng, &layout.spans, place);
+        let Some(mut rng) = rng else {
             return;
         };
-        let mut rng = self.rng.at(checkpoint);
-        for span in &layout.spans[mark..place] {
-            rng.skip_shuffle(span.length);
-        }
         while place < last && layout.offsets[place] < from + wanted {
             shuffled_span(&mut rng, layout.spans[place], &mut window.ids);
             place += 1;

@@ -91,13 +91,10 @@ impl Py2s {
         window.start = self.offsets[place];
         let last = self.nodes[index(node) + 1];
         let ids = &mut window.ids;
-        let Some((mark, checkpoint)) = self.epoch_checkpoint_list.before(place) else {
+        let list = &self.epoch_checkpoint_list;
+        let Some(mut rng) = list.generator(&self.epoch, &self.pieces, place) else {
             return;
         };
-        let mut rng = self.epoch.at(checkpoint);
-        for piece in &self.pieces[mark..place] {
-            rng.skip_shuffle(piece.length);
-        }
         while place < last && self.offsets[place] < from + wanted {
             let begin = ids.len();
             self.run_slice(self.pieces[place], ids);
@@ -136,13 +133,10 @@ impl Py2s {
     /// Appends a part of one unit's samples in the order of the run.
     fn run_slice(&self, piece: Span, out: &mut Vec<u64>) {
         let unit = self.unit_at(piece.start);
-        let Some((mark, checkpoint)) = self.run_checkpoint_list.before(unit) else {
+        let list = &self.run_checkpoint_list;
+        let Some(mut rng) = list.generator(&self.run, &self.units, unit) else {
             return;
         };
-        let mut rng = self.run.at(checkpoint);
-        for unit in &self.units[mark..unit] {
-            rng.skip_shuffle(unit.length);
-        }
         let first = piece.start - self.unit_offsets[unit];
         if piece.length == self.units[unit].length {
             shuffled_span(&mut rng, self.units[unit], out);

@@ -47,13 +47,9 @@ impl Index {
     ///
     /// As for [`parse`](Self::parse), and [`MdsError::Read`] when the reader fails.
     pub fn read(reader: impl io::Read, limits: &Limits) -> Result<Self, MdsError> {
-        let mut counted = Counted {
-            reader,
-            left: limits.index_bytes,
-            exceeded: false,
-        };
-        let result = read_counted(&mut counted, limits);
-        if !counted.exceeded {
+        let mut reader = reader.take(limits.index_bytes.saturating_add(1));
+        let result = read_from(&mut reader, limits);
+        if reader.limit() > 0 {
             return result;
         }
         let problem = LimitExceeded {
@@ -65,7 +61,7 @@ impl Index {
     }
 }
 
-fn read_counted(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
+fn read_from(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
     let mut start = Vec::new();
     let first = reader.by_ref().take(START_BYTES).read_to_end(&mut start);
     first.map_err(|error| MdsError::Read {
@@ -80,25 +76,6 @@ fn read_counted(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, Md
 
 /// How much is read before parsing, to recognise other kinds of files. No index starts with more whitespace.
 const START_BYTES: u64 = 4096;
-
-/// Ends after the most bytes that an index may have, and records whether there were more.
-struct Counted<R> {
-    reader: R,
-    left: u64,
-    exceeded: bool,
-}
-
-impl<R: io::Read> io::Read for Counted<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
-        if read as u64 > self.left {
-            self.exceeded = true;
-            return Ok(0);
-        }
-        self.left -= read as u64;
-        Ok(read)
-    }
-}
 
 /// Refuses a file that cannot be an index, and describes it by how it starts.
 fn check_start(start: &[u8]) -> Result<(), MdsError> {

@@ -25,10 +25,8 @@ pub fn read_offsets(bytes: &[u8], samples: u64) -> Result<Vec<u64>, WebdatasetEr
     if needed != Some(bytes.len() as u64) {
         return Err(WebdatasetError::offsets_length(bytes.len() as u64, samples));
     }
-    Ok(bytes
-        .chunks_exact(8)
-        .filter_map(|word| word.first_chunk().map(|word| u64::from_le_bytes(*word)))
-        .collect())
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }
 
 /// Returns the name of a shard's offset table: `a.tar.idx` for both `a.tar` and `a.tar.zst`.

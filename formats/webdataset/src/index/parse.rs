@@ -112,44 +112,41 @@ impl Index {
     /// [`WebdatasetError`]: `Corrupt` for an index that is damaged, ambiguous or contradicts itself; `Unsupported` for other
     /// versions and formats, unknown names, and exceeded limits.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, WebdatasetError> {
-        parse(json, limits)
-    }
-}
-
-fn parse(json: &[u8], limits: &Limits) -> Result<Index, WebdatasetError> {
-    Limits::check("index-bytes", json.len() as u64, limits.index_bytes)?;
-    let raw: RawIndex = serde_json::from_slice(json).map_err(|error| {
-        let text = error.to_string();
-        // The message of `serde_json` ends with the position.
-        let reason = text
-            .rsplit_once(" at line ")
-            .map_or(&*text, |(reason, _)| reason);
-        let (line, column) = (error.line(), error.column());
-        WebdatasetProblem::IndexSyntax.because(format!(
-            "the index is damaged at line {line}, byte {column}: {reason}"
-        ))
-    })?;
-    if raw.format != "webdataset" {
-        let reason = format!("the index is of format `{}`", escape(&raw.format));
-        return Err(WebdatasetProblem::IndexFormat.because(reason));
-    }
-    if raw.version != INDEX_VERSION {
-        let found = raw.version;
-        let reason = format!("the version is {found}; only version {INDEX_VERSION} is supported");
-        return Err(WebdatasetProblem::IndexVersion.because(reason));
-    }
-    let shards = raw.shards.0?;
-    Limits::check("shards", shards.len() as u64, limits.shards)?;
-    for shard in &shards {
-        Limits::check("shard-bytes", shard.raw_data.bytes, limits.shard_bytes)?;
-        let fields = shard.fields.always.len() + shard.fields.sometimes.len();
-        Limits::check("tar-fields", fields as u64, limits.tar.fields)?;
-        for file in shard.files().chain([&shard.raw_data]) {
-            Limits::check("shard-bytes", file.bytes, limits.shard_bytes)?;
+        Limits::check("index-bytes", json.len() as u64, limits.index_bytes)?;
+        let raw: RawIndex = serde_json::from_slice(json).map_err(|error| {
+            let text = error.to_string();
+            // The message of `serde_json` ends with the position.
+            let reason = text
+                .rsplit_once(" at line ")
+                .map_or(&*text, |(reason, _)| reason);
+            let (line, column) = (error.line(), error.column());
+            WebdatasetProblem::IndexSyntax.because(format!(
+                "the index is damaged at line {line}, byte {column}: {reason}"
+            ))
+        })?;
+        if raw.format != "webdataset" {
+            let reason = format!("the index is of format `{}`", escape(&raw.format));
+            return Err(WebdatasetProblem::IndexFormat.because(reason));
         }
+        if raw.version != INDEX_VERSION {
+            let found = raw.version;
+            let reason =
+                format!("the version is {found}; only version {INDEX_VERSION} is supported");
+            return Err(WebdatasetProblem::IndexVersion.because(reason));
+        }
+        let shards = raw.shards.0?;
+        Limits::check("shards", shards.len() as u64, limits.shards)?;
+        for shard in &shards {
+            Limits::check("shard-bytes", shard.raw_data.bytes, limits.shard_bytes)?;
+            let fields = shard.fields.always.len() + shard.fields.sometimes.len();
+            Limits::check("tar-fields", fields as u64, limits.tar.fields)?;
+            for file in shard.files().chain([&shard.raw_data]) {
+                Limits::check("shard-bytes", file.bytes, limits.shard_bytes)?;
+            }
+        }
+        check_unique(&shards)?;
+        Ok(Self { shards })
     }
-    check_unique(&shards)?;
-    Ok(Index { shards })
 }
 
 fn shard_error(shard: u64, problem: &str) -> WebdatasetError {

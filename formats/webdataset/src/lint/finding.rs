@@ -66,12 +66,9 @@ impl Finding {
 
     pub(super) fn of(error: &WebdatasetError) -> Self {
         Self {
-            id: error.id(),
-            severity: Severity::Error,
-            consumer: None,
             member: error.member().map(str::to_owned),
             offset: error.offset(),
-            text: error.to_string(),
+            ..Self::error(error.id(), error.to_string())
         }
     }
 
