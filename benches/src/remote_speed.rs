@@ -79,7 +79,7 @@ fn serve(root: &Path, latency: u64, bytes_per_second: u64, percent: u64) -> Resu
             out,
             "{requests} {keys} {} {} {}",
             counts.heads,
-            counts.load.most_transfers,
+            counts.load.max_transfers,
             busy(&counts.load.transfers),
         )?;
         out.flush()?;
@@ -121,7 +121,7 @@ struct Server {
 struct Counted {
     requests: f64,
     shards: f64,
-    most: f64,
+    max: f64,
     busy: f64,
 }
 
@@ -156,10 +156,10 @@ impl Server {
             .map(str::parse::<f64>)
             .collect::<std::result::Result<Vec<_>, _>>()?;
         match numbers.as_slice() {
-            [requests, shards, heads, most, busy] if *heads == 0.0 => Ok(Counted {
+            [requests, shards, heads, max, busy] if *heads == 0.0 => Ok(Counted {
                 requests: *requests,
                 shards: *shards,
-                most: *most,
+                max: *max,
                 busy: *busy,
             }),
             other => Err(format!("the server counted {other:?}").into()),
@@ -200,7 +200,7 @@ struct Outcome {
     fetches: f64,
     per_shard: f64,
     over: f64,
-    most: f64,
+    max: f64,
     busy: f64,
 }
 
@@ -265,7 +265,7 @@ fn measure(small: &Path, large: &Path, words: &[&str]) -> Result<()> {
             worst(|outcome| outcome.fetches),
             worst(|outcome| outcome.per_shard),
             worst(|outcome| outcome.over),
-            of(|outcome| outcome.most),
+            of(|outcome| outcome.max),
             of(|outcome| outcome.busy),
         )?;
     }
@@ -345,7 +345,7 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
         stall = waited.as_secs_f64() / epoch_seconds;
         config = batches.next_config();
     }
-    let most_bytes = watch.stop();
+    let max_bytes = watch.stop();
     let counted = server.counts()?;
     let stats = reader.cache_stats();
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -357,9 +357,9 @@ fn run(case: &Case, options: &Options) -> Result<Outcome> {
             / (counted.shards * (case.epochs - 1).max(1) as f64),
         per_shard: counted.requests / stats.fetched_shards as f64,
         over: limit.map_or(0.0, |limit| {
-            most_bytes.saturating_sub(limit) as f64 / limit as f64 * 100.0
+            max_bytes.saturating_sub(limit) as f64 / limit as f64 * 100.0
         }),
-        most: counted.most,
+        max: counted.max,
         busy: counted.busy,
     })
 }
@@ -390,32 +390,31 @@ fn files_below(path: &Path, found: &mut BTreeMap<u64, u64>) -> Result<()> {
 /// Polls the bytes in a folder and records their maximum.
 struct Watch {
     stop: Arc<AtomicBool>,
-    most: Arc<AtomicU64>,
+    max: Arc<AtomicU64>,
     thread: std::thread::JoinHandle<()>,
 }
 
 impl Watch {
     fn start(folder: &Path) -> Self {
-        let (stop, most) = (
+        let (stop, max) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
         );
-        let (own_stop, own_most, folder) =
-            (Arc::clone(&stop), Arc::clone(&most), folder.to_owned());
+        let (own_stop, own_most, folder) = (Arc::clone(&stop), Arc::clone(&max), folder.to_owned());
         let thread = std::thread::spawn(move || {
             while !own_stop.load(Ordering::Relaxed) {
                 own_most.fetch_max(bytes_below(&folder).unwrap_or(0), Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        Self { stop, most, thread }
+        Self { stop, max, thread }
     }
 
     fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.join().is_ok();
         if ended {
-            self.most.load(Ordering::Relaxed)
+            self.max.load(Ordering::Relaxed)
         } else {
             u64::MAX
         }

@@ -138,12 +138,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definitions_are_valid() {
+    fn clap_definitions_are_valid() {
         command().debug_assert();
     }
 
     #[test]
-    fn the_short_help_names_options_that_exist() {
+    fn short_help_lists_only_existing_options() {
         let command = command();
         for (verb, shown) in SHORT_HELP {
             let verb = command.find_subcommand(verb).expect("a verb");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_color_is_known_before_the_rest() {
+    fn color_option_is_read_before_full_parsing() {
         for (line, expected) in [
             ("shardmill convert a b --color never", ColorName::Never),
             ("shardmill --color=always convert a b", ColorName::Always),

@@ -15,20 +15,20 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::command;
-use crate::error::{Fault, one_line};
+use crate::error::{CliError, one_line};
 
 /// The verb that has a file of options.
 const VERB: &str = "convert";
 
 /// The largest file that is read.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The options that a file cannot set.
 const NOT_IN_FILES: [&str; 4] = ["config", "print-config", "column", "help"];
 
 /// Adds the options of the file that `--config` names to the words of a command line, of which the first is the name of
 /// the program.
-pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
+pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> {
     // The sources and the destination may be in the file, so they are not required here. Other mistakes are reported when
     // the words are parsed with those of the file.
     let lenient = command::definition().mut_subcommand(VERB, |verb| {
@@ -60,17 +60,17 @@ pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, Fault> {
     Ok(typed)
 }
 
-fn read(path: &Path) -> Result<String, Fault> {
+fn read(path: &Path) -> Result<String, CliError> {
     let error = |message: &str| {
-        Fault::usage("config-config", message)
+        CliError::usage("config-config", message)
             .about(&path.display().to_string())
             .with_hint("--config names a TOML file with options")
     };
     let metadata =
         std::fs::metadata(path).map_err(|source| error(&format!("cannot read it: {source}")))?;
-    if metadata.len() > MOST_BYTES {
+    if metadata.len() > MAX_BYTES {
         return Err(error(&format!(
-            "it has {} bytes, and at most {MOST_BYTES} are read",
+            "it has {} bytes, and at most {MAX_BYTES} are read",
             metadata.len()
         )));
     }
@@ -92,7 +92,7 @@ struct File<'a> {
 
 impl File<'_> {
     /// Returns the words for the options that were not typed.
-    fn words(&self, typed: &ArgMatches) -> Result<Words, Fault> {
+    fn words(&self, typed: &ArgMatches) -> Result<Words, CliError> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, format!("it is not TOML: {}", error.message()), None)
@@ -141,7 +141,7 @@ impl File<'_> {
         name: &str,
         arg: &Arg,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<Vec<OsString>, Fault> {
+    ) -> Result<Vec<OsString>, CliError> {
         if !arg.get_action().takes_values() {
             return match value.get_ref() {
                 DeValue::Boolean(true) => Ok(vec![format!("--{name}").into()]),
@@ -157,14 +157,14 @@ impl File<'_> {
     }
 
     /// Returns a list of texts; a single text is a list of one.
-    fn texts(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Fault> {
+    fn texts(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, CliError> {
         match value.get_ref() {
             DeValue::Array(items) => items.iter().map(|item| self.text(name, item)).collect(),
             _ => Ok(vec![self.text(name, value)?]),
         }
     }
 
-    fn text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, Fault> {
+    fn text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, CliError> {
         match value.get_ref() {
             DeValue::String(text) => Ok(text.clone().into_owned()),
             DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
@@ -174,7 +174,7 @@ impl File<'_> {
     }
 
     /// Returns the columns in the form of `--column`, in the order of the file.
-    fn columns(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Fault> {
+    fn columns(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, CliError> {
         const FORM: &str = "a table of names and encodings, such as image = \"jpeg\"";
         let DeValue::Table(table) = value.get_ref() else {
             return Err(self.wrong("columns", value, FORM));
@@ -213,7 +213,7 @@ impl File<'_> {
         Ok(columns)
     }
 
-    fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> Fault {
+    fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> CliError {
         let names = known.iter().filter_map(|arg| arg.get_long());
         let names = names.chain(["sources", "dest", "columns"]);
         let nearest = names.min_by_key(|known| strsim::levenshtein(known, name));
@@ -225,7 +225,7 @@ impl File<'_> {
         )
     }
 
-    fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> Fault {
+    fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> CliError {
         let found = value.get_ref().type_str();
         let message = format!("`{}` is of type {found}", escape(name));
         self.error(
@@ -235,12 +235,12 @@ impl File<'_> {
         )
     }
 
-    fn error(&self, at: usize, message: String, hint: Option<String>) -> Fault {
+    fn error(&self, at: usize, message: String, hint: Option<String>) -> CliError {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
-        Fault {
+        CliError {
             hint: hint.map(|hint| one_line(&hint)),
-            ..Fault::usage("config-config", &message)
+            ..CliError::usage("config-config", &message)
                 .about(&format!("{}:{line}", self.path.display()))
         }
     }
@@ -302,7 +302,7 @@ pub fn effective_config(words: &[OsString]) -> Result<String, clap::Error> {
         // Settings of stores may be secrets.
         if name == "storage-option" {
             if !raw(id).is_empty() {
-                text.push_str("# storage-option is left out, because it may hold secrets\n");
+                text.push_str("# storage-option is omitted, because it may hold secrets\n");
             }
             continue;
         }
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_quoted() {
+    fn strings_are_quoted_and_escaped() {
         assert_eq!(quoted("a\"\\\n\u{7f}é"), r#""a\"\\\n\u007fé""#);
         assert_eq!(
             (scalar("12"), scalar("012")),

@@ -10,7 +10,7 @@ use shardmill_core::{Diagnostic, ErrorKind, escape, io_error_id};
 
 /// An error in the form in which it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct CliError {
     #[serde(skip)]
     pub kind: ErrorKind,
     pub id: Cow<'static, str>,
@@ -19,7 +19,7 @@ pub struct Fault {
     pub hint: Option<String>,
 }
 
-impl Fault {
+impl CliError {
     /// Creates an error without an object and a hint. Line breaks and control characters are escaped.
     pub fn new(kind: ErrorKind, id: impl Into<Cow<'static, str>>, message: &str) -> Self {
         Self {
@@ -75,10 +75,10 @@ impl Fault {
     /// Creates the error that a dataset has no sample of this number.
     pub fn unknown_sample(dataset: &str, sample: impl fmt::Display, samples: u64) -> Self {
         let message = format!("sample {sample} does not exist; the dataset has {samples}");
-        let fault = Self::usage("sample-out-of-range", &message).about(dataset);
+        let cli_error = Self::usage("sample-out-of-range", &message).about(dataset);
         match samples.checked_sub(1) {
-            None => fault,
-            Some(last) => fault.with_hint(&format!(
+            None => cli_error,
+            Some(last) => cli_error.with_hint(&format!(
                 "samples are numbered from 0 to {last}, or from -1 backwards"
             )),
         }
@@ -97,7 +97,7 @@ impl Fault {
     }
 }
 
-impl<E: Diagnostic> From<E> for Fault {
+impl<E: Diagnostic> From<E> for CliError {
     fn from(error: E) -> Self {
         Self {
             kind: error.kind(),
@@ -109,9 +109,9 @@ impl<E: Diagnostic> From<E> for Fault {
     }
 }
 
-impl Error for Fault {}
+impl Error for CliError {}
 
-impl fmt::Display for Fault {
+impl fmt::Display for CliError {
     /// Formats the line after `error` or `warning`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}]: ", self.id)?;
@@ -144,14 +144,14 @@ pub fn one_line(text: &str) -> String {
 #[derive(Debug)]
 pub enum Stop {
     /// Something failed.
-    Fault(Box<Fault>),
+    CliError(Box<CliError>),
     /// The reader of standard output has closed it, as `head` does.
     ClosedPipe,
 }
 
-impl<E: Into<Fault>> From<E> for Stop {
+impl<E: Into<CliError>> From<E> for Stop {
     fn from(error: E) -> Self {
-        Self::Fault(Box::new(error.into()))
+        Self::CliError(Box::new(error.into()))
     }
 }
 
@@ -186,21 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_one_line_and_says_nothing_twice() {
-        let fault = Fault::from(Outer(Middle(Inner)));
+    fn error_chain_is_one_line_without_repetition() {
+        let cli_error = CliError::from(Outer(Middle(Inner)));
         assert_eq!(
-            fault.to_string(),
+            cli_error.to_string(),
             "[parquet-footer]: a\\u{a}\\u{1b}[2Jb: cannot read the footer: page 3 is short: 12 of 20 bytes"
         );
     }
 
     #[test]
-    fn a_hint_follows_a_semicolon() {
-        let fault = Fault::option("jobs", "`0` is not a number of threads", "pass 1 or more");
+    fn hint_follows_the_message_after_a_semicolon() {
+        let cli_error =
+            CliError::option("jobs", "`0` is not a number of threads", "pass 1 or more");
         assert_eq!(
-            fault.to_string(),
+            cli_error.to_string(),
             "[config-jobs]: --jobs: `0` is not a number of threads; pass 1 or more"
         );
-        assert_eq!(fault.kind, ErrorKind::InvalidInput);
+        assert_eq!(cli_error.kind, ErrorKind::InvalidInput);
     }
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind as Clap;
 
-use error::{Fault, Stop};
+use error::{CliError, Stop};
 use output::{Console, Output, exit_code};
 
 /// Threads of a conversion free large buffers that other threads allocated. The allocator of the system keeps a pool for
@@ -43,18 +43,18 @@ fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(Stop::ClosedPipe) => ExitCode::SUCCESS,
-        Err(Stop::Fault(fault)) => {
+        Err(Stop::CliError(cli_error)) => {
             // Buffered output comes before the error line. Another failure is not reported.
             let _ = out.flush();
-            failed(&fault, out.console())
+            failed(&cli_error, out.console())
         }
     }
 }
 
-fn failed(fault: &Fault, console: &Console) -> ExitCode {
+fn failed(cli_error: &CliError, console: &Console) -> ExitCode {
     let signal = signals::first();
-    console.error(fault, signal);
-    ExitCode::from(exit_code(fault.kind, signal))
+    console.error(cli_error, signal);
+    ExitCode::from(exit_code(cli_error.kind, signal))
 }
 
 /// Ends the process after `--help`, `--version`, or a command line that cannot be parsed.

@@ -53,7 +53,7 @@ fn samples(place: &Place) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn samples_have_the_values_of_their_keys() {
+fn added_values_are_joined_by_key() {
     for compression in ["none", "zstd:1"] {
         let place = place(compression);
         let before: Vec<Vec<u8>> = files(&place, "shards")
@@ -100,7 +100,7 @@ fn files(place: &Place, folder: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_same_rows_in_any_order_give_the_same_bytes() {
+fn row_order_does_not_change_output_bytes() {
     let index = |keys: Vec<i64>, jobs: &str| {
         let place = place("zstd:1");
         place.parquet("scores.parquet", &scores(keys.into_iter()));
@@ -116,7 +116,7 @@ fn the_same_rows_in_any_order_give_the_same_bytes() {
 }
 
 #[test]
-fn columns_can_be_added_again() {
+fn second_column_can_be_added_but_not_repeated() {
     let place = place("zstd:1");
     place.ok(&[&ADD[..], &["--column", "quality"]].concat());
     let again = place.run(&[&ADD[..], &["--column", "quality"]].concat());
@@ -135,7 +135,7 @@ fn columns_can_be_added_again() {
 }
 
 #[test]
-fn keys_that_do_not_fit_are_named() {
+fn missing_extra_and_repeated_keys_are_errors() {
     let place = place("none");
     let refused = |keys: Vec<i64>| {
         place.parquet("scores.parquet", &scores(keys.into_iter()));
@@ -182,7 +182,7 @@ fn keys_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn a_dataset_that_changed_is_refused() {
+fn columns_of_another_dataset_are_rejected() {
     let place = place("none");
     place.ok(&ADD);
     place.ok(&["convert", "data", "other", "--samples-per-shard", "30"]);
@@ -213,7 +213,7 @@ fn a_dataset_that_changed_is_refused() {
 }
 
 #[test]
-fn a_damaged_shard_of_late_columns_is_found() {
+fn damaged_column_shard_is_detected() {
     let place = place("none");
     let added = place.json(&[&ADD[..], &["--json"]].concat());
     let name = format!(
@@ -254,7 +254,7 @@ fn deleted_samples_need_no_row() {
 }
 
 #[test]
-fn a_dataset_in_a_store_gets_columns_there() {
+fn columns_are_added_to_a_dataset_in_a_store() {
     let place = place("zstd:1");
     let objects = Objects::folder("bucket", place.path());
     let server = S3Server::start(objects, Settings::default()).unwrap();

@@ -84,7 +84,7 @@ fn verbs() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn every_command_and_option_in_a_message_exists() {
+fn commands_and_options_in_messages_exist() {
     let verbs = verbs();
     assert!(
         verbs.len() > 12 && verbs["gc"].contains("part"),

@@ -24,7 +24,7 @@ const OF_JOBS: [&str; 3] = [
 ];
 
 #[test]
-fn parts_of_other_jobs_are_left_alone() {
+fn part_files_of_other_jobs_are_kept() {
     for more in [
         &[][..],
         &["--overwrite"],
@@ -48,7 +48,7 @@ fn parts_of_other_jobs_are_left_alone() {
 }
 
 #[test]
-fn folders_in_which_readers_keep_their_state_are_left_alone() {
+fn reader_cache_folders_are_kept_on_overwrite() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     let state = "shards/.train.shardmill/cache-0123456789abcdef/lock";
@@ -61,7 +61,7 @@ fn folders_in_which_readers_keep_their_state_are_left_alone() {
 }
 
 #[test]
-fn datasets_in_folders_are_not_overwritten() {
+fn datasets_in_subfolders_are_not_overwritten() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     for name in ["all/one", "all/two"] {
@@ -82,7 +82,7 @@ fn datasets_in_folders_are_not_overwritten() {
 }
 
 #[test]
-fn shards_without_hashes_are_distinguished_from_those_that_were_there() {
+fn changed_source_without_hashes_is_a_conflict() {
     let place = Place::new();
     let write = |first: i64| {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + 50));
@@ -108,7 +108,7 @@ fn shards_without_hashes_are_distinguished_from_those_that_were_there() {
 }
 
 #[test]
-fn a_query_with_less_memory_is_another_one() {
+fn sql_query_with_other_memory_limit_is_a_conflict() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     let query = [
@@ -129,7 +129,7 @@ fn a_query_with_less_memory_is_another_one() {
 }
 
 #[test]
-fn a_split_key_has_text() {
+fn struct_split_key_is_rejected() {
     let place = Place::new();
     let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
     let field = Arc::new(Field::new("a", DataType::Int64, false));

@@ -3,7 +3,7 @@ use std::process::Stdio;
 use crate::common::{Place, rows};
 
 #[test]
-fn one_sample_has_all_its_columns() {
+fn sample_is_printed_with_all_columns() {
     insta::assert_snapshot!(Place::with_shards().shown(&["cat", "shards", "31"]), @r#"
     exit 0
     --- stdout
@@ -12,7 +12,7 @@ fn one_sample_has_all_its_columns() {
 }
 
 #[test]
-fn ten_samples_and_a_note_are_shown_when_nothing_says_which() {
+fn first_ten_samples_are_shown_by_default_with_a_note() {
     let ran = Place::with_shards().run(&["cat", "shards", "--column", "id"]);
     assert_eq!(ran.stdout.lines().count(), 10);
     insta::assert_snapshot!(ran.stderr, @"10 of 100 samples; `0..` for all of them, `A..B` for some");
@@ -31,7 +31,7 @@ fn ids(place: &Place, range: &str) -> Vec<u64> {
 }
 
 #[test]
-fn ranges_count_from_both_ends() {
+fn negative_range_bounds_count_from_the_end() {
     let place = Place::with_shards();
     assert_eq!(ids(&place, "28..33"), [28, 29, 30, 31, 32]);
     assert_eq!(ids(&place, "-1"), [99]);
@@ -43,7 +43,7 @@ fn ranges_count_from_both_ends() {
 }
 
 #[test]
-fn numbers_that_are_not_there_are_refused() {
+fn out_of_range_samples_are_errors() {
     let place = Place::with_shards();
     insta::assert_snapshot!(place.shown(&["cat", "shards", "100"]), @r"
     exit 2
@@ -78,7 +78,7 @@ fn numbers_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn columns_come_in_the_order_asked_for() {
+fn columns_are_printed_in_requested_order() {
     let place = Place::with_shards();
     insta::assert_snapshot!(place.ok(&["cat", "shards", "3", "-c", "name", "-c", "id"]), @r#"{"name":"row 3","id":3}"#);
     insta::assert_snapshot!(place.shown(&["cat", "shards", "3", "-c", "nam"]), @r"
@@ -89,7 +89,7 @@ fn columns_come_in_the_order_asked_for() {
 }
 
 #[test]
-fn a_sample_is_found_by_its_key() {
+fn sample_is_found_by_key() {
     let place = Place::with_shards();
     let by_name = [
         "cat",
@@ -141,22 +141,22 @@ fn raw_writes_the_bytes_of_one_field() {
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @r"
     exit 2
     --- stderr
-    error[config-raw]: --raw: it writes one sample, but 2 are selected; give one number or a key
+    error[config-raw]: --raw: it writes one sample, but 2 are selected; pass one number or a key
     ");
     insta::assert_snapshot!(place.shown(&["cat", "shards", "-c", "name", "--raw"]), @r"
     exit 2
     --- stderr
-    error[config-raw]: --raw: it writes one sample; give its number or its key
+    error[config-raw]: --raw: it writes one sample; pass its number or its key
     ");
 }
 
 #[test]
-fn long_values_are_shortened_on_request() {
+fn max_bytes_shortens_long_values() {
     insta::assert_snapshot!(Place::with_shards().ok(&["cat", "shards", "12", "--max-bytes", "4"]), @r#"{"blob":{"bytes":8,"base64":"DAAAAA==","shortened":true},"id":12,"name":"row …","pair":{"dtype":"float32","shape":[2],"data":[6.0],"shortened":true},"score":1.2}"#);
 }
 
 #[test]
-fn fields_become_files() {
+fn extract_writes_fields_as_files() {
     let place = Place::with_shards();
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "--extract", "out"]), @r"
     exit 0
@@ -177,7 +177,7 @@ fn fields_become_files() {
 }
 
 #[test]
-fn files_that_are_there_stay() {
+fn extract_does_not_overwrite_existing_files() {
     let place = Place::with_shards();
     place.write("out/5/name.txt", "mine");
     let ran = place.run(&["cat", "shards", "5", "--column", "name", "--extract", "out"]);
@@ -190,20 +190,20 @@ fn files_that_are_there_stay() {
 }
 
 #[test]
-fn keys_from_data_stay_inside_the_directory() {
+fn path_traversal_in_keys_is_an_error() {
     let place = Place::new();
     place.write("rows.jsonl", "{\"__key__\": \"../evil\", \"txt\": \"x\"}\n");
     place.ok(&["convert", "rows.jsonl", "shards"]);
     insta::assert_snapshot!(place.shown(&["cat", "shards", "--extract", "out", "--by-key"]), @r"
     exit 3
     --- stderr
-    error[path-traversal]: sample 0: the file cannot be named after `../evil`: the name has an empty, `.` or `..` part; leave out --by-key to name the files by sample number
+    error[path-traversal]: sample 0: the file cannot be named after `../evil`: the name has an empty, `.` or `..` part; omit --by-key to name the files by sample number
     ");
     assert!(!place.exists("evil.txt"));
 }
 
 #[test]
-fn links_below_the_directory_are_not_followed() {
+fn extract_does_not_follow_symlinks() {
     let place = Place::with_shards();
     place.write("elsewhere/x", "");
     place.write("out/x", "");
@@ -214,7 +214,7 @@ fn links_below_the_directory_are_not_followed() {
 }
 
 #[test]
-fn text_formats_are_read_too() {
+fn csv_tsv_and_jsonl_datasets_are_read() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(12));
     let columns = ["--column", "id", "--column", "name", "--column", "score"];
@@ -236,7 +236,7 @@ fn text_formats_are_read_too() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let place = Place::with_shards();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
         .args(["cat", "shards", ".."])
@@ -252,7 +252,7 @@ fn a_reader_that_has_enough_is_no_error() {
 
 /// A dataset that MosaicML Streaming wrote, with a column of every encoding.
 #[test]
-fn every_encoding_has_a_form() {
+fn every_mds_encoding_is_printed() {
     let fixture = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../fixtures/mosaicml-streaming-0.13.0/mds-all-encodings"

@@ -37,7 +37,7 @@ fn columns(place: &Place, dataset: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_file_has_the_options_of_the_command_line() {
+fn config_file_options_are_applied() {
     let place = place();
     place.ok(&["convert", "--config", "convert.toml"]);
     let summary = place.json(&["inspect", "shards", "--json"]);
@@ -53,7 +53,7 @@ fn a_file_has_the_options_of_the_command_line() {
 }
 
 #[test]
-fn the_command_line_wins() {
+fn command_line_overrides_config_file() {
     let place = place();
     place.ok(&[
         "convert",
@@ -77,7 +77,7 @@ fn the_command_line_wins() {
 }
 
 #[test]
-fn the_printed_configuration_can_be_fed_back() {
+fn printed_config_round_trips() {
     let place = place();
     let printed = place.ok(&[
         "convert",
@@ -124,7 +124,7 @@ fn the_printed_configuration_can_be_fed_back() {
 }
 
 #[test]
-fn secrets_are_not_printed() {
+fn print_config_hides_secrets() {
     let place = place();
     let printed = place.ok(&[
         "convert",
@@ -141,7 +141,7 @@ fn secrets_are_not_printed() {
 }
 
 #[test]
-fn mistakes_name_the_line() {
+fn config_file_errors_name_the_line() {
     let place = place();
     for (text, object, message, hint) in [
         (

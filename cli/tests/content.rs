@@ -35,7 +35,7 @@ fn exchange(place: &Place, from: &str, to: &str) {
 }
 
 #[test]
-fn what_was_converted_is_what_is_there() {
+fn deep_verify_compares_content_hash_in_all_formats() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     let plain = ["--column", "id", "--column", "name"];
@@ -78,7 +78,7 @@ fn what_was_converted_is_what_is_there() {
 }
 
 #[test]
-fn parts_and_splits_have_their_own() {
+fn content_hash_ignores_parts_but_differs_by_split() {
     let place = Place::new();
     place.parquet("data/a.parquet", &rows(40));
     place.parquet("data/b.parquet", &rows(25));
@@ -107,7 +107,7 @@ fn parts_and_splits_have_their_own() {
 }
 
 #[test]
-fn samples_that_were_exchanged_are_found() {
+fn exchanged_samples_are_a_content_mismatch() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     let changed = [
@@ -154,7 +154,7 @@ fn samples_that_were_exchanged_are_found() {
 }
 
 #[test]
-fn the_order_of_shards_is_no_part_of_it() {
+fn content_hash_ignores_shard_order() {
     for to in ["mds", "webdataset"] {
         let place = Place::new();
         place.parquet("data/rows.parquet", &rows(100));
@@ -173,7 +173,7 @@ fn the_order_of_shards_is_no_part_of_it() {
 }
 
 #[test]
-fn what_says_nothing_about_the_index_is_not_compared() {
+fn content_is_not_compared_without_valid_provenance() {
     let place = Place::with_shards();
     let verify = |args: &[&str]| -> Value {
         let ran = place.run(&[&["verify", "shards", "--json"], args].concat());
@@ -224,7 +224,7 @@ fn what_says_nothing_about_the_index_is_not_compared() {
 }
 
 #[test]
-fn damage_is_reported_once() {
+fn damaged_shard_is_reported_once() {
     let place = Place::with_shards();
     let name = "shards/shard.00001.mds.zstd";
     let mut bytes = place.read(name);

@@ -13,7 +13,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_summary_ends_it() {
+fn conversion_prints_a_summary() {
     snapshot!(place().shown(&["convert", "data", "shards", "--samples-per-shard", "30"]), @r"
     exit 0
     --- stdout
@@ -25,7 +25,7 @@ fn a_summary_ends_it() {
 }
 
 #[test]
-fn the_report_is_json_on_request() {
+fn json_option_prints_a_json_report() {
     let place = place();
     let report = place.json(&[
         "convert",
@@ -44,12 +44,12 @@ fn the_report_is_json_on_request() {
 }
 
 #[test]
-fn quiet_says_nothing() {
+fn quiet_option_prints_nothing() {
     insta::assert_snapshot!(place().shown(&["convert", "data", "shards", "-q"]), @"exit 0");
 }
 
 #[test]
-fn a_finished_conversion_is_done() {
+fn repeating_a_finished_conversion_writes_nothing() {
     let place = place();
     place.ok(&["convert", "data", "shards"]);
     let index = place.read("shards/index.json");
@@ -66,7 +66,7 @@ fn a_finished_conversion_is_done() {
 }
 
 #[test]
-fn another_configuration_is_a_conflict_until_overwritten() {
+fn changed_options_conflict_without_overwrite() {
     let place = place();
     place.ok(&["convert", "data", "shards"]);
     snapshot!(place.shown(&["convert", "data", "shards", "--compression", "none"]), @r#"
@@ -86,7 +86,7 @@ fn another_configuration_is_a_conflict_until_overwritten() {
 }
 
 #[test]
-fn a_dry_run_prints_the_plan_and_writes_nothing() {
+fn dry_run_prints_the_plan_and_writes_nothing() {
     let place = place();
     snapshot!(place.shown(&["convert", "data", "shards", "--dry-run", "--split", "train=0.9,val=0.1", "--jobs", "3"]), @r"
     exit 0
@@ -115,7 +115,7 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
 }
 
 #[test]
-fn the_bytes_do_not_depend_on_the_jobs() {
+fn output_bytes_do_not_depend_on_jobs() {
     let place = place();
     for jobs in ["1", "4"] {
         place.ok(&[
@@ -140,7 +140,7 @@ fn the_bytes_do_not_depend_on_the_jobs() {
 }
 
 #[test]
-fn columns_have_encodings_and_expressions() {
+fn column_encodings_and_expressions_are_applied() {
     let place = place();
     let columns = [
         "--column",
@@ -159,7 +159,7 @@ fn columns_have_encodings_and_expressions() {
 }
 
 #[test]
-fn splits_are_directories() {
+fn splits_are_written_to_subdirectories() {
     let place = place();
     snapshot!(place.shown(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]), @r"
     exit 0
@@ -181,7 +181,7 @@ fn splits_are_directories() {
 }
 
 #[test]
-fn text_formats_have_separators_and_newlines() {
+fn xsv_separator_and_newline_are_configurable() {
     let place = place();
     let columns = [
         "--column",
@@ -231,7 +231,7 @@ fn with_nulls() -> Place {
 }
 
 #[test]
-fn nulls_are_refused_by_name() {
+fn null_error_names_columns_and_rows() {
     let place = with_nulls();
     insta::assert_snapshot!(place.shown(&["convert", "rows.parquet", "shards"]), @r"
     exit 3
@@ -277,7 +277,7 @@ fn nulls_are_masked_dropped_or_filled() {
 }
 
 #[test]
-fn a_tree_of_files_becomes_samples_and_files_again() {
+fn file_tree_round_trips_through_mds() {
     let place = Place::new();
     for number in ["1", "2"] {
         place.write(&format!("tree/a/{number}.txt"), format!("text {number}"));
@@ -299,7 +299,7 @@ fn a_tree_of_files_becomes_samples_and_files_again() {
 }
 
 #[test]
-fn mds_is_a_source_too() {
+fn mds_dataset_can_be_converted() {
     let place = Place::with_shards();
     place.ok(&["convert", "shards", "again", "--compression", "none"]);
     assert_eq!(
@@ -380,17 +380,17 @@ fn stopped_by(signal: &str, code: i32) {
 }
 
 #[test]
-fn an_interrupt_stops_where_it_can_go_on() {
+fn sigint_stops_a_resumable_conversion() {
     stopped_by("INT", 130);
 }
 
 #[test]
-fn a_request_to_terminate_stops_where_it_can_go_on() {
+fn sigterm_stops_a_resumable_conversion() {
     stopped_by("TERM", 143);
 }
 
 #[test]
-fn csv_may_have_another_delimiter_and_no_header() {
+fn csv_delimiter_and_no_header_options_are_applied() {
     let place = Place::new();
     place.write("in/rows.csv", "1;\"a;b\"\n2;c\n");
     place.ok(&[
@@ -428,7 +428,7 @@ fn csv_may_have_another_delimiter_and_no_header() {
 }
 
 #[test]
-fn json_without_a_common_type_is_kept_as_text() {
+fn json_encoding_accepts_values_of_mixed_types() {
     let place = Place::new();
     let lines = [
         r#"{"id": 1, "messages": [{"role": "user", "content": "hello"}]}"#,
@@ -467,7 +467,7 @@ fn json_without_a_common_type_is_kept_as_text() {
 }
 
 #[test]
-fn json_has_nulls_of_its_own() {
+fn json_column_nulls_are_kept_unless_dropped() {
     // Values that become JSON, and text that is JSON because they have no common type.
     for odd in ["", "{\"id\": 3, \"m\": 3}\n"] {
         let place = Place::new();
@@ -493,7 +493,7 @@ fn json_has_nulls_of_its_own() {
 }
 
 #[test]
-fn null_is_replaced_by_the_name_of_the_column() {
+fn null_as_replaces_nulls_of_the_named_column() {
     let place = Place::new();
     place.write("in/rows.jsonl", "{\"s\": \"a\"}\n{\"s\": null}\n");
     let convert = ["convert", "in", "out", "--to", "webdataset"];
@@ -504,7 +504,7 @@ fn null_is_replaced_by_the_name_of_the_column() {
 }
 
 #[test]
-fn whole_numbers_beyond_64_bits_with_a_sign() {
+fn unsigned_64_bit_integers_keep_their_value() {
     let place = Place::new();
     place.write(
         "in/rows.jsonl",
@@ -517,7 +517,7 @@ fn whole_numbers_beyond_64_bits_with_a_sign() {
 }
 
 #[test]
-fn tar_verbs_say_what_they_are_for() {
+fn tar_commands_reject_mds_datasets() {
     let place = Place::with_shards();
     for args in [
         &["tar", "lint", "shards"][..],
@@ -543,7 +543,7 @@ fn tar_verbs_say_what_they_are_for() {
 }
 
 #[test]
-fn rows_of_csv_may_become_long() {
+fn long_csv_rows_after_inferred_rows_are_converted() {
     let place = Place::new();
     let mut text = String::from("id,text\n");
     for row in 0..70_000 {
@@ -576,7 +576,7 @@ fn rows_of_csv_may_become_long() {
 }
 
 #[test]
-fn fields_of_any_name_are_numbered() {
+fn non_ascii_fields_are_written_with_numeric_keys() {
     let place = Place::new();
     place.write(
         "in/rows.jsonl",
@@ -604,7 +604,7 @@ fn fields_of_any_name_are_numbered() {
 }
 
 #[test]
-fn separators_that_reach_over_are_refused() {
+fn ambiguous_separator_is_an_error() {
     let place = Place::new();
     place.write("in/rows.jsonl", "{\"a\": \"x|\", \"b\": \"y\"}\n");
     let convert = ["convert", "in", "out", "--to", "xsv", "--separator"];

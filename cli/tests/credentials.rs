@@ -45,7 +45,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn doctor_names_the_source_of_the_credentials() {
+fn doctor_reports_the_credential_source() {
     let (server, place) = (server(), place());
     let endpoint = server.endpoint();
     let doctor = |more: &[&str], environment: &[(&str, &str)]| {
@@ -119,7 +119,7 @@ fn doctor_names_the_source_of_the_credentials() {
 }
 
 #[test]
-fn options_that_cannot_be_used_are_named() {
+fn invalid_credential_options_are_errors() {
     let place = place();
     let ran = run(
         &place,

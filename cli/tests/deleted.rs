@@ -51,7 +51,7 @@ fn cat(place: &Place, dataset: &str, more: &[&str]) -> Vec<Row> {
 }
 
 #[test]
-fn a_view_selects_samples_that_are_not_deleted() {
+fn view_skips_deleted_samples() {
     let place = Place::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
@@ -122,7 +122,7 @@ fn a_view_selects_samples_that_are_not_deleted() {
 }
 
 #[test]
-fn every_verb_leaves_deleted_samples_out() {
+fn all_commands_skip_deleted_samples() {
     let (place, mut table) = with_deleted(&[]);
     let left = table.rows();
     assert_eq!(left.len(), 20);
@@ -187,7 +187,7 @@ fn every_verb_leaves_deleted_samples_out() {
 }
 
 #[test]
-fn tar_shards_leave_deleted_samples_out_too() {
+fn deleted_samples_in_tar_shards_are_skipped() {
     let (place, table) = with_deleted(&[
         "--to",
         "webdataset",
@@ -222,7 +222,7 @@ fn tar_shards_leave_deleted_samples_out_too() {
 }
 
 #[test]
-fn a_merged_index_carries_deleted_samples_over() {
+fn merged_index_keeps_tombstones() {
     let (place, table) = with_deleted(&[]);
     let mut other = Table::create(&place.path().join("u")).unwrap();
     other.append(&rows(100, 10)).unwrap();
@@ -264,7 +264,7 @@ fn a_merged_index_carries_deleted_samples_over() {
 }
 
 #[test]
-fn a_merge_without_side_files_replaces_those_of_another() {
+fn forced_merge_removes_stale_tombstones() {
     let (place, _) = with_deleted(&[]);
     copy_tree(&place.path().join("shards"), &place.path().join("root/a")).unwrap();
     place.ok(&["index", "merge", "root"]);
@@ -279,7 +279,7 @@ fn a_merge_without_side_files_replaces_those_of_another() {
 }
 
 #[test]
-fn a_lost_list_is_named_and_restored() {
+fn lost_tombstones_are_reported_and_restored() {
     let (place, table) = with_deleted(&[]);
     let name = place.path().join("shards/index.tombstones");
     let sound = std::fs::read(&name).unwrap();
@@ -330,7 +330,7 @@ fn a_lost_list_is_named_and_restored() {
 }
 
 #[test]
-fn an_index_that_lost_a_shard_is_not_the_one_that_was_written() {
+fn index_without_one_shard_is_rejected() {
     let place = Place::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
@@ -361,7 +361,7 @@ fn an_index_that_lost_a_shard_is_not_the_one_that_was_written() {
 }
 
 #[test]
-fn provenance_that_is_cut_or_missing_is_reported() {
+fn truncated_or_missing_provenance_is_reported() {
     let (place, _) = with_deleted(&[]);
     place.ok(&["convert", "t", "plain"]);
     let provenance = "plain/index.provenance";

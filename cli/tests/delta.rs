@@ -44,7 +44,7 @@ fn ids(place: &Place, shards: &str) -> Vec<i64> {
 }
 
 #[test]
-fn a_table_is_converted_as_it_was() {
+fn delta_version_and_timestamp_select_a_snapshot() {
     let place = place();
     place.ok(&["convert", "events", "latest"]);
     assert_eq!(ids(&place, "latest"), [100, 101, 102]);
@@ -85,7 +85,7 @@ fn a_table_is_converted_as_it_was() {
 }
 
 #[test]
-fn a_table_is_inspected() {
+fn delta_table_is_inspected() {
     snapshot!(place().shown(&["inspect", "events"]), @r"
     exit 0
     --- stdout
@@ -121,7 +121,7 @@ fn a_table_is_inspected() {
 }
 
 #[test]
-fn a_version_that_is_not_there_is_reported_with_those_that_are() {
+fn missing_delta_version_error_lists_available_ones() {
     let place = place();
     snapshot!(place.shown(&["convert", "events", "out", "--delta-version", "9"]), @r"
     exit 2

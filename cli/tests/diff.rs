@@ -45,7 +45,7 @@ fn example() -> Place {
 }
 
 #[test]
-fn samples_are_compared_by_their_keys() {
+fn diff_with_key_column_compares_by_key() {
     insta::assert_snapshot!(example().shown(&["diff", "a", "b", "--key-column", "id"]), @r"
     exit 5
     --- stdout
@@ -84,7 +84,7 @@ fn samples_are_compared_by_their_keys() {
 }
 
 #[test]
-fn samples_are_compared_by_their_positions() {
+fn diff_without_key_column_compares_by_position() {
     insta::assert_snapshot!(example().shown(&["diff", "a", "b", "-n", "3"]), @r"
     exit 5
     --- stdout
@@ -108,7 +108,7 @@ fn samples_are_compared_by_their_positions() {
 }
 
 #[test]
-fn compression_and_shard_sizes_are_no_difference() {
+fn diff_ignores_compression_and_shard_sizes() {
     let place = example();
     place.ok(&[
         "convert",
@@ -144,7 +144,7 @@ fn identical_shards_are_not_read() {
 }
 
 #[test]
-fn columns_are_compared() {
+fn diff_reports_changed_columns() {
     let place = example();
     let column = [
         "--column",
@@ -179,7 +179,7 @@ fn columns_are_compared() {
 }
 
 #[test]
-fn repeated_keys_are_compared_in_their_order() {
+fn repeated_keys_are_compared_in_order() {
     let place = Place::new();
     dataset(&place, "a", &[(1, "x"), (1, "y"), (1, "z")], &[]);
     dataset(&place, "b", &[(1, "x"), (1, "z")], &[]);
@@ -191,7 +191,7 @@ fn repeated_keys_are_compared_in_their_order() {
 }
 
 #[test]
-fn tar_shards_are_compared() {
+fn diff_compares_tar_shards() {
     let place = Place::with_tars();
     place.write("tree/b/3.txt", "another text");
     place.ok(&[
@@ -213,7 +213,7 @@ fn tar_shards_are_compared() {
 }
 
 #[test]
-fn damage_is_not_a_difference() {
+fn missing_shard_is_an_error_not_a_difference() {
     let place = example();
     std::fs::remove_file(place.path().join("a/shard.00001.mds.zstd")).unwrap();
     let ran = place.run(&["diff", "a", "b", "--json"]);

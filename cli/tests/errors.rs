@@ -6,7 +6,7 @@ use crate::common::Place;
 use crate::snapshot;
 
 #[test]
-fn not_found() {
+fn missing_paths_exit_2() {
     let place = Place::new();
     insta::assert_snapshot!(place.shown(&["ls", "nowhere"]), @r"
     exit 2
@@ -36,7 +36,7 @@ fn not_found() {
 }
 
 #[test]
-fn corrupt() {
+fn corrupt_index_exits_3() {
     let place = Place::with_shards();
     place.write("shards/index.json", "<html>404</html>");
     insta::assert_snapshot!(place.shown(&["ls", "shards"]), @r"
@@ -52,7 +52,7 @@ fn corrupt() {
 }
 
 #[test]
-fn unsupported() {
+fn unsupported_input_exits_2() {
     let place = Place::new();
     place.write("shards.tar", [0; 1024]);
     insta::assert_snapshot!(place.shown(&["convert", "shards.tar", "shards"]), @r"
@@ -63,12 +63,12 @@ fn unsupported() {
     insta::assert_snapshot!(place.shown(&["inspect", "s3://key:secret@bucket/shards?token=secret"]), @r"
     exit 2
     --- stderr
-    error[url-user]: s3://bucket/shards: the URL has user information; take it out, and give credentials by the environment variables of the store
+    error[url-user]: s3://bucket/shards: the URL has user information; remove it, and pass credentials in the environment variables of the store
     ");
 }
 
 #[test]
-fn a_limit() {
+fn exceeded_safety_limit_exits_3() {
     let place = Place::with_shards();
     insta::assert_snapshot!(place.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
     exit 3
@@ -78,7 +78,7 @@ fn a_limit() {
 }
 
 #[test]
-fn conflict() {
+fn conflicting_destination_exits_4() {
     let place = Place::with_shards();
     snapshot!(place.shown(&["convert", "data", "shards", "--hashes", "md5"]), @r#"
     exit 4
@@ -93,7 +93,7 @@ fn conflict() {
 }
 
 #[test]
-fn storage() {
+fn storage_failure_exits_6() {
     let place = Place::new();
     std::os::unix::fs::symlink("loop", place.path().join("loop")).unwrap();
     insta::assert_snapshot!(place.shown(&["ls", "loop"]), @r"
@@ -104,7 +104,7 @@ fn storage() {
 }
 
 #[test]
-fn resource() {
+fn full_disk_exits_7() {
     let place = Place::with_shards();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let child = std::process::Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
@@ -120,7 +120,7 @@ fn resource() {
 }
 
 #[test]
-fn permission() {
+fn permission_failure_exits_8() {
     // The one place that even root cannot write to.
     insta::assert_snapshot!(Place::new().shown(&["man", "--out", "/sys/shardmill"]), @r"
     exit 8
@@ -130,7 +130,7 @@ fn permission() {
 }
 
 #[test]
-fn names_are_escaped() {
+fn control_characters_in_names_are_escaped() {
     let place = Place::new();
     insta::assert_snapshot!(place.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
     exit 2
@@ -149,7 +149,7 @@ fn convert(options: &[&str]) -> String {
 }
 
 #[test]
-fn options_of_convert() {
+fn invalid_convert_options_are_errors() {
     insta::assert_snapshot!(convert(&["--compression", "zst"]), @"error[config-compression]: --compression: `zst` is not a compression; choose zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none");
     insta::assert_snapshot!(convert(&["--compression", "zstd:0"]), @"error[config-compression]: --compression: `zstd:0` is not a compression; choose zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none");
     insta::assert_snapshot!(convert(&["--hashes", "sha265"]), @"error[config-hashes]: --hashes: `sha265` is not a hash; choose from blake2b, blake2s, md5, sha1, sha224, sha256, sha384, sha3_224, sha3_256, sha3_384, sha3_512, sha512, xxh128, xxh32, xxh3_128, xxh3_64, xxh64, or none");
@@ -162,16 +162,16 @@ fn options_of_convert() {
     insta::assert_snapshot!(convert(&["--column", "image:"]), @"error[config-column]: --column: `image:` has no encoding after the `:`; write NAME[:ENCODING][=EXPR], e.g. image:jpeg or 'label:int32=CAST(class AS INT)'");
     insta::assert_snapshot!(convert(&["--column", "image:jpg"]), @"error[config-column]: --column: column image: unknown encoding `jpg`; the encodings of MDS are bytes, str, int, ndarray, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, str_int, str_float, str_decimal, pil, jpeg, jpeg_array, jpegarray, png, list[pil], list[jpeg], list[png], pkl, json");
     insta::assert_snapshot!(convert(&["--to", "csv", "--column", "image:jpeg"]), @"error[config-column]: --column: column image: unknown text encoding `jpeg`; columns of csv are str, int or float");
-    insta::assert_snapshot!(convert(&["--column", "a", "--column", "a:str"]), @"error[config-column]: --column: `a` is given twice; give each column once");
+    insta::assert_snapshot!(convert(&["--column", "a", "--column", "a:str"]), @"error[config-column]: --column: `a` is given twice; name each column once");
     insta::assert_snapshot!(convert(&["--split", "train=0.9"]), @"error[config-split]: --split: the shares add up to 0.9, not 1; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
     insta::assert_snapshot!(convert(&["--split", "../x=1"]), @"error[config-split]: --split: `../x` cannot be a directory: the name has an empty, `.` or `..` part; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
     insta::assert_snapshot!(convert(&["--null-as", "x"]), @"error[config-null-as]: --null-as: `x` is not NAME=VALUE; write NAME=VALUE, e.g. label=-1");
     insta::assert_snapshot!(convert(&["--to", "xsv"]), @"error[config-separator]: --separator: xsv needs one; write e.g. --separator '|'");
-    insta::assert_snapshot!(convert(&["--separator", "|"]), @"error[config-separator]: --separator: mds has none to choose; leave it out, or write --to xsv");
-    insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; leave it out, or write --to jsonl");
+    insta::assert_snapshot!(convert(&["--separator", "|"]), @"error[config-separator]: --separator: mds has none to choose; omit it, or write --to xsv");
+    insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; omit it, or write --to jsonl");
     insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an unknown escape; the escapes are \n, \r, \t and \\");
-    insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; leave the option out or give it a value");
-    insta::assert_snapshot!(convert(&["--key-column", ""]), @"error[config-key]: --key-column: the value is empty; leave the option out or give it a value");
+    insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; omit the option, or pass a value");
+    insta::assert_snapshot!(convert(&["--key-column", ""]), @"error[config-key]: --key-column: the value is empty; omit the option, or pass a value");
     insta::assert_snapshot!(convert(&["--safety-limit", "shard=1"]), @"error[config-safety-limit]: --safety-limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
     insta::assert_snapshot!(convert(&["--safety-limit", "shards"]), @"error[config-safety-limit]: --safety-limit: `shards` is not NAME=VALUE; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");
 }

@@ -12,7 +12,7 @@ fn keys(place: &Place, dataset: &str) -> Vec<String> {
 }
 
 #[test]
-fn files_of_a_tree_are_selected_by_patterns() {
+fn include_and_exclude_select_tree_files() {
     let place = Place::with_tree();
     let convert = |dest: &str, more: &[&str]| {
         place.ok(&[
@@ -52,7 +52,7 @@ fn files_of_a_tree_are_selected_by_patterns() {
 }
 
 #[test]
-fn files_of_a_table_are_selected_by_patterns() {
+fn exclude_skips_table_files() {
     let place = Place::new();
     for year in 2023..2026 {
         place.write(&format!("t/year={year}/rows.csv"), format!("id\n{year}\n"));
@@ -66,7 +66,7 @@ fn files_of_a_table_are_selected_by_patterns() {
 }
 
 #[test]
-fn another_selection_is_another_conversion() {
+fn changed_file_patterns_are_a_conflict() {
     let place = Place::with_tree();
     let convert = |more: &[&str]| {
         let args = ["convert", "tree", "shards", "--column", "txt"];
@@ -95,7 +95,7 @@ fn another_selection_is_another_conversion() {
 }
 
 #[test]
-fn patterns_that_cannot_work_are_errors() {
+fn invalid_or_empty_patterns_are_errors() {
     let place = Place::with_tree();
     place.write("rows.csv", "id\n1\n");
     for (args, id, hint) in [
@@ -130,7 +130,7 @@ fn patterns_that_cannot_work_are_errors() {
 }
 
 #[test]
-fn a_tree_is_inspected_with_the_same_options_as_it_is_converted() {
+fn inspect_accepts_the_tree_options_of_convert() {
     let place = Place::new();
     for name in ["a/0.seg.png", "a/0.jpg", "a/1.jpg", "b/2.jpg", "b/2.txt"] {
         place.write(&format!("tree/{name}"), "x");
@@ -176,7 +176,7 @@ fn a_tree_is_inspected_with_the_same_options_as_it_is_converted() {
 }
 
 #[test]
-fn an_error_in_a_tree_names_the_sample() {
+fn tree_value_errors_name_the_sample() {
     let place = Place::new();
     for (name, text) in [("a/0", "1"), ("b/1", "2"), ("b/2", "many"), ("c/3", "4")] {
         place.write(&format!("tree/{name}.cls"), text);

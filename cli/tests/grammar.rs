@@ -16,7 +16,7 @@ fn refused(words: &[&str]) -> String {
 }
 
 #[test]
-fn old_spellings_name_the_new_ones() {
+fn renamed_options_are_errors_with_the_new_name() {
     for (words, old, new) in [
         (
             &["convert", "a", "b", "--version", "3"][..],
@@ -76,7 +76,7 @@ fn old_spellings_name_the_new_ones() {
 }
 
 #[test]
-fn an_old_spelling_is_old_only_in_its_verb() {
+fn renamed_options_stay_valid_in_other_commands() {
     // `order --batches` and `convert --split` are not old.
     let place = Place::with_shards();
     place.ok(&["order", "shards", "--batches", "0"]);
@@ -86,7 +86,7 @@ fn an_old_spelling_is_old_only_in_its_verb() {
 }
 
 #[test]
-fn a_limit_is_a_number_of_samples() {
+fn limit_option_bounds_the_number_of_samples() {
     let place = Place::with_shards();
     let ids = |words: &[&str]| {
         let all = [&["cat", "shards", "--column", "id"], words].concat();
@@ -122,7 +122,7 @@ fn a_limit_is_a_number_of_samples() {
 }
 
 #[test]
-fn a_key_is_of_one_sample_and_a_key_column_has_all_keys() {
+fn key_selects_a_sample_and_key_column_a_column() {
     let place = Place::with_shards();
     let convert = [
         "convert",
@@ -158,7 +158,7 @@ fn a_key_is_of_one_sample_and_a_key_column_has_all_keys() {
 }
 
 #[test]
-fn jobs_are_threads_in_every_verb() {
+fn jobs_option_is_checked_in_every_command() {
     for words in [
         &["convert", "a", "b"][..],
         &["verify", "a"],
@@ -180,7 +180,7 @@ fn jobs_are_threads_in_every_verb() {
 }
 
 #[test]
-fn durations_have_one_grammar() {
+fn duration_options_share_one_syntax() {
     for (words, id) in [
         (&["plan", "a", "--latency"][..], "config-latency"),
         (&["plan", "a", "--step-time"], "config-step-time"),
@@ -220,7 +220,7 @@ fn durations_have_one_grammar() {
 }
 
 #[test]
-fn ranges_have_one_grammar() {
+fn range_arguments_share_one_syntax() {
     let place = Place::with_shards();
     for range in ["0", "-1", "1..2", "1..", "..2", "-2..", ".."] {
         place.ok(&["cat", "shards", range, "--column", "id"]);
@@ -238,7 +238,7 @@ fn ranges_have_one_grammar() {
 }
 
 #[test]
-fn numbers_of_samples_have_one_grammar() {
+fn sample_count_options_accept_the_k_suffix() {
     let place = Place::with_shards();
     place.ok(&[
         "order",
@@ -263,7 +263,7 @@ fn numbers_of_samples_have_one_grammar() {
 }
 
 #[test]
-fn sizes_have_one_grammar() {
+fn size_options_share_one_syntax() {
     for (words, id) in [
         (
             &["convert", "a", "b", "--size-limit"][..],
@@ -288,7 +288,7 @@ fn sizes_have_one_grammar() {
 }
 
 #[test]
-fn old_verbs_name_the_new_ones() {
+fn renamed_commands_are_errors_with_the_new_name() {
     for verb in ["lint", "fix", "repair"] {
         assert_eq!(
             refused(&[verb, "a"]),
@@ -300,7 +300,7 @@ fn old_verbs_name_the_new_ones() {
 }
 
 #[test]
-fn inspect_lists_shards() {
+fn inspect_shards_output_equals_ls() {
     for place in [Place::with_shards(), Place::with_tars()] {
         let name = if place.exists("tars") {
             "tars"
@@ -331,7 +331,7 @@ fn with_variables(words: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
 }
 
 #[test]
-fn variables_are_defaults_of_options() {
+fn environment_variables_set_option_defaults() {
     let verify = ["verify", "shards"];
     for (variable, value, words, id) in [
         ("SHARDMILL_JOBS", "many", &verify[..], "config-jobs"),
@@ -368,7 +368,7 @@ fn variables_are_defaults_of_options() {
 }
 
 #[test]
-fn options_win_over_variables() {
+fn options_override_environment_variables() {
     let jobs = [("SHARDMILL_JOBS", "many")];
     assert_eq!(
         with_variables(&["verify", "shards", "-j2"], &jobs),
@@ -391,7 +391,7 @@ fn options_win_over_variables() {
 }
 
 #[test]
-fn colors_are_for_terminals_or_on_request() {
+fn color_follows_options_and_environment() {
     let red = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m[not-found]: nowhere";
     let plain = "error[not-found]: nowhere";
     for (words, variables, expected) in [
@@ -440,7 +440,7 @@ fn colors_are_for_terminals_or_on_request() {
 }
 
 #[test]
-fn help_names_a_verb() {
+fn help_command_output_equals_help_option() {
     let place = Place::new();
     for words in [&["convert"][..], &["tar", "lint"], &["index"]] {
         assert_eq!(
@@ -457,7 +457,7 @@ fn help_names_a_verb() {
 }
 
 #[test]
-fn the_short_help_fits_one_screen() {
+fn short_help_fits_one_screen() {
     let place = Place::new();
     for words in [
         &["convert"][..],

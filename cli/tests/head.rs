@@ -5,7 +5,7 @@ use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 use crate::common::Place;
 
 #[test]
-fn the_first_samples_of_a_dataset_are_a_table() {
+fn first_samples_of_a_dataset_are_shown_as_a_table() {
     insta::assert_snapshot!(Place::with_shards().shown(&["head", "shards", "-n", "3"]), @r"
     exit 0
     --- stdout
@@ -19,7 +19,7 @@ fn the_first_samples_of_a_dataset_are_a_table() {
 }
 
 #[test]
-fn the_first_rows_of_a_table_look_alike() {
+fn first_rows_of_a_source_are_shown_as_a_table() {
     let place = Place::with_shards();
     let shown = place.shown(&[
         "head", "data", "-n", "2", "--column", "name", "--column", "pair",
@@ -43,7 +43,7 @@ fn the_first_rows_of_a_table_look_alike() {
 }
 
 #[test]
-fn tar_samples_are_decoded_by_their_extensions() {
+fn tar_fields_are_decoded_by_extension() {
     insta::assert_snapshot!(Place::with_tars().shown(&["head", "tars", "-n", "4"]), @r"
     exit 0
     --- stdout
@@ -58,7 +58,7 @@ fn tar_samples_are_decoded_by_their_extensions() {
 }
 
 #[test]
-fn json_has_the_form_of_cat() {
+fn json_output_equals_cat() {
     let place = Place::with_shards();
     assert_eq!(
         place.ok(&["head", "shards", "--json"]),
@@ -72,7 +72,7 @@ fn json_has_the_form_of_cat() {
 }
 
 #[test]
-fn text_tables_and_trees_are_sources() {
+fn head_reads_csv_jsonl_and_file_trees() {
     let place = Place::with_tree();
     place.write("rows.csv", "id,text\n1,one\n2,\n");
     place.write(
@@ -99,7 +99,7 @@ fn text_tables_and_trees_are_sources() {
 }
 
 #[test]
-fn hostile_values_do_no_harm() {
+fn control_characters_are_escaped_and_long_text_truncated() {
     let place = Place::new();
     let columns: [(&str, ArrayRef); 3] = [
         ("id", Arc::new(Int64Array::from(vec![Some(1), None]))),
@@ -132,7 +132,7 @@ fn hostile_values_do_no_harm() {
 }
 
 #[test]
-fn a_narrow_terminal_names_what_has_no_room() {
+fn columns_that_do_not_fit_the_terminal_are_listed() {
     let place = Place::with_shards();
     let output = place
         .command()
@@ -150,7 +150,7 @@ fn a_narrow_terminal_names_what_has_no_room() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error() {
+fn missing_dataset_or_column_is_an_error() {
     let place = Place::with_shards();
     for (args, id) in [
         (&["head", "missing"][..], "source-not-found"),
@@ -167,7 +167,7 @@ fn what_is_not_there_is_an_error() {
 }
 
 #[test]
-fn only_the_needed_shards_are_read() {
+fn only_needed_shards_are_read() {
     let place = Place::with_shards();
     std::fs::remove_file(place.path().join("shards/shard.00001.mds.zstd")).unwrap();
     assert_eq!(

@@ -16,7 +16,7 @@ pub fn help(verb: &[&str]) -> String {
 }
 
 #[test]
-fn shardmill() {
+fn top_level_help_matches_snapshot() {
     insta::assert_snapshot!(help(&[]), @r"
     exit 0
     --- stdout
@@ -109,7 +109,7 @@ fn shardmill() {
 }
 
 #[test]
-fn convert() {
+fn convert_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["convert"]), @r#"
     exit 0
     --- stdout
@@ -480,7 +480,7 @@ fn convert() {
 }
 
 #[test]
-fn inspect() {
+fn inspect_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["inspect"]), @r"
     exit 0
     --- stdout
@@ -579,7 +579,7 @@ fn inspect() {
 }
 
 #[test]
-fn ls() {
+fn ls_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["ls"]), @r"
     exit 0
     --- stdout
@@ -625,7 +625,7 @@ fn ls() {
 }
 
 #[test]
-fn cat() {
+fn cat_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["cat"]), @r#"
     exit 0
     --- stdout
@@ -718,7 +718,7 @@ fn cat() {
 }
 
 #[test]
-fn every_verb_has_examples() {
+fn every_command_help_has_examples() {
     for verb in [
         "convert",
         "inspect",
@@ -736,7 +736,7 @@ fn every_verb_has_examples() {
 }
 
 #[test]
-fn version() {
+fn version_option_prints_the_version() {
     assert_eq!(
         Place::new().ok(&["--version"]),
         concat!("shardmill ", env!("CARGO_PKG_VERSION"), "\n")

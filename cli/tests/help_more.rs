@@ -3,7 +3,7 @@
 use crate::help::help;
 
 #[test]
-fn lint() {
+fn tar_lint_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["tar", "lint"]), @r"
     exit 0
     --- stdout
@@ -62,7 +62,7 @@ fn lint() {
 }
 
 #[test]
-fn fix() {
+fn tar_fix_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["tar", "fix"]), @r"
     exit 0
     --- stdout
@@ -102,7 +102,7 @@ fn fix() {
 }
 
 #[test]
-fn repair() {
+fn tar_repair_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["tar", "repair"]), @r"
     exit 0
     --- stdout
@@ -141,7 +141,7 @@ fn repair() {
 }
 
 #[test]
-fn index() {
+fn index_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["index"]), @r"
     exit 0
     --- stdout
@@ -169,7 +169,7 @@ fn index() {
 }
 
 #[test]
-fn index_rebuild() {
+fn index_rebuild_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["index", "rebuild"]), @r"
     exit 0
     --- stdout
@@ -212,7 +212,7 @@ fn index_rebuild() {
 }
 
 #[test]
-fn index_merge() {
+fn index_merge_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["index", "merge"]), @r"
     exit 0
     --- stdout
@@ -249,7 +249,7 @@ fn index_merge() {
 }
 
 #[test]
-fn index_export() {
+fn index_export_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["index", "export"]), @r"
     exit 0
     --- stdout
@@ -302,7 +302,7 @@ fn index_export() {
 }
 
 #[test]
-fn doctor() {
+fn doctor_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["doctor"]), @r"
     exit 0
     --- stdout
@@ -355,7 +355,7 @@ fn doctor() {
 }
 
 #[test]
-fn commit() {
+fn commit_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["commit"]), @r"
     exit 0
     --- stdout
@@ -408,7 +408,7 @@ fn commit() {
 }
 
 #[test]
-fn gc() {
+fn gc_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["gc"]), @r"
     exit 0
     --- stdout
@@ -474,7 +474,7 @@ fn gc() {
 }
 
 #[test]
-fn completions() {
+fn completions_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["completions"]), @r"
     exit 0
     --- stdout
@@ -500,7 +500,7 @@ fn completions() {
 }
 
 #[test]
-fn man() {
+fn man_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["man"]), @r"
     exit 0
     --- stdout
@@ -527,7 +527,7 @@ fn man() {
 }
 
 #[test]
-fn verify() {
+fn verify_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["verify"]), @r"
     exit 0
     --- stdout

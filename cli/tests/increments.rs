@@ -135,7 +135,7 @@ const PLAIN: [&str; 6] = [
 ];
 
 #[test]
-fn only_what_was_added_is_read_and_written() {
+fn only_added_rows_are_read_and_written() {
     let (place, mut table) = with_table();
     let first = convert(&place, &[]);
     assert_eq!(first["increment"]["generation"], 1);
@@ -188,7 +188,7 @@ fn only_what_was_added_is_read_and_written() {
 }
 
 #[test]
-fn nothing_new_is_nothing_to_do() {
+fn unchanged_table_writes_no_shards() {
     let (place, mut table) = with_table();
     convert(&place, &[]);
     let before = Snapshot::of(&place.path().join("shards")).unwrap();
@@ -213,7 +213,7 @@ fn nothing_new_is_nothing_to_do() {
 }
 
 #[test]
-fn deleted_and_changed_rows_are_listed() {
+fn deleted_and_changed_rows_become_tombstones() {
     let (place, mut table) = with_table();
     convert(&place, &[]);
     // By a deletion vector: nothing is added.
@@ -264,7 +264,7 @@ fn deleted_and_changed_rows_are_listed() {
 }
 
 #[test]
-fn rows_that_were_only_moved_stay_what_they_are() {
+fn compacted_rows_are_not_converted_again() {
     let (place, mut table) = with_table();
     convert(&place, &[]);
     table.compact(&[0, 1, 2]).unwrap();
@@ -352,7 +352,7 @@ fn random_history(seed: u64, more: &[&str]) {
 }
 
 #[test]
-fn after_any_history_the_dataset_is_the_table() {
+fn dataset_equals_table_after_random_history() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
     for number in 0..6 {
@@ -361,7 +361,7 @@ fn after_any_history_the_dataset_is_the_table() {
 }
 
 #[test]
-fn the_same_holds_for_other_formats() {
+fn other_formats_equal_table_after_random_history() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
     let tars = [
@@ -387,7 +387,7 @@ fn the_same_holds_for_other_formats() {
 }
 
 #[test]
-fn rows_can_be_chosen_and_columns_computed() {
+fn filters_and_expressions_work_incrementally() {
     let (place, mut table) = with_table();
     let more = [
         "--where",
@@ -418,7 +418,7 @@ fn rows_can_be_chosen_and_columns_computed() {
 }
 
 #[test]
-fn versions_may_be_named() {
+fn incremental_run_accepts_only_later_delta_versions() {
     let (place, mut table) = with_table();
     convert(&place, &["--delta-version", "2"]);
     assert_eq!(live(&place, "shards"), rows(0, 20));
@@ -436,7 +436,7 @@ fn versions_may_be_named() {
 }
 
 #[test]
-fn what_cannot_be_continued_is_refused() {
+fn unsupported_incremental_conversions_are_errors() {
     let (place, _) = with_table();
     place.parquet("rows/a.parquet", &crate::common::rows(3));
     let mut shown = Vec::new();
@@ -521,7 +521,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// What a run that was killed right after it had replaced the index has left.
 #[test]
-fn an_index_that_was_replaced_brings_the_rest_with_it() {
+fn increment_interrupted_after_the_index_is_completed() {
     let (place, mut table) = with_table();
     convert(&place, &[]);
     let sides = ["index.increments", "index.provenance"];
@@ -577,7 +577,7 @@ fn an_index_that_was_replaced_brings_the_rest_with_it() {
 }
 
 #[test]
-fn tombstones_that_are_not_known_are_damage() {
+fn changed_or_missing_tombstones_are_errors() {
     let (place, mut table) = with_table();
     convert(&place, &[]);
     table.delete(|(id, _)| *id == 11 || *id == 12).unwrap();
@@ -627,7 +627,7 @@ fn tombstones_that_are_not_known_are_damage() {
 }
 
 #[test]
-fn splits_are_datasets_of_their_own() {
+fn splits_by_filter_are_incremental_datasets() {
     let (place, mut table) = with_table();
     let sets = [("train", "<"), ("val", ">=")];
     let convert = |place: &Place| {
@@ -671,7 +671,7 @@ fn splits_are_datasets_of_their_own() {
 }
 
 #[test]
-fn the_summary_counts_the_samples_that_readers_deliver() {
+fn summary_counts_exclude_deleted_samples() {
     let (place, mut table) = with_table();
     convert(&place, &[]);
     table.delete(|(id, _)| id % 10 == 3).unwrap();

@@ -1,7 +1,7 @@
 use crate::common::{Place, rows};
 
 #[test]
-fn a_lost_index_is_made_again() {
+fn lost_index_is_rebuilt() {
     let place = Place::with_shards();
     let index = place.read("shards/index.json");
     std::fs::remove_file(place.path().join("shards/index.json")).unwrap();
@@ -19,7 +19,7 @@ fn a_lost_index_is_made_again() {
 }
 
 #[test]
-fn an_index_that_differs_stays_until_forced() {
+fn different_index_is_kept_without_force() {
     let place = Place::with_shards();
     let index = place.read("shards/index.json");
     place.write("shards/index.json", "{}");
@@ -38,7 +38,7 @@ fn an_index_that_differs_stays_until_forced() {
 }
 
 #[test]
-fn shards_that_miss_one_are_refused() {
+fn missing_shard_is_an_index_gap_error() {
     let place = Place::with_shards();
     std::fs::remove_file(place.path().join("shards/index.json")).unwrap();
     std::fs::remove_file(place.path().join("shards/shard.00001.mds.zstd")).unwrap();
@@ -59,7 +59,7 @@ fn two() -> Place {
 }
 
 #[test]
-fn all_datasets_below_a_directory_are_merged() {
+fn merge_includes_all_datasets_in_subdirectories() {
     let place = two();
     insta::assert_snapshot!(place.shown(&["index", "merge", "root"]), @r"
     exit 0
@@ -77,7 +77,7 @@ fn all_datasets_below_a_directory_are_merged() {
 }
 
 #[test]
-fn listed_datasets_are_merged_in_their_order() {
+fn listed_datasets_are_merged_in_given_order() {
     let place = two();
     let merge = [
         "index",
@@ -138,7 +138,7 @@ fn files(place: &Place) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn tar_files_get_the_index_that_their_writer_gave_them() {
+fn rebuilt_tar_index_equals_the_written_one() {
     for (convert, rebuild) in [
         (&[][..], &[][..]),
         (&["--hashes", "none"], &["--hashes", "none"]),
@@ -170,7 +170,7 @@ fn tar_files_get_the_index_that_their_writer_gave_them() {
 }
 
 #[test]
-fn what_lies_beside_tar_files_stays_until_forced() {
+fn different_tar_side_files_are_kept_without_force() {
     let place = tars(&[]);
     let written = files(&place);
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars"]), @r"
@@ -197,7 +197,7 @@ fn what_lies_beside_tar_files_stays_until_forced() {
     insta::assert_snapshot!(mds.shown(&["index", "rebuild", "shards", "--hashes", "md5"]), @r"
     exit 2
     --- stderr
-    error[config-hashes]: --hashes: the headers of these shards say which hashes their index has; leave it out
+    error[config-hashes]: --hashes: the headers of these shards say which hashes their index has; omit it
     ");
     // One shard in two forms.
     place.write("tars/shard-000001.tar.gz", "");

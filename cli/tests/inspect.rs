@@ -2,7 +2,7 @@ use crate::common::{Place, rows};
 use crate::snapshot;
 
 #[test]
-fn a_dataset() {
+fn dataset_summary_is_printed() {
     snapshot!(Place::with_shards().shown(&["inspect", "shards"]), @r"
     exit 0
     --- stdout
@@ -32,7 +32,7 @@ fn a_dataset() {
 }
 
 #[test]
-fn a_dataset_as_json() {
+fn dataset_summary_is_printed_as_json() {
     let summary = Place::with_shards().json(&["inspect", "shards", "--json"]);
     assert_eq!(summary["samples"], 100);
     assert_eq!(summary["columns"][1]["name"], "id");
@@ -44,7 +44,7 @@ fn a_dataset_as_json() {
 }
 
 #[test]
-fn the_hash_of_the_index_is_what_verify_expects() {
+fn index_hash_is_accepted_by_verify() {
     let place = Place::with_shards();
     let summary = place.json(&["inspect", "shards", "--json"]);
     place.ok(&[
@@ -56,7 +56,7 @@ fn the_hash_of_the_index_is_what_verify_expects() {
 }
 
 #[test]
-fn a_directory_of_splits() {
+fn splits_of_a_directory_are_listed() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     place.ok(&[
@@ -82,7 +82,7 @@ fn a_directory_of_splits() {
 }
 
 #[test]
-fn shards_that_differ() {
+fn different_shard_layouts_are_listed() {
     let place = Place::with_shards();
     place.parquet("more/rows.parquet", &rows(5));
     std::fs::create_dir(place.path().join("all")).unwrap();
@@ -140,7 +140,7 @@ fn shards_that_differ() {
 }
 
 #[test]
-fn an_empty_dataset() {
+fn empty_dataset_summary_is_printed() {
     let place = Place::new();
     place.write("empty/index.json", r#"{"shards": [], "version": 2}"#);
     snapshot!(place.shown(&["inspect", "empty"]), @r"
@@ -154,7 +154,7 @@ fn an_empty_dataset() {
 }
 
 #[test]
-fn a_parquet_source() {
+fn parquet_source_summary_is_printed() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(100));
     snapshot!(place.shown(&["inspect", "data"]), @r"
@@ -178,7 +178,7 @@ fn a_parquet_source() {
 }
 
 #[test]
-fn a_csv_source() {
+fn csv_source_summary_is_printed() {
     let place = Place::new();
     place.write("rows.csv", "id,name\n1,a\n2,b\n");
     snapshot!(place.shown(&["inspect", "rows.csv"]), @r"
@@ -193,7 +193,7 @@ fn a_csv_source() {
 }
 
 #[test]
-fn a_tree_of_files() {
+fn file_tree_summary_is_printed() {
     let place = Place::new();
     place.write("tree/a/1.jpg", "\u{ff}");
     place.write("tree/a/1.json", "{}");

@@ -53,7 +53,7 @@ fn read(place: &Place, column: &str) -> Vec<u32> {
 }
 
 #[test]
-fn lengths_are_those_of_the_values() {
+fn lengths_equal_those_of_the_values() {
     let (texts, tokens) = wanted(300);
     let bytes: Vec<u32> = texts
         .iter()
@@ -105,7 +105,7 @@ fn lengths_are_those_of_the_values() {
 }
 
 #[test]
-fn lengths_that_are_right_are_kept() {
+fn correct_lengths_are_kept_and_damaged_ones_rewritten() {
     let place = place(20);
     let convert = ["convert", "data", "shards", "--lengths", "tokens"];
     place.ok(&convert);
@@ -122,7 +122,7 @@ fn lengths_that_are_right_are_kept() {
 }
 
 #[test]
-fn lengths_of_another_dataset_are_refused() {
+fn lengths_of_another_dataset_are_rejected() {
     let place = place(20);
     place.ok(&["convert", "data", "shards", "--lengths", "tokens"]);
     let old = place.read(TOKENS);
@@ -147,7 +147,7 @@ fn lengths_of_another_dataset_are_refused() {
 }
 
 #[test]
-fn columns_without_lengths_are_refused() {
+fn columns_without_lengths_are_rejected() {
     let place = place(5);
     let id = |args: &[&str]| {
         let error = place.run(&[args, &["--json"]].concat()).error();

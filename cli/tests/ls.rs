@@ -2,7 +2,7 @@ use crate::common::Place;
 use crate::snapshot;
 
 #[test]
-fn one_line_a_shard() {
+fn ls_prints_one_line_per_shard() {
     snapshot!(Place::with_shards().shown(&["ls", "shards"]), @r"
     exit 0
     --- stdout
@@ -14,7 +14,7 @@ fn one_line_a_shard() {
 }
 
 #[test]
-fn one_object_a_shard() {
+fn ls_json_prints_one_object_per_shard() {
     let place = Place::with_shards();
     let lines = place.ok(&["ls", "shards", "--json"]);
     let shards: Vec<serde_json::Value> = lines
@@ -35,7 +35,7 @@ fn one_object_a_shard() {
 }
 
 #[test]
-fn an_index_can_be_named_itself() {
+fn ls_accepts_an_index_path() {
     let place = Place::with_shards();
     assert_eq!(
         place.ok(&["ls", "shards/index.json"]),
@@ -44,7 +44,7 @@ fn an_index_can_be_named_itself() {
 }
 
 #[test]
-fn of_several_datasets_one_has_to_be_named() {
+fn folder_of_several_datasets_is_an_error() {
     let place = Place::with_shards();
     insta::assert_snapshot!(place.shown(&["ls", "."]), @r"
     exit 2

@@ -45,8 +45,6 @@ mod inspect;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
-mod look;
-#[cfg(test)]
 mod ls;
 #[cfg(test)]
 mod megatron;
@@ -69,6 +67,8 @@ mod shuffle;
 mod sources;
 #[cfg(test)]
 mod stats;
+#[cfg(test)]
+mod stores;
 #[cfg(test)]
 mod tars;
 #[cfg(test)]

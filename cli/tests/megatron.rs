@@ -47,7 +47,7 @@ fn check(place: &Place, folder: &str, name: &str) {
 }
 
 #[test]
-fn bytes_are_those_of_the_builder() {
+fn output_bytes_equal_megatron_builder() {
     let place = place();
     for (source, tokens, name) in [
         ("rows.jsonl", "tokens:uint16", "uint16"),
@@ -76,7 +76,7 @@ fn bytes_are_those_of_the_builder() {
 }
 
 #[test]
-fn files_of_megatron_come_back_through_mds() {
+fn megatron_files_round_trip_through_mds() {
     let place = Place::new();
     for end in [".bin", ".idx"] {
         let name = format!("int32{end}");
@@ -98,7 +98,7 @@ fn files_of_megatron_come_back_through_mds() {
 }
 
 #[test]
-fn tokens_come_from_a_tokenizer_at_any_number_of_jobs() {
+fn tokenized_output_does_not_depend_on_jobs() {
     let place = Place::new();
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/tokenize/testdata");
     std::fs::copy(testdata.join("bpe.json"), place.path().join("bpe.json")).unwrap();
@@ -148,7 +148,7 @@ fn tokens_come_from_a_tokenizer_at_any_number_of_jobs() {
 }
 
 #[test]
-fn a_damaged_file_is_found_and_replaced() {
+fn damaged_file_is_detected_and_replaced() {
     let place = place();
     let command = [
         "convert",
@@ -174,7 +174,7 @@ fn a_damaged_file_is_found_and_replaced() {
 }
 
 #[test]
-fn what_megatron_cannot_hold_is_an_error() {
+fn unsupported_values_and_options_are_errors() {
     let place = place();
     place.write("null.jsonl", "{\"tokens\":[1]}\n{\"tokens\":null}\n");
     place.write("inner.jsonl", "{\"tokens\":[1]}\n{\"tokens\":[2,null]}\n");
@@ -295,7 +295,7 @@ fn a_run_that_is_killed_begins_again() {
 }
 
 #[test]
-fn tokens_are_written_to_a_store_after_a_refused_upload() {
+fn conversion_to_a_store_resumes_after_a_rejected_upload() {
     let place = place();
     let refuse = |asked: &Asked| {
         let is_hit = asked.action == Action::Put && asked.key.ends_with("data.idx");

@@ -34,7 +34,7 @@ fn configuration(id: impl Into<Value>) -> Value {
 }
 
 #[test]
-fn a_line_for_each_rank_and_batch() {
+fn order_prints_one_line_per_rank_and_batch() {
     let place = Place::with_shards();
     let args = [
         "--batch-size",
@@ -62,7 +62,7 @@ fn a_line_for_each_rank_and_batch() {
 }
 
 #[test]
-fn samples_that_fill_up_are_marked() {
+fn repeated_samples_that_fill_a_batch_are_marked() {
     let args = [
         "order",
         "--shards",
@@ -106,7 +106,7 @@ fn samples_that_fill_up_are_marked() {
 
 /// The golden values of the original for two streams.
 #[test]
-fn streams_are_mixed_as_the_original_does() {
+fn mixed_streams_match_mosaicml_order() {
     let shown = Place::new().shown(&[
         "order",
         "--shards",
@@ -139,7 +139,7 @@ fn streams_are_mixed_as_the_original_does() {
 }
 
 #[test]
-fn a_state_resumes() {
+fn resume_continues_from_a_saved_state() {
     let place = Place::new();
     place.write(
         "state.json",
@@ -193,12 +193,12 @@ fn a_state_resumes() {
 }
 
 #[test]
-fn what_cannot_be_carried_out() {
+fn invalid_order_options_are_errors() {
     let place = Place::new();
     for (args, error) in [
         (
             &["order"][..],
-            "error[usage-missing-argument]: missing: <DATASET>...; name a dataset, give sizes with --shards, or configurations on standard input with --json",
+            "error[usage-missing-argument]: missing: <DATASET>...; name a dataset, pass sizes with --shards, or pass configurations on standard input with --json",
         ),
         (
             &["order", "data", "--shards", "4"],
@@ -214,7 +214,7 @@ fn what_cannot_be_carried_out() {
         ),
         (
             &["order", "--shards", "4,3,5", "--batches", "1..3"],
-            "error[config-batches]: --batches: batch 3 does not exist; there are 1; leave it out to see all of them",
+            "error[config-batches]: --batches: batch 3 does not exist; there are 1; omit it to see all of them",
         ),
         (
             &["order", "--shards", "4", "--batches", "x"],
@@ -250,7 +250,7 @@ fn what_cannot_be_carried_out() {
 }
 
 #[test]
-fn every_configuration_is_answered_once() {
+fn every_json_request_is_answered_once() {
     let mut lines = Vec::new();
     for id in 0..500 {
         lines.push(configuration(id).to_string());
@@ -269,7 +269,7 @@ fn every_configuration_is_answered_once() {
 }
 
 #[test]
-fn what_is_wrong_is_answered_too() {
+fn invalid_json_requests_are_answered_with_errors() {
     let mut unknown = configuration("b");
     unknown["shuffle_algo"] = "py1b".into();
     let mut missing = configuration(json!([1, "c"]));
@@ -314,7 +314,7 @@ fn what_is_wrong_is_answered_too() {
 }
 
 #[test]
-fn a_line_without_bound_is_refused_and_the_next_one_answered() {
+fn overlong_request_is_an_error_and_the_next_is_answered() {
     let mut input = vec![b'['; 70_000_000];
     input.push(b'\n');
     input.extend_from_slice(configuration(1).to_string().as_bytes());
@@ -328,7 +328,7 @@ fn a_line_without_bound_is_refused_and_the_next_one_answered() {
 }
 
 #[test]
-fn an_answer_comes_before_the_next_question() {
+fn answers_are_flushed_before_the_next_request() {
     use std::io::{BufRead as _, BufReader, Write as _};
     use std::process::{Command, Stdio};
 

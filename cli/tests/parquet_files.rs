@@ -59,7 +59,7 @@ fn read(folder: &Path) -> (RecordBatch, Vec<i64>) {
 }
 
 #[test]
-fn rows_keep_their_types_order_and_nulls() {
+fn rows_keep_types_order_and_nulls() {
     let place = place();
     let command = [
         "convert",
@@ -126,7 +126,7 @@ fn rows_keep_their_types_order_and_nulls() {
 }
 
 #[test]
-fn the_bytes_are_the_same_with_any_number_of_jobs_and_after_an_interruption() {
+fn bytes_do_not_depend_on_jobs_or_interruption() {
     let place = place();
     let options = |dest: &str, jobs: usize| {
         let source = Location::parse(place.path().join("rows").to_str().unwrap()).unwrap();
@@ -175,7 +175,7 @@ fn the_bytes_are_the_same_with_any_number_of_jobs_and_after_an_interruption() {
 }
 
 #[test]
-fn damage_is_found() {
+fn verify_finds_damaged_parquet_files() {
     let place = place();
     let command = [
         "convert",
@@ -247,7 +247,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn arrays_of_mds_become_lists_and_arrays_again() {
+fn mds_arrays_round_trip_through_parquet_lists() {
     let place = Place::new();
     let lists = |from: i32| format!("[{from}, {}]", from + 1);
     let rows = (0..50).map(|id| {
@@ -282,7 +282,7 @@ fn arrays_of_mds_become_lists_and_arrays_again() {
 }
 
 #[test]
-fn fields_of_tar_files_get_the_types_of_their_extensions() {
+fn tar_fields_are_typed_by_extension() {
     let place = Place::new();
     for key in ["a", "b"] {
         place.write(&format!("tree/{key}.txt"), format!("text of {key}"));
@@ -321,7 +321,7 @@ fn fields_of_tar_files_get_the_types_of_their_extensions() {
 }
 
 #[test]
-fn options_of_other_formats_are_refused() {
+fn options_of_other_formats_are_rejected() {
     let place = place();
     for (option, id) in [
         (&["--part", "0/2"][..], "config-part"),
@@ -349,7 +349,7 @@ fn options_of_other_formats_are_refused() {
 }
 
 #[test]
-fn only_files_of_the_dataset_are_replaced() {
+fn overwrite_replaces_only_dataset_files() {
     let place = place();
     place.ok(&["convert", "rows", "out", "--to", "parquet"]);
     place.ok(&["convert", "rows", "out", "--overwrite", "--nulls", "drop"]);

@@ -3,7 +3,7 @@
 use crate::common::Place;
 
 #[test]
-fn braces_name_many_tar_files() {
+fn brace_patterns_expand_to_tar_files() {
     let place = Place::with_tars();
     insta::assert_snapshot!(place.shown(&["ls", "tars/shard-{000000..000001}.tar"]), @r"
     exit 0
@@ -57,7 +57,7 @@ fn braces_name_many_tar_files() {
 }
 
 #[test]
-fn indexes_of_other_readers_are_about_what_a_pattern_names() {
+fn index_export_covers_the_files_of_a_pattern() {
     let place = Place::with_tars();
     let export = |pattern, readers| place.ok(&["index", "export", pattern, "--for", readers]);
     export("tars/shard-{000001,000000}.tar", "wids,dali");
@@ -89,7 +89,7 @@ fn indexes_of_other_readers_are_about_what_a_pattern_names() {
 }
 
 #[test]
-fn what_a_pattern_names_has_to_be_there() {
+fn missing_file_of_a_pattern_is_an_error() {
     let place = Place::with_tars();
     let pattern = "tars/shard-{000000..000002}.tar";
     insta::assert_snapshot!(place.shown(&["cat", pattern]), @r"

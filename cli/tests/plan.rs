@@ -60,7 +60,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn everything_is_kept_without_a_limit() {
+fn everything_is_kept_without_a_cache_limit() {
     let args = run(&["--epochs", "2", "--latency", "1ms", "--step-time", "1s"]);
     insta::assert_snapshot!(place().shown(&args), @r"
     exit 0
@@ -94,7 +94,7 @@ fn everything_is_kept_without_a_limit() {
 }
 
 #[test]
-fn a_small_cache_is_reported_what_it_needs() {
+fn advice_reports_the_needed_cache_limit() {
     let place = place();
     let stdout = place.ok(&run(&["--cache-limit", "1GiB"]));
     for part in [
@@ -121,7 +121,7 @@ fn a_small_cache_is_reported_what_it_needs() {
 }
 
 #[test]
-fn nodes_that_share_their_caches() {
+fn peers_option_shares_caches_between_nodes() {
     let place = place();
     let args = |more: &[&'static str]| {
         let mut args = run(&["--shuffle-algo", "naive", "--epochs", "2"]);
@@ -152,7 +152,7 @@ fn nodes_that_share_their_caches() {
 }
 
 #[test]
-fn figures_as_json() {
+fn json_plan_has_all_values() {
     let place = place();
     let plan = place.json(&run(&["--json", "--cache-limit", "1GiB", "--epochs", "4"]));
     assert_eq!(plan["samples"], 100_000);
@@ -190,7 +190,7 @@ fn figures_as_json() {
 }
 
 #[test]
-fn streams_are_mixed() {
+fn plan_mixes_weighted_streams() {
     let place = place();
     write_index(&place, "more", 10, 100, MIB, None);
     let two = place.json(&["plan", "shards", "more", "--json"]);
@@ -220,7 +220,7 @@ fn padding_is_reported() {
 }
 
 #[test]
-fn the_picture_stands_alone() {
+fn svg_plan_is_self_contained() {
     let place = place();
     place.write("plan.svg", "old");
     place.ok(&run(&["--cache-limit", "1GiB", "--svg", "plan.svg"]));
@@ -253,7 +253,7 @@ fn the_picture_stands_alone() {
 }
 
 #[test]
-fn options_are_checked_before_any_work() {
+fn invalid_options_are_rejected_before_any_work() {
     let place = Place::new();
     for (option, value, id) in [
         ("--nodes", "x", "config-nodes"),
@@ -287,7 +287,7 @@ fn options_are_checked_before_any_work() {
 }
 
 #[test]
-fn the_quality_of_an_order_is_compared_with_a_full_shuffle() {
+fn order_quality_is_compared_with_a_full_shuffle() {
     let place = place();
     let measured = |algo: &'static str| {
         let mut args = run(&["--json", "--quality", "--shuffle-algo", algo]);
@@ -326,7 +326,7 @@ fn the_quality_of_an_order_is_compared_with_a_full_shuffle() {
 }
 
 #[test]
-fn labels_need_a_column_of_a_dataset() {
+fn label_option_needs_a_dataset_column() {
     let place = Place::new();
     let rows: String = (0..2000)
         .map(|row| format!("{row},{}\n", row / 200))

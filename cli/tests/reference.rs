@@ -6,14 +6,14 @@ use crate::common::Place;
 
 /// `shardmill markdown-help > docs/reference/cli.md` brings the page up to date.
 #[test]
-fn the_reference_page_is_fresh() {
+fn cli_reference_page_is_up_to_date() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/cli.md");
     let written = std::fs::read_to_string(page).unwrap();
     assert_eq!(Place::new().ok(&["markdown-help"]), written);
 }
 
 #[test]
-fn completions_know_the_verbs() {
+fn completions_include_commands_and_options() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.ok(&["completions", shell]);
@@ -26,7 +26,7 @@ fn completions_know_the_verbs() {
 }
 
 #[test]
-fn manual_pages_go_to_standard_output_or_into_files() {
+fn man_pages_are_printed_or_written_to_files() {
     let place = Place::new();
     let all = place.ok(&["man"]);
     assert_eq!(place.ok(&["man", "--out", "man1"]), "");

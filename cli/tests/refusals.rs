@@ -19,7 +19,7 @@ fn damage(place: &Place, name: &str, at: usize) {
 }
 
 #[test]
-fn damaged_shards_are_not_given_new_hashes() {
+fn converting_damaged_shards_is_a_hash_mismatch() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     let options = ["--samples-per-shard", "30", "--compression", "none"];
@@ -47,7 +47,7 @@ fn damaged_shards_are_not_given_new_hashes() {
 }
 
 #[test]
-fn damaged_tar_files_are_not_given_new_hashes() {
+fn converting_damaged_tars_is_a_hash_mismatch() {
     for (options, name) in [
         (&[][..], "tars/shard-000000.tar"),
         (&["--compression", "zstd"], "tars/shard-000000.tar.zst"),
@@ -64,7 +64,7 @@ fn damaged_tar_files_are_not_given_new_hashes() {
 }
 
 #[test]
-fn options_of_other_sources_are_not_ignored() {
+fn options_of_other_sources_are_rejected() {
     let place = Place::with_shards();
     for (option, id) in [
         (&["--csv-no-header"][..], "config-csv-no-header"),
@@ -79,7 +79,7 @@ fn options_of_other_sources_are_not_ignored() {
 }
 
 #[test]
-fn more_columns_than_readers_take_are_not_written() {
+fn too_many_columns_are_rejected() {
     let place = Place::with_shards();
     let args = ["convert", "data", "again", "--safety-limit", "columns=4"];
     assert_eq!(refused(&place, &args), "config-column");
@@ -88,7 +88,7 @@ fn more_columns_than_readers_take_are_not_written() {
 }
 
 #[test]
-fn longer_names_than_readers_take_are_not_written() {
+fn too_long_column_names_are_rejected() {
     let place = Place::new();
     let name = "h".repeat(66_000);
     place.write("h.csv", format!("id,{name}\n1,x\n"));
@@ -110,7 +110,7 @@ fn longer_names_than_readers_take_are_not_written() {
 }
 
 #[test]
-fn shards_are_not_taken_for_files_of_a_tree() {
+fn mds_shards_are_not_read_as_a_file_tree() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     place.ok(&["convert", "data", "both", "--split", "train=0.8,val=0.2"]);
@@ -128,7 +128,7 @@ fn shards_are_not_taken_for_files_of_a_tree() {
 }
 
 #[test]
-fn shards_of_a_conversion_that_has_not_ended_get_no_index() {
+fn index_rebuild_rejects_an_unfinished_conversion() {
     for place in [Place::with_shards(), Place::with_tars()] {
         let folder = if place.exists("tars") {
             "tars"
@@ -149,7 +149,7 @@ fn shards_of_a_conversion_that_has_not_ended_get_no_index() {
 }
 
 #[test]
-fn tar_files_in_folders_are_read_in_training_too() {
+fn bench_reads_tar_files_in_subfolders() {
     let place = Place::with_tars();
     for (from, to) in [
         ("shard-000000.tar", "a/0.tar"),
@@ -170,7 +170,7 @@ fn tar_files_in_folders_are_read_in_training_too() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_reported() {
+fn file_size_limit_is_reported_as_disk_full() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &crate::common::rows(20_000));
     let program = assert_cmd::cargo::cargo_bin("shardmill");
@@ -190,7 +190,7 @@ fn a_file_that_may_not_grow_is_reported() {
 }
 
 #[test]
-fn help_is_a_word_too() {
+fn help_command_equals_help_option() {
     let place = Place::new();
     assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
     assert_eq!(

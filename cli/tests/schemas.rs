@@ -41,7 +41,7 @@ fn column(place: &Place, shards: &str, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn files_of_different_widths_convert_and_continue() {
+fn integer_columns_are_widened_across_files() {
     let place = Place::new();
     place.parquet(
         "in/a.parquet",
@@ -96,14 +96,14 @@ fn files_of_different_widths_convert_and_continue() {
         shown.contains("error[parquet-schema-mismatch]: in/b.parquet"),
         "{shown}"
     );
-    assert!(shown.contains("leave out --schema strict"), "{shown}");
+    assert!(shown.contains("omit --schema strict"), "{shown}");
     place.write("rows.csv", "a\n1\n");
     let shown = place.shown(&["convert", "rows.csv", "csv", "--schema", "union"]);
     assert!(shown.contains("error[config-schema]"), "{shown}");
 }
 
 #[test]
-fn every_option_that_a_refusal_names_works() {
+fn options_suggested_by_schema_errors_work() {
     let place = Place::new();
     let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.5]));
     place.parquet(
@@ -200,7 +200,7 @@ fn odd() -> RecordBatch {
 }
 
 #[test]
-fn a_table_of_odd_types_converts_without_tuning() {
+fn parquet_with_unusual_types_is_converted() {
     let place = Place::new();
     place.parquet("in/a.parquet", &odd());
     place.ok(&["convert", "in", "out", "--nulls", "mask"]);
@@ -247,7 +247,7 @@ fn a_table_of_odd_types_converts_without_tuning() {
 }
 
 #[test]
-fn a_refusal_of_nulls_names_options_that_work() {
+fn options_suggested_by_null_errors_work() {
     let place = Place::new();
     place.parquet("in/a.parquet", &odd());
     let shown = place.shown(&["convert", "in", "out", "--select", "numbers"]);
@@ -295,7 +295,7 @@ fn a_refusal_of_nulls_names_options_that_work() {
 }
 
 #[test]
-fn a_delta_table_of_odd_types_converts_without_tuning() {
+fn delta_table_with_unusual_types_is_converted() {
     let place = Place::new();
     let field = |name: &str, data_type: Value| json!({"name": name, "type": data_type, "nullable": true, "metadata": {}});
     let structure = json!({"type": "struct", "fields": [field("raw", json!("binary")), field("void", json!("void"))]});

@@ -27,7 +27,7 @@ fn ids(place: &Place, dataset: &str) -> Vec<u64> {
 }
 
 #[test]
-fn the_order_is_random_and_the_same_with_any_number_of_jobs() {
+fn shuffled_order_does_not_depend_on_jobs() {
     let place = place();
     for (dest, jobs) in [("one", "1"), ("four", "4")] {
         let command = [
@@ -57,7 +57,7 @@ fn the_order_is_random_and_the_same_with_any_number_of_jobs() {
 }
 
 #[test]
-fn datasets_and_trees_are_shuffled_too() {
+fn datasets_and_trees_are_shuffled() {
     let place = place();
     place.ok(&["convert", "rows", "mds"]);
     place.ok(&["convert", "mds", "again", "--shuffle", "7"]);
@@ -80,7 +80,7 @@ fn datasets_and_trees_are_shuffled_too() {
 }
 
 #[test]
-fn lineage_does_not_guess_rows() {
+fn which_reports_no_source_rows_after_a_shuffle() {
     let place = place();
     place.ok(&["convert", "rows/0.csv", "shuffled", "--shuffle", "7"]);
     let answer = place.run(&["which", "shuffled", "--step", "0", "--batch-size", "2"]);
@@ -89,7 +89,7 @@ fn lineage_does_not_guess_rows() {
 }
 
 #[test]
-fn parts_and_increments_keep_the_order() {
+fn shuffle_with_parts_or_increments_is_rejected() {
     let place = place();
     for other in [&["--part", "0/2"][..], &["--incremental"]] {
         let ran = place.run(&[&["convert", "rows", "out", "--shuffle", "7"], other].concat());

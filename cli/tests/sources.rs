@@ -32,7 +32,7 @@ fn refused(place: &Place, source: &str, options: &[&str]) -> String {
 }
 
 #[test]
-fn a_tar_file_among_others_hides_nothing() {
+fn tar_file_among_plain_files_is_an_error() {
     let place = Place::with_tars();
     let tar = place.read("tars/shard-000000.tar");
     for number in 0..20 {
@@ -80,7 +80,7 @@ fn a_tar_file_among_others_hides_nothing() {
 }
 
 #[test]
-fn all_sources_of_a_conversion_are_of_one_kind() {
+fn sources_of_mixed_kinds_are_rejected() {
     let place = Place::with_tars();
     place.write("tree/1.jpg", "x");
     let shown = place.shown(&["convert", "tars", "tree", "out"]);
@@ -88,7 +88,7 @@ fn all_sources_of_a_conversion_are_of_one_kind() {
 }
 
 #[test]
-fn a_delta_table_below_a_folder_is_not_read_as_its_files() {
+fn delta_table_in_a_subfolder_is_an_error() {
     let place = Place::new();
     place.parquet("d/t/0.parquet", &crate::common::rows(1));
     place.write("d/t/_delta_log/00000000000000000000.json", "{}");
@@ -100,7 +100,7 @@ fn a_delta_table_below_a_folder_is_not_read_as_its_files() {
 }
 
 #[test]
-fn a_table_of_text_may_have_company() {
+fn csv_source_ignores_readmes_and_empty_files() {
     let place = Place::new();
     place.write("c/a.csv", "id\n1\n");
     place.write("c/b.csv", "");
@@ -133,7 +133,7 @@ fn a_table_of_text_may_have_company() {
 }
 
 #[test]
-fn json_is_stored_as_it_was() {
+fn json_objects_are_stored_verbatim() {
     let place = Place::new();
     let objects = [
         r#"{"city":"Paris"}"#,
@@ -201,7 +201,7 @@ fn json_is_stored_as_it_was() {
 }
 
 #[test]
-fn an_expression_still_computes_with_an_object() {
+fn expressions_can_access_json_fields() {
     let place = Place::new();
     place.write(
         "o/rows.jsonl",
@@ -217,7 +217,7 @@ fn an_expression_still_computes_with_an_object() {
 }
 
 #[test]
-fn whole_numbers_keep_their_digits_or_are_refused() {
+fn large_integers_are_exact_or_rejected() {
     let place = Place::new();
     place.write("c/a.csv", "id,x\n1,1\n2,9007199254740993\n");
     assert!(converted(&place, "c", &[]).contains("9007199254740993"));
@@ -276,7 +276,7 @@ fn whole_numbers_keep_their_digits_or_are_refused() {
 }
 
 #[test]
-fn rows_that_were_not_inspected_keep_their_digits_too() {
+fn large_integers_after_inferred_rows_are_rejected() {
     let place = Place::new();
     let mut csv = String::from("x,t\n");
     let mut json = String::new();
@@ -305,7 +305,7 @@ fn rows_that_were_not_inspected_keep_their_digits_too() {
 }
 
 #[test]
-fn null_and_empty_text_are_distinguished_in_csv() {
+fn csv_null_and_empty_text_are_distinct() {
     let place = Place::new();
     place.write("c/a.csv", "n,t\n1,\"\"\n\"\",x\n3,\n");
     let shown = refused(&place, "c", &[]);
@@ -331,7 +331,7 @@ fn null_and_empty_text_are_distinguished_in_csv() {
 }
 
 #[test]
-fn a_hint_about_csv_is_about_the_mistake() {
+fn csv_error_hints_match_the_error() {
     let place = Place::new();
     for (text, hint) in [
         (&b"a,b\n1,2\n3\n"[..], "as many values as the header"),
@@ -350,7 +350,7 @@ fn a_hint_about_csv_is_about_the_mistake() {
 }
 
 #[test]
-fn features_of_tfrecord_files_are_columns() {
+fn tfrecord_features_are_columns() {
     let place = Place::new();
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/tfrecord-1.14.6");
     for name in [
@@ -386,7 +386,7 @@ fn features_of_tfrecord_files_are_columns() {
 }
 
 #[test]
-fn windows_of_zarr_stores_are_samples() {
+fn zarr_windows_are_samples() {
     let place = Place::new();
     let store = concat!(
         env!("CARGO_MANIFEST_DIR"),

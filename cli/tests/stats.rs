@@ -17,7 +17,7 @@ fn column<'a>(stats: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_dataset_is_a_table_with_bars() {
+fn dataset_stats_are_printed_with_histograms() {
     insta::assert_snapshot!(Place::with_shards().shown(&["stats", "shards"]), @r"
     exit 0
     --- stdout
@@ -33,7 +33,7 @@ fn a_dataset_is_a_table_with_bars() {
 }
 
 #[test]
-fn numbers_are_those_of_the_table_for_any_number_of_threads() {
+fn dataset_stats_equal_table_stats_for_any_thread_count() {
     let place = Place::with_shards();
     let stats = place.json(&["stats", "shards", "--json"]);
     assert_eq!(
@@ -77,7 +77,7 @@ fn numbers_are_those_of_the_table_for_any_number_of_threads() {
 }
 
 #[test]
-fn every_type_has_its_measure() {
+fn stats_cover_every_column_type() {
     let place = Place::new();
     let columns: [(&str, ArrayRef); 6] = [
         (
@@ -158,7 +158,7 @@ fn every_type_has_its_measure() {
 }
 
 #[test]
-fn masked_values_are_nulls() {
+fn masked_values_count_as_nulls() {
     let place = Place::new();
     place.write("rows.csv", "id,score\n1,5\n2,\n3,7\n");
     place.ok(&["convert", "rows.csv", "shards", "--nulls", "mask"]);
@@ -172,7 +172,7 @@ fn masked_values_are_nulls() {
 }
 
 #[test]
-fn tar_samples_are_measured_by_their_extensions() {
+fn tar_fields_are_measured_by_extension() {
     let place = Place::with_tars();
     let stats = place.json(&["stats", "tars", "--json"]);
     let label = column(&stats, "cls");
@@ -188,7 +188,7 @@ fn tar_samples_are_measured_by_their_extensions() {
 }
 
 #[test]
-fn the_first_samples_can_be_measured_alone() {
+fn limit_measures_only_the_first_samples() {
     let place = Place::with_shards();
     let stats = place.json(&["stats", "shards", "-n", "31", "--json", "-c", "id"]);
     assert_eq!(
@@ -209,7 +209,7 @@ fn the_first_samples_can_be_measured_alone() {
 }
 
 #[test]
-fn mistakes_and_damage_are_errors() {
+fn unknown_column_and_damaged_shard_are_errors() {
     let place = Place::with_shards();
     let ran = place.run(&["stats", "shards", "-c", "nmae", "--json"]);
     assert_eq!(

@@ -17,7 +17,7 @@ fn shard(samples: &[Sample<'_>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_plan_says_where_keys_come_from() {
+fn dry_run_shows_the_source_of_keys() {
     let place = Place::with_tree();
     insta::assert_snapshot!(
         place.shown(&["convert", "tree", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
@@ -65,7 +65,7 @@ fn a_plan_says_where_keys_come_from() {
 }
 
 #[test]
-fn a_tree_becomes_tar_files_and_all_is_well() {
+fn tree_is_converted_to_tars_that_verify() {
     let place = Place::with_tree();
     let args = [
         "convert",
@@ -103,7 +103,7 @@ fn a_tree_becomes_tar_files_and_all_is_well() {
 }
 
 #[test]
-fn keys_that_are_there_twice_name_their_row() {
+fn duplicate_key_error_names_the_row() {
     let place = Place::new();
     place.write("rows.csv", "id,txt\n1,a\n2,b\n1,c\n");
     let args = [
@@ -118,7 +118,7 @@ fn keys_that_are_there_twice_name_their_row() {
     insta::assert_snapshot!(place.shown(&args), @r"
     exit 3
     --- stderr
-    error[sample-key-twice]: column id: row 2 of rows.csv: the key `1` was there before; choose a column whose values differ with --key-column, or leave it out to number the samples
+    error[sample-key-twice]: column id: row 2 of rows.csv: the key `1` was there before; choose a column whose values differ with --key-column, or omit it to number the samples
     ");
     assert!(!place.exists("tars"));
     let plain = ["convert", "rows.csv", "tars", "--to", "webdataset", "-q"];
@@ -127,7 +127,7 @@ fn keys_that_are_there_twice_name_their_row() {
 }
 
 #[test]
-fn shards_are_called_as_asked() {
+fn shard_pattern_names_the_shards() {
     let place = Place::with_tree();
     let pattern = [
         "--shard-pattern",
@@ -168,7 +168,7 @@ fn shards_are_called_as_asked() {
 }
 
 #[test]
-fn missing_fields_are_left_out_on_request() {
+fn nulls_omit_leaves_out_missing_fields() {
     let place = Place::with_tree();
     place.write("tree/a/9.cls", "9");
     let args = ["convert", "tree", "tars", "--to", "webdataset"];
@@ -199,7 +199,7 @@ fn missing_fields_are_left_out_on_request() {
 }
 
 #[test]
-fn tar_files_become_mds_and_come_back() {
+fn tar_files_round_trip_through_mds() {
     let place = Place::with_tars();
     for compression in ["none", "zstd:3", "gz:1"] {
         let zip = format!("zip-{compression}").replace(':', "-");
@@ -264,7 +264,7 @@ fn tar_files_become_mds_and_come_back() {
 }
 
 #[test]
-fn columns_of_tar_files_are_chosen_and_computed() {
+fn tar_columns_are_selected_and_computed() {
     let place = Place::with_tars();
     place.ok(&[
         "convert",
@@ -285,7 +285,7 @@ fn columns_of_tar_files_are_chosen_and_computed() {
 }
 
 #[test]
-fn lint_reports_what_readers_refuse_or_misread() {
+fn lint_reports_incompatible_tar_shards() {
     let place = Place::new();
     place.write(
         "ok/0.tar",
@@ -352,7 +352,7 @@ fn lint_reports_what_readers_refuse_or_misread() {
 }
 
 #[test]
-fn fix_makes_what_every_reader_understands() {
+fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
     let place = Place::new();
     let whole = shard(&[
         ("./a", &[("TXT", b"x"), ("cls", b"1")]),
@@ -412,7 +412,7 @@ fn fix_makes_what_every_reader_understands() {
 }
 
 #[test]
-fn trees_are_grouped_as_tar_files_are() {
+fn group_key_groups_tree_files_by_first_dot() {
     let place = Place::new();
     for sample in 0..2 {
         for (field, text) in [("jpg", "J"), ("seg.png", "P"), ("json", "{}")] {
@@ -423,7 +423,7 @@ fn trees_are_grouped_as_tar_files_are() {
     insta::assert_snapshot!(place.shown(&convert), @r"
     exit 3
     --- stderr
-    error[value-null]: tree: column jpg has 2 nulls, the first in sample a.b/0.seg, column json has 2 nulls, the first in sample a.b/0.seg, column png has 2 nulls, the first in sample a.b/0; choose --group key where names have several extensions (1.seg.png), --nulls omit to leave fields out of samples, --nulls mask, or drop
+    error[value-null]: tree: column jpg has 2 nulls, the first in sample a.b/0.seg, column json has 2 nulls, the first in sample a.b/0.seg, column png has 2 nulls, the first in sample a.b/0; choose --group key where names have several extensions (1.seg.png), --nulls omit to omit fields from samples, --nulls mask, or drop
     ");
     place.ok(&[&convert[..], &["--group", "key"]].concat());
     insta::assert_snapshot!(place.shown(&["cat", "out", "0"]), @r#"
@@ -434,7 +434,7 @@ fn trees_are_grouped_as_tar_files_are() {
 }
 
 #[test]
-fn indexes_of_other_readers_are_written_beside() {
+fn index_export_writes_all_reader_indexes() {
     let place = Place::with_tars();
     insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "wids,dali,energon,open_clip"]), @r"
     exit 0
@@ -505,7 +505,7 @@ fn indexes_of_other_readers_are_written_beside() {
 }
 
 #[test]
-fn an_index_has_the_fields_as_its_reader_calls_them() {
+fn dali_index_keeps_field_case() {
     let place = Place::new();
     place.write("odd/0.tar", shard(&[("A", &[("JPG", b"x")])]));
     place.ok(&["index", "export", "odd", "--for", "dali"]);
@@ -516,7 +516,7 @@ fn an_index_has_the_fields_as_its_reader_calls_them() {
 }
 
 #[test]
-fn every_cut_at_a_block_is_found() {
+fn truncation_at_every_block_is_detected() {
     let place = Place::with_tars();
     let bytes = place.read("tars/shard-000000.tar");
     let end = 3 * 2 * 1024;
@@ -541,7 +541,7 @@ fn every_cut_at_a_block_is_found() {
 
 /// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
 #[test]
-fn tar_files_are_looked_at_like_other_datasets() {
+fn ls_inspect_and_cat_read_tar_files() {
     let place = Place::with_tree();
     let convert = |to: &str, compression: &str| {
         let args = [
@@ -609,7 +609,7 @@ fn tar_files_are_looked_at_like_other_datasets() {
 }
 
 #[test]
-fn what_cat_cannot_show_of_tar_files_is_named() {
+fn cat_of_missing_tar_samples_is_an_error() {
     let place = Place::with_tars();
     let id = |args: &[&str]| {
         let ran = place.run(&[args, &["--json"]].concat());
@@ -631,7 +631,7 @@ fn what_cat_cannot_show_of_tar_files_is_named() {
 }
 
 #[test]
-fn a_place_is_tried() {
+fn doctor_probes_read_and_write_access() {
     let place = Place::new();
     place.write("sets/file", "a user's");
     let told: serde_json::Value =
@@ -666,7 +666,7 @@ fn a_place_is_tried() {
 }
 
 #[test]
-fn fields_have_the_types_that_readers_give_them() {
+fn csv_columns_become_typed_tar_fields() {
     let place = Place::new();
     place.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
     place.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);
@@ -696,7 +696,7 @@ fn fields_have_the_types_that_readers_give_them() {
 }
 
 #[test]
-fn lists_become_tensors() {
+fn lists_are_written_as_ten_tensors() {
     use shardmill_webdataset::{DType, encode_ten};
 
     let place = Place::new();
@@ -758,7 +758,7 @@ fn lists_become_tensors() {
 }
 
 #[test]
-fn text_of_a_tree_goes_into_tar_files_as_it_is() {
+fn invalid_utf8_text_is_copied_into_tars() {
     let place = Place::new();
     place.write("tree/a.txt", b"caf\xe9");
     place.write("tree/a.cls", "1");

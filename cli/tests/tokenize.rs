@@ -76,7 +76,7 @@ fn tokens_replace_the_text_and_have_lengths() {
 }
 
 #[test]
-fn the_text_is_written_on_request_and_tokens_have_the_chosen_name_and_type() {
+fn keep_text_and_tokens_options_set_the_columns() {
     let place = place();
     let tokenize = ["--tokenize", "bpe.json"];
     place.ok(&convert(
@@ -118,7 +118,7 @@ fn the_text_is_written_on_request_and_tokens_have_the_chosen_name_and_type() {
 }
 
 #[test]
-fn bytes_are_the_same_with_every_number_of_jobs() {
+fn tokenized_bytes_do_not_depend_on_jobs() {
     let place = place();
     let run = |out: &str, jobs: &str, more: &[&str]| {
         let convert = [
@@ -148,7 +148,7 @@ fn bytes_are_the_same_with_every_number_of_jobs() {
 }
 
 #[test]
-fn another_tokenizer_is_another_conversion() {
+fn changed_tokenizer_is_a_conflict() {
     let place = place();
     place.ok(&convert(&["--tokenize", "bpe.json"]));
     // The name of the file does not matter, only its bytes do.
@@ -177,7 +177,7 @@ fn another_tokenizer_is_another_conversion() {
 }
 
 #[test]
-fn the_only_column_of_text_is_the_default() {
+fn only_text_column_is_tokenized_by_default() {
     let place = place();
     let run = |options: &[&str]| {
         let convert = ["convert", "rows.jsonl", OUT, "--tokenize", "bpe.json"];
@@ -226,7 +226,7 @@ fn the_only_column_of_text_is_the_default() {
 }
 
 #[test]
-fn texts_without_tokens_are_named_or_left_out() {
+fn texts_without_tokens_are_errors_unless_dropped_or_masked() {
     let place = place();
     let rows = "{\"text\":\"a\"}\n{\"text\":\" \"}\n";
     place.write("rows.jsonl", rows);
@@ -256,7 +256,7 @@ fn texts_without_tokens_are_named_or_left_out() {
 }
 
 #[test]
-fn options_of_a_file_are_those_of_the_command_line() {
+fn tokenizer_options_round_trip_through_config_file() {
     let place = place();
     let options = [
         "--tokenize",

@@ -7,7 +7,7 @@ fn shown(args: &[&str]) -> String {
 }
 
 #[test]
-fn unknown_option() {
+fn unknown_option_is_an_error() {
     insta::assert_snapshot!(shown(&["ls", "ds", "--jsn"]), @r"
     exit 2
     --- stderr
@@ -16,7 +16,7 @@ fn unknown_option() {
 }
 
 #[test]
-fn unknown_verb() {
+fn unknown_command_is_an_error() {
     insta::assert_snapshot!(shown(&["convrt"]), @r"
     exit 2
     --- stderr
@@ -25,7 +25,7 @@ fn unknown_verb() {
 }
 
 #[test]
-fn missing_argument() {
+fn missing_argument_is_an_error() {
     insta::assert_snapshot!(shown(&["convert", "source"]), @r"
     exit 2
     --- stderr
@@ -34,7 +34,7 @@ fn missing_argument() {
 }
 
 #[test]
-fn invalid_value() {
+fn invalid_option_value_is_an_error() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--nulls", "never"]), @r"
     exit 2
     --- stderr
@@ -43,7 +43,7 @@ fn invalid_value() {
 }
 
 #[test]
-fn missing_value() {
+fn missing_option_value_is_an_error() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--nulls"]), @r"
     exit 2
     --- stderr
@@ -52,7 +52,7 @@ fn missing_value() {
 }
 
 #[test]
-fn options_that_exclude_each_other() {
+fn conflicting_options_are_an_error() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--sql", "SELECT 1", "--where", "x"]), @r"
     exit 2
     --- stderr
@@ -61,7 +61,7 @@ fn options_that_exclude_each_other() {
 }
 
 #[test]
-fn an_option_that_needs_another() {
+fn option_without_its_required_option_is_an_error() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--split-key", "x"]), @r"
     exit 2
     --- stderr
@@ -70,7 +70,7 @@ fn an_option_that_needs_another() {
 }
 
 #[test]
-fn given_twice() {
+fn repeated_option_is_an_error() {
     insta::assert_snapshot!(shown(&["convert", "a", "b", "--where", "x", "--where", "y"]), @r"
     exit 2
     --- stderr
@@ -79,7 +79,7 @@ fn given_twice() {
 }
 
 #[test]
-fn too_many_arguments() {
+fn too_many_arguments_are_an_error() {
     insta::assert_snapshot!(shown(&["ls", "a", "b"]), @r"
     exit 2
     --- stderr
@@ -88,7 +88,7 @@ fn too_many_arguments() {
 }
 
 #[test]
-fn as_json() {
+fn usage_error_is_printed_as_json() {
     insta::assert_snapshot!(shown(&["ls", "--json"]), @r#"
     exit 2
     --- stderr
@@ -97,14 +97,14 @@ fn as_json() {
 }
 
 #[test]
-fn json_after_the_end_of_options_is_a_name() {
+fn json_after_double_dash_is_a_positional_argument() {
     let ran = Place::new().run(&["ls", "--", "--json", "more"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.starts_with("error["), "{}", ran.stderr);
 }
 
 #[test]
-fn nothing_typed_is_a_usage_error_with_help() {
+fn no_arguments_is_a_usage_error_with_help() {
     let ran = Place::new().run(&[]);
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     assert!(ran.stderr.contains("Usage: shardmill"));

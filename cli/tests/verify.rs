@@ -10,7 +10,7 @@ fn flip(place: &Place, name: &str) {
 }
 
 #[test]
-fn a_sound_dataset() {
+fn intact_dataset_passes() {
     let place = Place::with_shards();
     snapshot!(place.shown(&["verify", "shards"]), @r"
     exit 0
@@ -26,7 +26,7 @@ fn a_sound_dataset() {
 }
 
 #[test]
-fn every_problem_is_a_line() {
+fn each_problem_is_printed_on_one_line() {
     let place = Place::with_shards();
     flip(&place, "shards/shard.00001.mds.zstd");
     std::fs::remove_file(place.path().join("shards/shard.00002.mds.zstd")).unwrap();
@@ -43,7 +43,7 @@ fn every_problem_is_a_line() {
 }
 
 #[test]
-fn the_report_is_json_on_request() {
+fn json_option_prints_a_json_report() {
     let place = Place::with_shards();
     let report = place.json(&["verify", "shards", "--json", "--deep"]);
     assert_eq!(
@@ -82,7 +82,7 @@ fn all_splits_are_verified() {
 }
 
 #[test]
-fn the_index_can_be_pinned() {
+fn expect_index_rejects_another_index() {
     let place = Place::with_shards();
     let wrong = format!("sha256:{}", "0".repeat(64));
     snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @r"

@@ -122,7 +122,7 @@ impl Drop for View {
 }
 
 #[test]
-fn answers_are_those_of_the_commands() {
+fn api_answers_equal_command_output() {
     let place = Place::with_shards();
     let view = View::start(&place, "shards", &[]);
     for (request, args) in [
@@ -176,7 +176,7 @@ fn answers_are_those_of_the_commands() {
 }
 
 #[test]
-fn samples_of_all_formats_are_found_by_number_and_key() {
+fn samples_are_found_by_number_and_key_in_all_formats() {
     let place = Place::with_tars();
     place.ok(&[
         "convert",
@@ -250,7 +250,7 @@ fn check_refusal(view: &View, place: &Place, location: &str) {
 }
 
 #[test]
-fn samples_that_meet_a_condition_keep_their_numbers() {
+fn filtered_samples_keep_their_numbers() {
     let place = Place::with_shards();
     place.ok(&[
         "convert",
@@ -303,7 +303,7 @@ fn samples_that_meet_a_condition_keep_their_numbers() {
 }
 
 #[test]
-fn only_the_samples_of_a_view_are_shown_and_numbered() {
+fn view_option_shows_and_numbers_only_its_samples() {
     let place = Place::with_shards();
     place.ok(&[
         "convert",
@@ -360,7 +360,7 @@ fn first_tar(place: &Place) -> String {
 }
 
 #[test]
-fn two_datasets_are_compared_and_both_are_shown() {
+fn compare_option_shows_both_datasets() {
     let place = Place::with_shards();
     place.ok(&[
         "convert",
@@ -400,7 +400,7 @@ fn two_datasets_are_compared_and_both_are_shown() {
 }
 
 #[test]
-fn shards_of_a_cache_are_known_by_name_and_length() {
+fn cached_shards_are_matched_by_name_and_length() {
     let place = Place::with_shards();
     let stored = place.read("shards/shard.00001.mds.zstd");
     place.write("cache/shard.00001.mds.zstd", &stored);
@@ -414,7 +414,7 @@ fn shards_of_a_cache_are_known_by_name_and_length() {
 }
 
 #[test]
-fn only_the_endpoint_of_the_command_line_is_asked_for_metrics() {
+fn metrics_are_fetched_only_from_the_given_endpoint() {
     let place = Place::with_shards();
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = endpoint.local_addr().unwrap();
@@ -446,7 +446,7 @@ fn only_the_endpoint_of_the_command_line_is_asked_for_metrics() {
 }
 
 #[test]
-fn a_video_is_served_in_parts() {
+fn video_is_served_by_byte_ranges() {
     let place = Place::new();
     let video = [&b"\0\0\0\x18ftypisom"[..], &[7; 9_000_000]].concat();
     place.write("tree/a.mp4", &video);
@@ -505,7 +505,7 @@ fn token_ids_are_decoded_with_a_tokenizer() {
 }
 
 #[test]
-fn a_report_is_one_file_that_loads_nothing() {
+fn exported_report_is_self_contained() {
     let place = Place::with_tars();
     let bmp = [&b"GIF89a\x01\0\x01\0"[..], &[0; 10]].concat();
     place.write("tree/a/0.gif", bmp);
@@ -549,7 +549,7 @@ impl ErrorId for crate::common::Ran {
 }
 
 #[test]
-fn mistakes_on_the_command_line_are_named() {
+fn invalid_view_options_are_errors() {
     let place = Place::with_shards();
     for (args, id) in [
         (&["view", "nothing"][..], "source-not-found"),

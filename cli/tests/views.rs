@@ -107,7 +107,7 @@ fn samples_are_selected_by_sql_keys_numbers_and_views() {
 }
 
 #[test]
-fn every_command_reads_the_samples_of_the_view() {
+fn every_command_reads_only_samples_of_the_view() {
     let place = place();
     place.ok(&[
         "select",
@@ -164,7 +164,7 @@ fn every_command_reads_the_samples_of_the_view() {
 }
 
 #[test]
-fn shards_of_tar_files_have_views_with_and_without_an_index() {
+fn views_of_tars_work_with_and_without_an_index() {
     let place = place();
     let tars = [
         "convert",
@@ -202,7 +202,7 @@ fn shards_of_tar_files_have_views_with_and_without_an_index() {
 }
 
 #[test]
-fn rows_of_files_and_samples_of_trees_have_views() {
+fn tables_and_trees_can_have_views() {
     let place = Place::with_tree();
     place.parquet("table/a.parquet", &crate::common::rows(60));
     place.parquet("table/b.parquet", &crate::common::rows(40));
@@ -294,7 +294,7 @@ fn rows_of_files_and_samples_of_trees_have_views() {
 }
 
 #[test]
-fn what_cannot_be_a_view_is_refused() {
+fn invalid_views_are_rejected() {
     let place = place();
     place.ok(&["select", "shards", "--where", "id < 5", "-o", "v"]);
     place.ok(&["convert", "t.csv", "other", "--samples-per-shard", "20"]);

@@ -54,7 +54,7 @@ fn logged(log: &[Value], step: u64) -> Vec<Value> {
 }
 
 #[test]
-fn steps_and_samples_are_those_of_the_order() {
+fn which_output_matches_the_order() {
     let place = Place::with_shards();
     for options in [
         &["--epoch", "0"][..],
@@ -107,7 +107,7 @@ fn steps_and_samples_are_those_of_the_order() {
 }
 
 #[test]
-fn a_sample_is_named_with_its_place_and_source() {
+fn sample_is_reported_with_shard_key_and_source_row() {
     let place = Place::with_shards();
     let answer = which(&place, &["--sample", "65", "--key-column", "name"]);
     let expected = json!({
@@ -154,7 +154,7 @@ fn a_sample_is_named_with_its_place_and_source() {
 }
 
 #[test]
-fn a_step_is_shown_as_a_table() {
+fn step_is_printed_as_a_table() {
     let place = Place::with_shards();
     let args = [
         "which",
@@ -204,7 +204,7 @@ fn a_step_is_shown_as_a_table() {
 }
 
 #[test]
-fn steps_count_from_a_state() {
+fn steps_are_counted_from_the_given_state() {
     let place = Place::with_shards();
     let whole = log(&place, &[]);
     place.write(
@@ -236,7 +236,7 @@ fn steps_count_from_a_state() {
 }
 
 #[test]
-fn what_does_not_exist_is_named() {
+fn missing_step_or_sample_is_an_error() {
     let place = Place::with_shards();
     place.write(
         "foreign.json",

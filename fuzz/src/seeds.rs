@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::target::{Seeds, Target};
 
 /// The largest seed. Larger files make a fuzzer slow, and have no other structure.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// Returns the seeds of a target: the files of its corpus, and what it takes from the fixtures.
 ///
@@ -36,7 +36,7 @@ pub fn seeds(target: &Target) -> io::Result<Vec<Vec<u8>>> {
             Seeds::Files(_) => {}
         }
     }
-    found.retain(|bytes| bytes.len() <= MOST_BYTES);
+    found.retain(|bytes| bytes.len() <= MAX_BYTES);
     Ok(found)
 }
 

@@ -4,7 +4,7 @@ use shardmill_dataset::{Pending, TarPattern};
 use shardmill_mds::check_json;
 use shardmill_reader::RunState;
 use shardmill_storage::Location;
-use shardmill_webdataset::{MOST_NAMES, expand_braces};
+use shardmill_webdataset::{MAX_NAMES, expand_braces};
 use shardmill_writer::ShardPattern;
 use shardmill_writer::parts::Manifest;
 
@@ -20,7 +20,7 @@ pub(crate) fn braces(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok(names) = expand_braces(text)
     {
-        assert!(names.len() as u64 <= MOST_NAMES);
+        assert!(names.len() as u64 <= MAX_NAMES);
     }
 }
 

@@ -58,7 +58,7 @@ _WRITING = frozenset(
 #: Rows per batch: for versions of Spark that pass rows, and the default for reading.
 _ROWS = 1024
 #: Maximum rows per batch.
-_MOST_ROWS = (1 << 31) - 1
+_MAX_ROWS = (1 << 31) - 1
 #: Wider types for Arrow types that Spark does not support.
 _WIDER = {
     'halffloat': 'float',
@@ -94,8 +94,8 @@ class ShardmillDataSource(DataSource):
         """Returns a reader with one partition per shard."""
         options = _checked(self.options, _READING)
         batch_size = parts.count_of('batch_size', options.get('batch_size', _ROWS)) or _ROWS
-        if batch_size > _MOST_ROWS:
-            text = f'batch_size: {batch_size} is above {_MOST_ROWS}'
+        if batch_size > _MAX_ROWS:
+            text = f'batch_size: {batch_size} is above {_MAX_ROWS}'
             raise UsageError(text, 'config-value', 'batch_size')
         from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -44,14 +44,14 @@ impl Batches {
 
     fn fill(&self, py: Python<'_>) -> PyResult<Option<Filled>> {
         let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let batch = self.open.next(py, |batches, go_on| {
+        let batch = self.open.next(py, |batches, cancel| {
             // A caller that requests the next batch no longer uses the oldest one.
             let mut before = held();
             let old = (before.len() + 1).saturating_sub(self.keep);
             let old = old.min(before.len());
             let released: Vec<Held> = before.drain(..old).collect();
             drop((before, released));
-            batches.next_batch_while(go_on)
+            batches.next_batch_while(cancel)
         })?;
         let Some(batch) = batch else {
             return Ok(None);

@@ -35,7 +35,7 @@ impl<T: Send> OpenEpoch<T> {
         py: Python<'_>,
         read: impl FnOnce(&mut T, &mut dyn FnMut() -> bool) -> Result<Option<B>, ReaderError> + Send,
     ) -> PyResult<Option<B>> {
-        interruptible(py, |go_on| {
+        interruptible(py, |cancel| {
             let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(batches) = batches.as_mut() else {
                 return Ok(None);
@@ -44,7 +44,7 @@ impl<T: Send> OpenEpoch<T> {
                 let message = "an epoch that began before a fork cannot continue in the child";
                 raise_with(ErrorKind::InvalidInput, "epoch-process", message.to_owned())
             })?;
-            read(batches, go_on).map_err(raised)
+            read(batches, cancel).map_err(raised)
         })?
     }
 

@@ -101,8 +101,8 @@ pub(crate) fn parts_begin(
     })?;
     let dest = Dest::new(dest, settings)?;
     let limits = Limits::default();
-    let staging = detached(py, |go_on| match dest.find()? {
-        Some(place) => Staging::begin(&place, job, names, mode, &limits, go_on),
+    let staging = detached(py, |cancel| match dest.find()? {
+        Some(place) => Staging::begin(&place, job, names, mode, &limits, cancel),
         None => Staging::fresh(job, names),
     })?;
     Ok(staging.to_json())
@@ -131,12 +131,12 @@ pub(crate) fn parts_commit(
         },
         ..CommitOptions::default()
     };
-    let done = detached(py, |go_on| {
+    let done = detached(py, |cancel| {
         let manifests = manifests
             .iter()
             .map(|text| Manifest::parse(text, &options.limits))
             .collect::<Result<Vec<_>, _>>()?;
-        parts::commit(&dest.create(None)?, &staging, manifests, &options, go_on)
+        parts::commit(&dest.create(None)?, &staging, manifests, &options, cancel)
     })?;
     Ok((done.shards, done.samples, done.total_samples, done.was_done))
 }
@@ -152,8 +152,8 @@ pub(crate) fn parts_abort(
 ) -> PyResult<u64> {
     let staging = Staging::parse(staging).map_err(raised)?;
     let dest = Dest::new(dest, settings)?;
-    detached(py, |go_on| match dest.find()? {
-        Some(place) => parts::abort(&place, &staging, &Limits::default(), go_on),
+    detached(py, |cancel| match dest.find()? {
+        Some(place) => parts::abort(&place, &staging, &Limits::default(), cancel),
         None => Ok(0),
     })
 }
@@ -191,8 +191,8 @@ pub(crate) fn parts_gc(
             .transpose()?,
         ..GcOptions::default()
     };
-    let report = detached(py, |go_on| match dest.find()? {
-        Some(place) => parts::gc(&place, &options, go_on),
+    let report = detached(py, |cancel| match dest.find()? {
+        Some(place) => parts::gc(&place, &options, cancel),
         None => Ok(parts::GcReport::default()),
     })?;
     let entries = report.entries.into_iter();
@@ -450,7 +450,7 @@ impl PartWriter {
             let step = rows_at_once(&batch);
             for start in (0..batch.num_rows()).step_by(step) {
                 let slice = batch.slice(start, step.min(batch.num_rows() - start));
-                detached(py, |go_on| shards.push(&slice, go_on))?;
+                detached(py, |cancel| shards.push(&slice, cancel))?;
                 rows += u64::try_from(slice.num_rows()).unwrap_or(0);
             }
         }
@@ -531,7 +531,7 @@ impl PartWriter {
         let state = held.get_mut().ok_or_else(Self::closed)?;
         let manifest = match std::mem::replace(state, State::Ended) {
             State::Ended => return Err(Self::closed()),
-            State::Open { shards, .. } => detached(py, |go_on| shards.finish(go_on))?,
+            State::Open { shards, .. } => detached(py, |cancel| shards.finish(cancel))?,
             State::Ready => {
                 Manifest::empty(&self.staging, self.part, &self.attempt).map_err(raised)?
             }

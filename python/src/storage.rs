@@ -175,7 +175,7 @@ fn target(path: &Path) -> PyResult<(TempFile, String)> {
 fn copy(
     from: &Path,
     into: &mut TempFile,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<u64, StorageError> {
     let file = FileHandle::open(from)?;
     let mut reader = file.reader();
@@ -195,7 +195,7 @@ fn copy(
         into.write_all(buffer.get(..read).unwrap_or_default())
             .map_err(|error| into.write_error(error))?;
         copied += read as u64;
-        if !go_on(copied) {
+        if !cancel(copied) {
             return Err(StorageError::Incomplete { path: into.path() });
         }
     }
@@ -214,14 +214,14 @@ pub(crate) fn upload(
     match place(url)? {
         Place::Local(path) => {
             let (mut temp, name) = target(&path)?;
-            watched(py, progress.as_ref(), |go_on| {
-                copy(&local_path, &mut temp, go_on)?;
+            watched(py, progress.as_ref(), |cancel| {
+                copy(&local_path, &mut temp, cancel)?;
                 temp.publish(&name, PublishMode::Replace)
             })
         }
-        Place::Remote(folder, name) => watched(py, progress.as_ref(), |go_on| {
+        Place::Remote(folder, name) => watched(py, progress.as_ref(), |cancel| {
             let file = FileHandle::open(&local_path)?;
-            open(&folder, settings, None)?.put_file(&name, &file, go_on)
+            open(&folder, settings, None)?.put_file(&name, &file, cancel)
         }),
     }
 }
@@ -245,11 +245,11 @@ pub(crate) fn download(
     };
     let from = place(url)?;
     let (mut temp, name) = target(&local_path)?;
-    watched(py, progress.as_ref(), |go_on| {
+    watched(py, progress.as_ref(), |cancel| {
         let bytes = match from {
-            Place::Local(path) => copy(&path, &mut temp, go_on)?,
+            Place::Local(path) => copy(&path, &mut temp, cancel)?,
             Place::Remote(folder, name) => {
-                open(&folder, settings, idle)?.save(&name, &mut temp, go_on)?
+                open(&folder, settings, idle)?.save(&name, &mut temp, cancel)?
             }
         };
         temp.publish(&name, PublishMode::Replace)?;
@@ -269,12 +269,12 @@ pub(crate) fn list_objects(
         let message = "only the objects of `s3:` locations are listed".to_owned();
         return Err(raise_with(ErrorKind::InvalidInput, "url-scheme", message));
     };
-    watched(py, None, |go_on| {
+    watched(py, None, |cancel| {
         let Location::Remote(location) = Location::parse(&bucket)? else {
             return Ok(Vec::new());
         };
         let remote = open(&location, settings, None)?;
-        let listed = remote.list(prefix, Remote::LIST_MOST, go_on)?;
+        let listed = remote.list(prefix, Remote::MAX_LISTED, cancel)?;
         let pairs = listed.into_iter().map(|object| (object.name, object.bytes));
         Ok(pairs.collect())
     })
@@ -294,8 +294,8 @@ fn split(url: &str) -> Option<(String, &str)> {
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
 pub(crate) fn check_bucket(py: Python<'_>, url: &str, settings: Option<Settings>) -> PyResult<()> {
-    watched(py, None, |go_on| match Location::parse(url)? {
+    watched(py, None, |cancel| match Location::parse(url)? {
         Location::Local(path) => Dir::open(&path).map(|_| ()),
-        Location::Remote(location) => open(&location, settings, None)?.check_bucket(go_on),
+        Location::Remote(location) => open(&location, settings, None)?.check_bucket(cancel),
     })
 }

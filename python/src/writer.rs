@@ -193,7 +193,7 @@ impl SampleWriter {
         self.program.encode(sample, shards.begin())?;
         if shards.end().map_err(raised)? {
             let state = Self::state(&mut held)?;
-            detached(py, |go_on| state.shards.pack(go_on))?;
+            detached(py, |cancel| state.shards.pack(cancel))?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl SampleWriter {
         let state = Self::state(&mut held)?;
         state.shards.begin().extend_from_slice(sample);
         if state.shards.end().map_err(raised)? {
-            detached(py, |go_on| state.shards.pack(go_on))?;
+            detached(py, |cancel| state.shards.pack(cancel))?;
         }
         Ok(())
     }
@@ -229,8 +229,8 @@ impl SampleWriter {
             for start in (0..batch.num_rows()).step_by(step) {
                 let slice = batch.slice(start, step.min(batch.num_rows() - start));
                 let place = |row: usize| format!("row {}", rows + u64::try_from(row).unwrap_or(0));
-                detached(py, |go_on| {
-                    shards.push_batch(&encoder, &slice, place, go_on)
+                detached(py, |cancel| {
+                    shards.push_batch(&encoder, &slice, place, cancel)
                 })?;
                 rows += u64::try_from(slice.num_rows()).unwrap_or(0);
             }
@@ -243,7 +243,7 @@ impl SampleWriter {
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
-        detached(py, |go_on| state.shards.finish(go_on)).map(drop)
+        detached(py, |cancel| state.shards.finish(cancel)).map(drop)
     }
 
     /// Stops without writing an index.
@@ -260,7 +260,7 @@ impl SampleWriter {
     fn index(&self, py: Python<'_>) -> PyResult<String> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
-        let shards = detached(py, |go_on| state.shards.shards(go_on))?;
+        let shards = detached(py, |cancel| state.shards.shards(cancel))?;
         Ok(Index { shards }.to_json())
     }
 
@@ -268,7 +268,7 @@ impl SampleWriter {
     fn open_samples<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
-        let samples = detached(py, |go_on| state.shards.open_samples(go_on))?;
+        let samples = detached(py, |cancel| state.shards.open_samples(cancel))?;
         Ok(samples
             .iter()
             .map(|sample| PyBytes::new(py, sample))
@@ -279,7 +279,7 @@ impl SampleWriter {
     fn open_bytes(&self, py: Python<'_>) -> PyResult<u64> {
         let mut held = self.lock(py)?;
         let state = Self::state(&mut held)?;
-        detached(py, |go_on| state.shards.open_bytes(go_on))
+        detached(py, |cancel| state.shards.open_bytes(cancel))
     }
 
     /// Returns the configuration as stored in every shard.

@@ -44,7 +44,7 @@ def installed(clean: None) -> None:
     'name',
     ['', '.base', '.base.util', '.base.shared.memory', '.base.partition.orig', '.errors', '.text'],
 )
-def test_a_module_is_the_same_under_both_names(name: str) -> None:
+def test_streaming_alias_is_the_same_module(name: str) -> None:
     alias = importlib.import_module(f'streaming{name}')
     ours = importlib.import_module(f'shardmill{name}')
     assert alias is ours
@@ -56,7 +56,7 @@ def test_a_module_is_the_same_under_both_names(name: str) -> None:
 
 
 @pytest.mark.usefixtures('installed')
-def test_modules_that_are_loaded_later_are_aliased_too() -> None:
+def test_modules_loaded_later_are_aliased() -> None:
     saved = sys.modules.pop('shardmill.base.constant', None)
     try:
         later = importlib.import_module('streaming.base.constant')
@@ -68,7 +68,7 @@ def test_modules_that_are_loaded_later_are_aliased_too() -> None:
 
 
 @pytest.mark.usefixtures('installed')
-def test_every_form_of_import() -> None:
+def test_streaming_alias_supports_every_import_form() -> None:
     space: dict[str, object] = {}
     exec(
         'import streaming\n'
@@ -89,7 +89,7 @@ def test_every_form_of_import() -> None:
 
 
 @pytest.mark.usefixtures('installed')
-def test_what_is_replaced_under_one_name_is_replaced_under_the_other() -> None:
+def test_patching_the_alias_patches_shardmill() -> None:
     from shardmill.base import util
 
     with mock.patch('streaming.base.util.sleep') as sleep, pytest.raises(RuntimeError):
@@ -98,7 +98,7 @@ def test_what_is_replaced_under_one_name_is_replaced_under_the_other() -> None:
 
 
 @pytest.mark.usefixtures('installed')
-def test_what_is_not_there_is_named() -> None:
+def test_missing_alias_submodule_is_an_error() -> None:
     with pytest.raises(ModuleNotFoundError, match=r"'streaming\.base\.nothing'"):
         importlib.import_module('streaming.base.nothing')
     with pytest.raises(ModuleNotFoundError, match=r"'streaming\.base\.world\.nothing'"):
@@ -107,7 +107,7 @@ def test_what_is_not_there_is_named() -> None:
 
 
 @pytest.mark.usefixtures('clean')
-def test_a_second_call_changes_nothing() -> None:
+def test_install_as_streaming_is_idempotent() -> None:
     shardmill.install_as_streaming()
     finders = list(sys.meta_path)
     shardmill.install_as_streaming()
@@ -115,7 +115,7 @@ def test_a_second_call_changes_nothing() -> None:
 
 
 @pytest.mark.usefixtures('clean')
-def test_another_streaming_is_not_mixed_with_ours() -> None:
+def test_alias_after_other_streaming_import_is_an_error() -> None:
     other = ModuleType('streaming')
     other.__file__ = '/elsewhere/streaming/__init__.py'
     sys.modules['streaming'] = other
@@ -127,7 +127,7 @@ def test_another_streaming_is_not_mixed_with_ours() -> None:
     assert sys.meta_path == finders
 
 
-def test_importing_the_package_loads_nothing_large() -> None:
+def test_importing_shardmill_loads_no_large_packages() -> None:
     program = (
         'import sys, shardmill\n'
         'shardmill.install_as_streaming()\n'
@@ -139,7 +139,7 @@ def test_importing_the_package_loads_nothing_large() -> None:
     assert (done.returncode, done.stderr) == (0, '')
 
 
-def test_public_names_are_found_late() -> None:
+def test_public_names_are_loaded_lazily() -> None:
     import shardmill.base as base
 
     assert set(shardmill.__all__) <= set(dir(shardmill))
@@ -163,12 +163,12 @@ def test_public_names_are_found_late() -> None:
         ('base.stream', ['CloudDownloader', 'World']),
     ],
 )
-def test_names_where_programs_look_for_them(module: str, names: list[str]) -> None:
+def test_streaming_names_exist_in_expected_modules(module: str, names: list[str]) -> None:
     found = importlib.import_module(f'streaming.{module}')
     assert all(getattr(found, name) is not None for name in names)
 
 
-def test_a_name_that_there_is_not() -> None:
+def test_missing_attribute_is_an_error() -> None:
     from shardmill.base import stream
 
     with pytest.raises(AttributeError, match='no attribute'):

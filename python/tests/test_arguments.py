@@ -109,7 +109,9 @@ def dataset(data: Path, **options: Any) -> StreamingDataset:
         ('streams', 'path', TypeError),
     ],
 )
-def test_of_a_dataset(data: Path, name: str, value: Any, error: type[Exception]) -> None:
+def test_invalid_dataset_arguments_are_errors(
+    data: Path, name: str, value: Any, error: type[Exception]
+) -> None:
     options: dict[str, Any] = {'local': None} if name == 'streams' else {}
     if name == 'rank':
         options['world_size'] = 2
@@ -149,11 +151,13 @@ def test_of_a_dataset(data: Path, name: str, value: Any, error: type[Exception])
     ],
     ids=str,
 )
-def test_that_streaming_accepts(data: Path, options: dict[str, Any], samples: int) -> None:
+def test_dataset_accepts_values_that_streaming_accepts(
+    data: Path, options: dict[str, Any], samples: int
+) -> None:
     assert len(list(dataset(data, **options))) == samples
 
 
-def test_paths_of_pathlib(data: Path, tmp_path: Path) -> None:
+def test_pathlib_paths_are_accepted(data: Path, tmp_path: Path) -> None:
     local = pathlib.Path(data)
     assert len(list(dataset(data, local=local))) == SAMPLES
     assert len(LocalDataset(local)) == SAMPLES
@@ -164,7 +168,7 @@ def test_paths_of_pathlib(data: Path, tmp_path: Path) -> None:
     assert LocalDataset(tmp_path / 'out')[0] == {'a': 1}
 
 
-def test_a_low_cache_limit_has_one_figure(tmp_path: Path) -> None:
+def test_cache_limit_error_states_sufficient_minimum(tmp_path: Path) -> None:
     """And with that figure the dataset opens."""
     with MDSWriter(
         columns={'a': 'bytes'}, out=str(tmp_path / 'data'), size_limit=20_000, compression='zstd'
@@ -203,14 +207,16 @@ def test_a_low_cache_limit_has_one_figure(tmp_path: Path) -> None:
         ('split', 5, TypeError),
     ],
 )
-def test_of_a_stream(name: str, value: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_invalid_stream_arguments_are_errors(
+    name: str, value: Any, error: type[Exception], tmp_path: Path
+) -> None:
     with pytest.raises(error, match=f'`{name}` must be .* but got: ') as raised:
         Stream(**{'local': str(tmp_path), name: value})
     assert isinstance(raised.value, UsageError)
     assert raised.value.object == name
 
 
-def test_a_limit_for_tar_files_without_an_index(tmp_path: Path) -> None:
+def test_cache_limit_is_accepted_for_unindexed_tar_files(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / 'a-000000.tar', 'w') as tar:
         for number in range(4):
             tar.addfile(tarfile.TarInfo(f'{number}.txt'))
@@ -218,7 +224,7 @@ def test_a_limit_for_tar_files_without_an_index(tmp_path: Path) -> None:
     assert len(list(limited)) == 4
 
 
-def test_streams_of_no_share(data: Path) -> None:
+def test_zero_total_proportion_is_an_error(data: Path) -> None:
     streams = [Stream(local=str(data), proportion=0)]
     with pytest.raises(ValueError, match='`proportion` is 0'):
         StreamingDataset(streams=streams, batch_size=BATCH)
@@ -240,18 +246,20 @@ def test_streams_of_no_share(data: Path) -> None:
         ('dataset', 5, TypeError),
     ],
 )
-def test_of_a_loader(data: Path, name: str, value: Any, error: type[Exception]) -> None:
+def test_invalid_loader_arguments_are_errors(
+    data: Path, name: str, value: Any, error: type[Exception]
+) -> None:
     with pytest.raises(error, match=f'`{name}` must be .* but got: '):
         StreamingDataLoader(**{'dataset': dataset(data), name: value})
 
 
-def test_a_loader_with_numbers_of_numpy(data: Path) -> None:
+def test_loader_accepts_numpy_integers(data: Path) -> None:
     loader = StreamingDataLoader(dataset(data), batch_size=np.int64(BATCH))  # type: ignore[arg-type]
     assert sum(len(batch['number']) for batch in loader) == SAMPLES
 
 
 @pytest.mark.parametrize('state', [None, 5, 'state', []])
-def test_states_that_are_none(data: Path, state: Any) -> None:
+def test_load_state_dict_rejects_non_dict_values(data: Path, state: Any) -> None:
     for loading in (dataset(data), StreamingDataLoader(dataset(data), batch_size=BATCH)):
         with pytest.raises(TypeError, match='`obj` must be a StreamingDataset state dict'):
             loading.load_state_dict(state)
@@ -291,7 +299,9 @@ MDS: dict[str, Any] = {'columns': {'a': 'int'}}
         ('progress_bar', 'no', TypeError),
     ],
 )
-def test_of_a_writer(name: str, value: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_invalid_writer_arguments_are_errors(
+    name: str, value: Any, error: type[Exception], tmp_path: Path
+) -> None:
     out = tmp_path / 'out'
     out.mkdir()
     (out / 'precious').write_text('x')
@@ -305,7 +315,9 @@ def test_of_a_writer(name: str, value: Any, error: type[Exception], tmp_path: Pa
 
 @pytest.mark.parametrize('encoding', ['bool', 'int:8', 'foo:8', 'ndarray:x', 'ndarray:int8:x', 5])
 @pytest.mark.parametrize('error', [TypeError, ValueError, KeyError, AttributeError, AssertionError])
-def test_encodings_that_do_not_exist(encoding: Any, error: type[Exception], tmp_path: Path) -> None:
+def test_unknown_encoding_is_an_error(
+    encoding: Any, error: type[Exception], tmp_path: Path
+) -> None:
     out = tmp_path / 'out'
     out.mkdir()
     (out / 'precious').write_text('x')
@@ -315,7 +327,7 @@ def test_encodings_that_do_not_exist(encoding: Any, error: type[Exception], tmp_
     assert (out / 'precious').exists()
 
 
-def test_ends_of_lines(tmp_path: Path) -> None:
+def test_invalid_newline_or_separator_is_an_error(tmp_path: Path) -> None:
     for make, options in (
         (JSONWriter, {'newline': 'x'}),
         (JSONWriter, {'newline': ''}),
@@ -330,7 +342,7 @@ def test_ends_of_lines(tmp_path: Path) -> None:
             make(**{**MDS, 'out': str(tmp_path), **options})
 
 
-def test_writers_that_streaming_accepts(tmp_path: Path) -> None:
+def test_writer_accepts_values_that_streaming_accepts(tmp_path: Path) -> None:
     accepted: list[dict[str, Any]] = [
         {'size_limit': 100.5},
         {'size_limit': np.int64(100)},
@@ -349,7 +361,7 @@ def test_writers_that_streaming_accepts(tmp_path: Path) -> None:
         assert LocalDataset(out)[0] == {'a': place}
 
 
-def test_of_other_classes_and_functions(tmp_path: Path, data: Path) -> None:
+def test_invalid_arguments_of_other_apis_are_errors(tmp_path: Path, data: Path) -> None:
     (tmp_path / 'file').write_text('x')
     tree = str(tmp_path)
     staging = parts.begin(str(tmp_path / 'parts'))
@@ -408,7 +420,7 @@ def test_of_other_classes_and_functions(tmp_path: Path, data: Path) -> None:
         dataset(data)[[True, False]]
 
 
-def test_sizes_with_underscores() -> None:
+def test_sizes_accept_digit_underscores() -> None:
     assert bytes_to_int('1_000') == bytes_to_int('1_000b') == 1000
     assert number_abbrev_to_int('1_000') == number_abbrev_to_int('0_001k') == 1000
     for given in ('_1', '1_', '1__0', '_'):
@@ -420,7 +432,7 @@ def test_sizes_with_underscores() -> None:
 # What objects and errors show.
 
 
-def test_representations(data: Path, tmp_path: Path) -> None:
+def test_repr_shows_key_settings(data: Path, tmp_path: Path) -> None:
     local = str(tmp_path / 'local')
     options: dict[str, Any] = {'remote': str(data), 'local': local, 'shuffle': True}
     shown = repr(StreamingDataset(batch_size=BATCH, **options))
@@ -466,7 +478,7 @@ def test_representations(data: Path, tmp_path: Path) -> None:
         ('dbfs:/Volumes/a', 'dbfs:/Volumes/a'),
     ],
 )
-def test_locations_without_secrets(location: str, shown: str) -> None:
+def test_locations_are_shown_without_secrets(location: str, shown: str) -> None:
     assert public_location(location) == shown
     assert repr(Stream(remote=location, local='/x')) == f"Stream(remote={shown!r}, local='/x')"
     with pytest.raises(ArgumentTypeError) as raised:

@@ -112,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_every_encoding(folder: Path) -> None:
+def test_every_encoding_converts_to_arrow(folder: Path) -> None:
     dataset = LocalDataset(str(folder))
     table = dataset.to_arrow()
     assert set(table.column_names) == set(COLUMNS) and table.num_rows == SAMPLES
@@ -129,7 +129,7 @@ def test_every_encoding(folder: Path) -> None:
     ('start', 'stop'),
     [(None, None), (3, 7), (48, 99), (-3, None), (None, -48), (9, 9), (9, 2), (60, None)],
 )
-def test_ranges_are_those_of_a_slice(folder: Path, start: Any, stop: Any) -> None:
+def test_to_arrow_range_follows_slice_rules(folder: Path, start: Any, stop: Any) -> None:
     numbers = [n - 7 for n in range(SAMPLES)][start:stop]
     for dataset in (
         LocalDataset(str(folder)),
@@ -142,7 +142,7 @@ def test_ranges_are_those_of_a_slice(folder: Path, start: Any, stop: Any) -> Non
         LocalDataset(str(folder)).to_arrow('1')  # type: ignore[arg-type]
 
 
-def test_batches_are_read_when_they_are_requested(data: Path, tmp_path: Path) -> None:
+def test_iter_arrow_reads_shards_lazily(data: Path, tmp_path: Path) -> None:
     dataset = StreamingDataset(
         remote=str(data), local=str(tmp_path), batch_size=1, cache_limit='100kb'
     )
@@ -160,7 +160,7 @@ def test_batches_are_read_when_they_are_requested(data: Path, tmp_path: Path) ->
     assert all(np.array_equal(vectors[n - 18], made.sample_of(n)['vector']) for n in range(18, 403))
 
 
-def test_a_table_does_not_disturb_an_epoch(data: Path, tmp_path: Path) -> None:
+def test_to_arrow_during_iteration_keeps_order(data: Path, tmp_path: Path) -> None:
     expected = [
         each['number'] for each in StreamingDataset(local=str(data), batch_size=8, shuffle=True)
     ]
@@ -177,7 +177,7 @@ def test_a_table_does_not_disturb_an_epoch(data: Path, tmp_path: Path) -> None:
     assert numbers == expected
 
 
-def test_a_table_of_a_store(
+def test_to_arrow_of_remote_dataset_stays_within_cache_limit(
     data: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.environment.items():
@@ -195,27 +195,27 @@ def test_a_table_of_a_store(
     assert stats.cached_bytes <= 60 << 10
 
 
-def test_weights_do_not_change_tables(data: Path) -> None:
+def test_to_arrow_ignores_stream_weights(data: Path) -> None:
     stream = Stream(local=str(data), repeat=2)
     dataset = StreamingDataset(streams=[stream], batch_size=4, shuffle=True)
     assert dataset.epoch_size == 2 * made.SAMPLES
     assert dataset.to_arrow(columns=['number'])['number'].to_pylist() == list(range(made.SAMPLES))
 
 
-def test_shards_that_streams_fetch_themselves(data: Path, tmp_path: Path) -> None:
+def test_to_arrow_with_custom_stream_fetches_needed_shards(data: Path, tmp_path: Path) -> None:
     class Fetched(Stream):
         def _download_file(self, from_basename: str, to_basename: Any = None) -> str:
             return super()._download_file(from_basename, to_basename)
 
     stream = Fetched(remote=str(data), local=str(tmp_path))
     dataset = StreamingDataset(streams=[stream], batch_size=4)
-    assert dataset._is_fetched_here
+    assert dataset._fetches_in_python
     assert dataset.to_arrow(50, 150, ['number'])['number'].to_pylist() == list(range(50, 150))
     fetched = [name for name in os.listdir(tmp_path) if name.endswith('.mds')]
     assert 0 < len(fetched) < dataset.num_shards
 
 
-def test_null_masks_become_nulls(tmp_path: Path) -> None:
+def test_null_mask_columns_become_arrow_nulls(tmp_path: Path) -> None:
     columns = {
         'a': 'int32',
         'a__is_null': 'uint8',
@@ -252,7 +252,7 @@ def test_null_masks_become_nulls(tmp_path: Path) -> None:
     assert both.to_pydict() == {'a__is_null': [0, 1, 0, 1], 'a': [0, None, 2, None]}
 
 
-def test_pandas_and_polars(folder: Path) -> None:
+def test_to_pandas_returns_a_data_frame(folder: Path) -> None:
     dataset = LocalDataset(str(folder))
     pd = pytest.importorskip('pandas')
     frame = dataset.to_pandas(5, 9, ['int', 'str', 'typed'])
@@ -262,7 +262,7 @@ def test_pandas_and_polars(folder: Path) -> None:
     assert [row.tolist() for row in frame['typed']] == [[0, 1], [0, 1, 2], [0, 1, 2, 3], [0]]
 
 
-def test_polars(folder: Path) -> None:
+def test_to_polars_returns_a_data_frame(folder: Path) -> None:
     pl = pytest.importorskip('polars')
     frame = LocalDataset(str(folder)).to_polars(5, 9, ['int', 'str', 'fixed', 'typed', 'bytes'])
     assert isinstance(frame, pl.DataFrame)
@@ -271,7 +271,7 @@ def test_polars(folder: Path) -> None:
     assert frame['fixed'].dtype == pl.Array(pl.Float32, (2, 3))
 
 
-def test_other_formats(tmp_path: Path) -> None:
+def test_json_and_csv_shards_convert_to_arrow(tmp_path: Path) -> None:
     rows = [{'a': n, 'b': n / 4, 'c': f'x{n}'} for n in range(9)]
     for name, writer in (('json', JSONWriter), ('csv', CSVWriter)):
         with writer(
@@ -284,7 +284,7 @@ def test_other_formats(tmp_path: Path) -> None:
         assert table.schema.types == [pa.int64(), pa.float64(), pa.string()]
 
 
-def test_web_dataset(tmp_path: Path) -> None:
+def test_tar_samples_convert_to_arrow(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / 'a.tar', 'w', format=tarfile.USTAR_FORMAT) as tar:
         for n in range(6):
             fields = {'cls': str(n).encode(), 'txt': f'ä{n}'.encode(), 'bin': b'\xff'}
@@ -315,7 +315,7 @@ def test_web_dataset(tmp_path: Path) -> None:
     assert (caught.value.object, caught.value.id) == ('cls', 'number-text')
 
 
-def test_raw_files(tmp_path: Path) -> None:
+def test_raw_files_convert_to_arrow(tmp_path: Path) -> None:
     for n in range(5):
         (tmp_path / f'{n}.bin').write_bytes(bytes([n]) * n)
     table = FileDataset(local=str(tmp_path), batch_size=2).to_arrow(1)
@@ -324,7 +324,7 @@ def test_raw_files(tmp_path: Path) -> None:
     assert table['path'].to_pylist() == [f'{n}.bin' for n in range(1, 5)]
 
 
-def test_streams_with_different_columns(data: Path, tmp_path: Path) -> None:
+def test_missing_stream_columns_become_arrow_nulls(data: Path, tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'number': 'int', 'other': 'ndarray:int8:2'}) as out:
         out.write({'number': 1000, 'other': np.array([1, 2], np.int8)})
     streams = [Stream(local=str(data)), Stream(local=str(tmp_path))]
@@ -337,7 +337,7 @@ def test_streams_with_different_columns(data: Path, tmp_path: Path) -> None:
     assert table['text'].null_count == 1
 
 
-def test_columns_that_cannot_be_represented_are_named(tmp_path: Path) -> None:
+def test_unsupported_arrow_column_error_names_the_column(tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'id': 'int', 'a': 'ndarray'}) as out:
         out.write({'id': 0, 'a': np.zeros(3, np.int8)})
         out.write({'id': 1, 'a': np.zeros((3, 1), np.int8)})
@@ -358,7 +358,7 @@ def test_columns_that_cannot_be_represented_are_named(tmp_path: Path) -> None:
         dataset.iter_arrow(batch_size=0)
 
 
-def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+def test_json_with_invalid_utf8_is_an_error(tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'j': 'json'}) as out:
         out.write({'j': {}})
         out.write({'j': b'"\xff"'})
@@ -369,7 +369,7 @@ def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     assert caught.value.id == 'sample-utf8'
 
 
-def test_damage_is_reported(tmp_path: Path) -> None:
+def test_damaged_shard_is_an_error_in_iter_arrow(tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'a': 'str'}, size_limit=200) as out:
         for n in range(50):
             out.write({'a': str(n)})
@@ -382,7 +382,7 @@ def test_damage_is_reported(tmp_path: Path) -> None:
         reader.read_all()
 
 
-def test_no_columns_and_no_samples(data: Path, tmp_path: Path) -> None:
+def test_to_arrow_supports_no_columns_and_no_samples(data: Path, tmp_path: Path) -> None:
     assert LocalDataset(str(data)).to_arrow(3, 10, columns=[]).num_rows == 7
     (tmp_path / 'index.json').write_text('{"version": 2, "shards": []}')
     empty = LocalDataset(str(tmp_path))

@@ -66,7 +66,7 @@ UNEVEN = [
 
 @pytest.mark.filterwarnings('ignore:Shuffle block size')
 @pytest.mark.parametrize('method', sorted(GOLDEN))
-def test_golden_epochs(method: str) -> None:
+def test_epochs_match_golden_values(method: str) -> None:
     work = generate_work(method, dataset(), WORLD, 0, 0)
     assert work.tolist() == [[[rank] for rank in GOLDEN[method]]]
     assert work.dtype == np.int64
@@ -81,7 +81,7 @@ def walk(work: Any) -> Any:
 
 @pytest.mark.filterwarnings('ignore:Shuffle block size')
 @pytest.mark.parametrize('method', sorted(GOLDEN))
-def test_workers_and_restarts_change_nothing(method: str) -> None:
+def test_workers_and_restarts_keep_batch_order(method: str) -> None:
     whole = walk(generate_work(method, dataset(), WORLD, 0, 0)).tolist()
     several = walk(generate_work(method, dataset(), World(1, 2, 3, 0), 0, 0)).tolist()
     assert several[: len(whole)] == whole
@@ -90,7 +90,7 @@ def test_workers_and_restarts_change_nothing(method: str) -> None:
     assert rest == whole[2:]
 
 
-def test_without_shuffling() -> None:
+def test_unshuffled_epoch_interleaves_canonical_nodes() -> None:
     work = generate_work('random', dataset(shuffle=False, epoch_seed_change=False), WORLD, 3, 0)
     assert [entry for row in walk(work).tolist() for entry in row if entry >= 0] == [
         *(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 16, 17)
@@ -98,7 +98,7 @@ def test_without_shuffling() -> None:
 
 
 @pytest.mark.filterwarnings('ignore:Shuffle block size')
-def test_a_method_of_the_dataset_resamples() -> None:
+def test_overridden_resample_streams_is_called() -> None:
     calls = []
 
     def resample_streams(epoch: int, stream_id: Any = None) -> Any:
@@ -114,7 +114,7 @@ def test_a_method_of_the_dataset_resamples() -> None:
     assert calls[2:] == [(6, None)]
 
 
-def test_a_block_that_is_smaller_than_a_shard() -> None:
+def test_shuffle_block_smaller_than_shard_warns() -> None:
     with pytest.warns(UserWarning, match='^Shuffle block size was smaller than shard size'):
         generate_work('random', dataset(shuffle_block_size=6), WORLD, 0, 0)
 
@@ -135,7 +135,7 @@ def test_a_block_that_is_smaller_than_a_shard() -> None:
         ('other', {}, KeyError, 'other'),
     ],
 )
-def test_epochs_that_cannot_be(
+def test_invalid_epoch_arguments_are_errors(
     method: str, changed: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

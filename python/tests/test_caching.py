@@ -37,7 +37,7 @@ def client(tmp_path: Path, files: int = 5, timeout: float = 0.3) -> CacheClient:
     )
 
 
-def test_use_release_and_stats(tmp_path: Path) -> None:
+def test_use_pins_files_until_release(tmp_path: Path) -> None:
     written(tmp_path)
     cache = client(tmp_path)
     assert (len(cache), list(cache)) == (20, NAMES)
@@ -73,7 +73,7 @@ def test_use_release_and_stats(tmp_path: Path) -> None:
     assert missing.value.id == 'no-such-file'
 
 
-def test_preload(tmp_path: Path) -> None:
+def test_preloaded_files_are_cached_and_used_files_evicted(tmp_path: Path) -> None:
     written(tmp_path)
     cache = client(tmp_path, files=8)
     assert cache.preload(NAMES[:6], wait=True) == 6
@@ -95,7 +95,7 @@ def test_preload(tmp_path: Path) -> None:
     assert used(tmp_path / 'local') <= room(tmp_path / 'tree', 8)
 
 
-def test_bytes_past_the_quota(tmp_path: Path) -> None:
+def test_file_larger_than_quota_can_only_be_read(tmp_path: Path) -> None:
     write_tree(tmp_path / 'tree', {'large': b'l' * 100_000, 'small': b's'})
     cache = client(tmp_path)
     with pytest.raises(UsageError) as caught:
@@ -110,7 +110,7 @@ def test_bytes_past_the_quota(tmp_path: Path) -> None:
     assert used(tmp_path / 'local') <= room(tmp_path / 'tree', 5)
 
 
-def test_a_quota_without_room_for_anything(tmp_path: Path) -> None:
+def test_quota_smaller_than_file_list_is_an_error(tmp_path: Path) -> None:
     tree = written(tmp_path)
     for quota in ('10', 1):
         with pytest.raises(
@@ -121,7 +121,7 @@ def test_a_quota_without_room_for_anything(tmp_path: Path) -> None:
         assert 'cache_limit' not in str(caught.value)
 
 
-def test_known_again_and_pickled(tmp_path: Path) -> None:
+def test_cached_files_survive_reopening_and_pickling(tmp_path: Path) -> None:
     written(tmp_path)
     with client(tmp_path).use('001'):
         pass
@@ -132,7 +132,7 @@ def test_known_again_and_pickled(tmp_path: Path) -> None:
     assert again.stats()['fetched_shards'] == 0
 
 
-def test_a_tree_that_is_read_in_place(tmp_path: Path) -> None:
+def test_local_tree_is_read_in_place(tmp_path: Path) -> None:
     tree = written(tmp_path)
     cache = CacheClient(str(tree), quota=1)
     assert cache.preload(NAMES) == 0
@@ -142,7 +142,7 @@ def test_a_tree_that_is_read_in_place(tmp_path: Path) -> None:
     assert cache.read('004') == b'004' * 333 + b'.'
 
 
-def test_a_change_is_noticed(tmp_path: Path) -> None:
+def test_changed_and_missing_files_are_errors(tmp_path: Path) -> None:
     tree = written(tmp_path)
     cache = client(tmp_path)
     with cache.use('000'):
@@ -163,7 +163,7 @@ def test_a_change_is_noticed(tmp_path: Path) -> None:
     assert anew.read('000') == b'changed'
 
 
-def test_objects_that_change(
+def test_changed_objects_are_errors(
     store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in store.environment.items():
@@ -179,7 +179,7 @@ def test_objects_that_change(
         cache.check('ä/2')
 
 
-def test_threads(tmp_path: Path) -> None:
+def test_concurrent_threads_stay_within_quota(tmp_path: Path) -> None:
     written(tmp_path)
     cache = client(tmp_path, files=6, timeout=20)
     wrong: list[BaseException] = []
@@ -216,7 +216,7 @@ def _forked(tree: str, local: str) -> bool:
         return os.waitstatus_to_exitcode(status) == 0 and cache.contains('001')
 
 
-def test_forked(tmp_path: Path) -> None:
+def test_forked_process_can_use_cache(tmp_path: Path) -> None:
     tree = written(tmp_path)
     assert apart(_forked, str(tree), str(tmp_path / 'local'))
 

@@ -51,7 +51,7 @@ def options(verb: str) -> set[str]:
     return set(re.findall(r'^ +(?:-\w, )?--([a-z-]+)', own, re.M)) - {'help'}
 
 
-def test_a_conversion_returns_a_report(source: Path, tmp_path: Path) -> None:
+def test_convert_returns_a_report(source: Path, tmp_path: Path) -> None:
     out = tmp_path / 'out'
     columns: dict[str, Union[str, Column, None]] = {'id': 'int32'}
     columns['a "b": ='] = Column('str', 'upper(text)')
@@ -67,7 +67,7 @@ def test_a_conversion_returns_a_report(source: Path, tmp_path: Path) -> None:
         report.samples = 4  # type: ignore[misc]
 
 
-def test_splits_are_reported(source: Path, tmp_path: Path) -> None:
+def test_convert_reports_splits(source: Path, tmp_path: Path) -> None:
     out = tmp_path / 'out'
     second = tmp_path / 'second.csv'
     second.write_bytes(source.read_bytes())
@@ -83,7 +83,7 @@ def test_splits_are_reported(source: Path, tmp_path: Path) -> None:
     assert '<td>train</td>' in group._repr_html_()
 
 
-def test_sources_and_datasets_are_inspected(source: Path, tmp_path: Path) -> None:
+def test_inspect_reports_sources_and_datasets(source: Path, tmp_path: Path) -> None:
     table = shardmill.inspect(source)
     assert isinstance(table, SourceReport)
     assert (table.kind, table.rows) == ('csv', 3)
@@ -100,7 +100,7 @@ def test_sources_and_datasets_are_inspected(source: Path, tmp_path: Path) -> Non
     assert found.json['provenance']['samples'] == 3
 
 
-def test_damage_is_reported_and_raised_on_request(source: Path, tmp_path: Path) -> None:
+def test_verify_reports_and_raises_damage(source: Path, tmp_path: Path) -> None:
     out = tmp_path / 'out'
     shardmill.convert(source, out, nulls='drop', split={'a': 0.5, 'b': 0.5})
     sound = shardmill.verify(out, deep=True)
@@ -123,7 +123,7 @@ def test_damage_is_reported_and_raised_on_request(source: Path, tmp_path: Path) 
         unreadable.raise_for_problems()
 
 
-def test_a_run_is_planned(source: Path, tmp_path: Path) -> None:
+def test_plan_reports_epochs_and_nodes(source: Path, tmp_path: Path) -> None:
     out = tmp_path / 'out'
     shardmill.convert(source, out, nulls='drop')
     report = shardmill.plan([out, out], epochs=2, num_nodes=2, batch_size=2, latency=0.5)
@@ -136,7 +136,7 @@ def test_a_run_is_planned(source: Path, tmp_path: Path) -> None:
     assert report.quality is None
 
 
-def test_the_quality_of_an_order_is_measured(tmp_path: Path) -> None:
+def test_plan_measures_shuffle_quality(tmp_path: Path) -> None:
     out = tmp_path / 'out'
     with shardmill.MDSWriter(
         out=str(out), columns={'label': 'int'}, hashes=[], size_limit=600
@@ -167,7 +167,7 @@ def test_the_quality_of_an_order_is_measured(tmp_path: Path) -> None:
         shardmill.plan(out, label='label')
 
 
-def test_errors_are_those_of_the_program(source: Path, tmp_path: Path) -> None:
+def test_program_errors_become_exceptions(source: Path, tmp_path: Path) -> None:
     out = tmp_path / 'out'
     shardmill.convert(source, out, nulls='drop')
     with pytest.raises(ConflictError) as conflict:
@@ -188,7 +188,9 @@ def test_errors_are_those_of_the_program(source: Path, tmp_path: Path) -> None:
         shardmill.convert(source, 5)  # type: ignore[arg-type]
 
 
-def test_secrets_are_not_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_passed_as_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = 'echo "{\\"seen\\": \\"$*\\", \\"settings\\": $SHARDMILL_STORAGE_OPTIONS}"'
     fake(tmp_path, monkeypatch, script)
     done = _runs.run('inspect', [], ['x'], storage_options={'AWS_SECRET_ACCESS_KEY': 'geheim'})
@@ -201,13 +203,15 @@ def test_secrets_are_not_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert 'geheim' not in str(wrong.value)
 
 
-def test_store_settings_reach_the_program(store: Store, data: Path) -> None:
+def test_storage_options_reach_the_program(store: Store, data: Path) -> None:
     found = shardmill.inspect('s3://bucket/data', storage_options=store.environment)
     assert isinstance(found, DatasetReport)
     assert found.samples == len(LocalDataset(data))
 
 
-def test_warnings_are_python_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_warnings_become_python_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warning = {'id': 'lease-wait', 'object': 's3://x', 'message': 'waits', 'hint': '--jobs 2'}
     fake(tmp_path, monkeypatch, f"echo '{json.dumps({'warning': warning})}' >&2; exit 3")
     with pytest.warns(UserWarning, match=r'\[lease-wait\] s3://x: waits; `jobs` 2') as caught:
@@ -216,7 +220,7 @@ def test_warnings_are_python_warnings(tmp_path: Path, monkeypatch: pytest.Monkey
     assert caught[0].filename == __file__
 
 
-def test_a_crash_shows_the_end_of_the_output(
+def test_crash_error_shows_last_output_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake(tmp_path, monkeypatch, 'seq 100 >&2; exit 101')
@@ -265,7 +269,7 @@ def write_files(folder: Path, files: int) -> None:
         (folder / f'{number:03}.txt').write_text(text)
 
 
-def test_an_interrupted_conversion_continues(tmp_path: Path) -> None:
+def test_interrupted_conversion_resumes(tmp_path: Path) -> None:
     source, out = tmp_path / 'files', tmp_path / 'out'
     source.mkdir()
     write_files(source, 8)
@@ -284,7 +288,7 @@ def test_an_interrupted_conversion_continues(tmp_path: Path) -> None:
     assert len(LocalDataset(out)) == 8
 
 
-def test_the_program_ends_with_its_parent(tmp_path: Path) -> None:
+def test_conversion_stops_when_progress_pipe_closes(tmp_path: Path) -> None:
     """A program whose progress output is closed stops at a point from which it continues."""
     source, out = tmp_path / 'files', tmp_path / 'out'
     source.mkdir()
@@ -307,7 +311,7 @@ def test_the_program_ends_with_its_parent(tmp_path: Path) -> None:
     assert not (out / 'index.json').exists()
 
 
-def test_every_option_of_the_program_has_a_keyword() -> None:
+def test_every_command_line_option_has_a_keyword() -> None:
     """And every keyword has an option: what a guide says about one of them is true for both."""
     # `storage_options` takes the settings of these.
     store = {'storage-option', 'profile', 'region', 'endpoint-url'}
@@ -340,7 +344,7 @@ def test_every_option_of_the_program_has_a_keyword() -> None:
 
 
 @pytest.mark.parametrize('nulls', ['mask', 'error'])
-def test_a_converted_table_is_the_table(tmp_path: Path, nulls: str) -> None:
+def test_converted_table_round_trips(tmp_path: Path, nulls: str) -> None:
     pa = pytest.importorskip('pyarrow')
     pq = pytest.importorskip('pyarrow.parquet')
     absent = nulls == 'mask'
@@ -369,7 +373,7 @@ def test_a_converted_table_is_the_table(tmp_path: Path, nulls: str) -> None:
     assert found['score'].null_count == table['score'].null_count
 
 
-def test_patterns_choose_the_files_of_a_tree(tmp_path: Path) -> None:
+def test_include_and_exclude_select_tree_files(tmp_path: Path) -> None:
     source = tmp_path / 'files'
     for name in ('a/1.txt', 'a/2.txt', 'b/3.txt'):
         path = source / name
@@ -381,7 +385,7 @@ def test_patterns_choose_the_files_of_a_tree(tmp_path: Path) -> None:
     assert report.samples == 2
 
 
-def test_windows_of_a_zarr_store_are_samples(tmp_path: Path) -> None:
+def test_zarr_windows_become_samples(tmp_path: Path) -> None:
     values = np.arange(6 * 4, dtype='<f4').reshape(6, 4)
     store, out = tmp_path / 'store', tmp_path / 'out'
     (store / 'wind').mkdir(parents=True)

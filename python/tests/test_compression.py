@@ -33,7 +33,7 @@ LEVELS: list[tuple[type[LevelledCompression], str, int, list[int]]] = [
 ]
 
 
-def test_names() -> None:
+def test_compression_names_are_complete() -> None:
     names = {'snappy'}
     for cls, extension, _, levels in LEVELS:
         family = {extension, *(f'{extension}:{level}' for level in levels)}
@@ -46,7 +46,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize('name', ['', 'zstd:0', 'zstd:23', 'gz:10', 'bz2:0', 'snappy:1', 'ZSTD'])
-def test_other_names(name: str) -> None:
+def test_unknown_compression_name_is_an_error(name: str) -> None:
     assert not is_compression(name)
     for call in (compress, decompress):
         with pytest.raises(ValueError, match='is not a supported compression algorithm'):
@@ -56,7 +56,7 @@ def test_other_names(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', sorted(get_compressions()))
-def test_what_is_compressed_is_decompressed(name: str) -> None:
+def test_compression_round_trips(name: str) -> None:
     assert is_compression(name)
     assert get_compression_extension(name) == name.partition(':')[0]
     for data in DATA:
@@ -66,7 +66,7 @@ def test_what_is_compressed_is_decompressed(name: str) -> None:
 
 
 @pytest.mark.parametrize(('cls', 'extension', 'default', 'levels'), LEVELS)
-def test_levels(
+def test_compression_classes_support_levels(
     cls: type[LevelledCompression], extension: str, default: int, levels: list[int]
 ) -> None:
     assert (cls.extension, cls.levels) == (extension, levels)
@@ -82,13 +82,13 @@ def test_levels(
             cls(wrong)
 
 
-def test_none_is_no_compression() -> None:
+def test_compression_none_returns_data_unchanged() -> None:
     assert not is_compression(None)
     assert compress(None, b'raw') == b'raw'
     assert decompress(None, b'raw') == b'raw'
 
 
-def test_files_of_the_usual_tools() -> None:
+def test_compression_is_compatible_with_standard_tools() -> None:
     for data in DATA:
         assert gzip.decompress(compress('gz:5', data)) == data
         assert bz2.decompress(compress('bz2:5', data)) == data
@@ -99,7 +99,7 @@ def test_files_of_the_usual_tools() -> None:
 
 
 @pytest.mark.parametrize('name', ['br', 'bz2', 'gz', 'snappy', 'zstd'])
-def test_damaged_data(name: str) -> None:
+def test_damaged_compressed_data_is_an_error(name: str) -> None:
     whole = compress(name, DATA[3])
     for damaged in (whole[:-1], whole + b'more', b'\xff' * 20):
         with pytest.raises(ValueError, match=name):
@@ -107,7 +107,7 @@ def test_damaged_data(name: str) -> None:
 
 
 @pytest.mark.parametrize('name', ['br', 'bz2', 'gz', 'snappy', 'zstd'])
-def test_types_of_data(name: str) -> None:
+def test_compression_accepts_only_bytes_like_data(name: str) -> None:
     for data in (bytearray(b'abc'), memoryview(b'abc')):
         assert decompress(name, compress(name, data)) == b'abc'
     wrong: list[Any] = ['text', 1.5, 100, None, ['a']]
@@ -118,5 +118,5 @@ def test_types_of_data(name: str) -> None:
             decompress(name, value)
 
 
-def test_everything_public_is_there() -> None:
+def test_public_compression_names_exist() -> None:
     assert all(hasattr(compression, name) for name in compression.__all__)

@@ -144,13 +144,13 @@ def theirs(profile: Optional[str]) -> tuple[str, Optional[str], str]:
 
 
 @pytest.mark.parametrize('profile', [None, *(name for name in PROFILES if name != 'spaced')])
-def test_botocore_chooses_the_same(
+def test_profile_credentials_match_botocore(
     profile: Optional[str], home: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     assert ours(bucket, tmp_path / 'x', profile) == theirs(profile)
 
 
-def test_a_comment_after_a_value_is_a_part_of_it(
+def test_trailing_comment_is_part_of_profile_value(
     home: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     assert theirs('spaced')[0] == 'SPACED # part of the value'
@@ -169,7 +169,7 @@ def test_a_comment_after_a_value_is_a_part_of_it(
         '[default]\n[default]\n',
     ],
 )
-def test_botocore_refuses_the_same_files(
+def test_malformed_aws_config_is_an_error_as_in_botocore(
     text: str, home: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     (home / '.aws' / 'config').write_text(text)
@@ -182,7 +182,7 @@ def test_botocore_refuses_the_same_files(
 
 
 @pytest.mark.parametrize('profile', ['missing', 'profileless'])
-def test_botocore_misses_the_same_profiles(
+def test_missing_profile_is_an_error_as_in_botocore(
     profile: str, home: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
     exceptions = pytest.importorskip('botocore.exceptions')
@@ -211,7 +211,7 @@ def moto(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize('profile', ['role', 'chain'])
-def test_moto_gives_credentials_of_roles(
+def test_assumed_role_credentials_are_used(
     profile: str, moto: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = theirs(profile)
@@ -225,7 +225,7 @@ def test_moto_gives_credentials_of_roles(
     assert (tmp_path / 'out').read_bytes() == b'x' * 1000
 
 
-def test_an_expired_single_sign_on_is_named(
+def test_expired_sso_token_is_an_error(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (home / '.aws' / 'config').open('a') as config:
@@ -287,7 +287,7 @@ def bearer(bucket: Bucket, path: Path, url: str, options: dict[str, str]) -> str
     return bucket.requests[-1].headers['authorization']
 
 
-def test_a_machine_of_google_gives_tokens(
+def test_gce_metadata_server_provides_token(
     bucket: Bucket, tokens: Tokens, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('GCE_METADATA_HOST', tokens.host)
@@ -296,7 +296,7 @@ def test_a_machine_of_google_gives_tokens(
     assert tokens.requests
 
 
-def test_the_file_of_a_service_account_signs_tokens(
+def test_service_account_file_signs_tokens(
     home: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rsa = pytest.importorskip('cryptography.hazmat.primitives.asymmetric.rsa')
@@ -330,7 +330,7 @@ def test_the_file_of_a_service_account_signs_tokens(
         assert found.count('.') == 2
 
 
-def test_the_azure_cli_is_only_started_if_it_is_asked_for(
+def test_azure_cli_is_started_only_if_enabled(
     home: Path,
     bucket: Bucket,
     tokens: Tokens,

@@ -87,7 +87,7 @@ def each(dataset: LocalDataset) -> list[int]:
     return [dataset[number]['n'] for number in range(len(dataset))]
 
 
-def test_numbers_and_lengths_are_of_what_is_left(shards: Path) -> None:
+def test_indexes_and_lengths_exclude_deleted_samples(shards: Path) -> None:
     for dataset in (
         LocalDataset(str(shards)),
         StreamingDataset(local=str(shards), batch_size=4),
@@ -112,7 +112,7 @@ def test_numbers_and_lengths_are_of_what_is_left(shards: Path) -> None:
     assert each(everything) == list(range(30))
 
 
-def test_counts_are_of_what_is_left(shards: Path) -> None:
+def test_shard_counts_exclude_deleted_samples(shards: Path) -> None:
     dataset = StreamingDataset(local=str(shards), batch_size=4)
     assert dataset.samples_per_shard.tolist() == LIVE
     assert dataset.sample_offset_per_shard.tolist() == [0, 5, 5, 12, 19]
@@ -123,7 +123,7 @@ def test_counts_are_of_what_is_left(shards: Path) -> None:
 
 
 @pytest.mark.parametrize('algo', ['py1e', 'py1s', 'py1br', 'py2s', 'naive', 'shardmill'])
-def test_the_order_is_that_of_a_dataset_without_them(
+def test_order_equals_dataset_without_deleted_samples(
     shards: Path, tmp_path: Path, algo: str
 ) -> None:
     full = [size for size in LIVE if size]
@@ -143,7 +143,7 @@ def test_the_order_is_that_of_a_dataset_without_them(
     )
 
 
-def test_a_mix_says_it_for_each_stream(shards: Path) -> None:
+def test_with_deleted_applies_per_stream(shards: Path) -> None:
     streams = [Stream(local=str(shards)), Stream(local=str(shards), with_deleted=True)]
     dataset = StreamingDataset(streams=streams, batch_size=5)
     assert dataset.samples_per_stream.tolist() == [20, 30]
@@ -158,7 +158,7 @@ class Fetching(Stream):
 
 
 @pytest.mark.parametrize('kind', [Stream, Fetching])
-def test_a_folder_that_shards_are_fetched_to(
+def test_fully_deleted_shards_are_not_downloaded(
     shards: Path, tmp_path: Path, kind: type[Stream]
 ) -> None:
     local = tmp_path / 'local'
@@ -173,7 +173,7 @@ def test_a_folder_that_shards_are_fetched_to(
     assert not list(local.glob('*.tmp'))
 
 
-def test_a_store_is_asked_for_the_list(
+def test_remote_tombstones_are_reloaded(
     store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in store.environment.items():
@@ -199,7 +199,7 @@ def test_a_store_is_asked_for_the_list(
     assert numbers(dataset) == list(range(30))
 
 
-def test_a_dataset_whose_list_is_lost_is_refused(shards: Path) -> None:
+def test_missing_or_damaged_tombstones_are_an_error(shards: Path) -> None:
     for damage in (b'{', None):
         path = shards / 'index.tombstones'
         if damage is None:
@@ -216,7 +216,7 @@ def test_a_dataset_whose_list_is_lost_is_refused(shards: Path) -> None:
     assert len(LocalDataset(str(shards), with_deleted=True)) == 30
 
 
-def test_merged_indexes_carry_the_list(shards: Path, tmp_path: Path) -> None:
+def test_merged_indexes_keep_tombstones(shards: Path, tmp_path: Path) -> None:
     root = tmp_path / 'root'
     shutil.copytree(shards, root / 'a')
     delete(write(root / 'b', range(100, 110), [7, 3]), [(0, 1)])
@@ -232,7 +232,7 @@ def test_merged_indexes_carry_the_list(shards: Path, tmp_path: Path) -> None:
     assert len(LocalDataset(str(root))) == 10
 
 
-def test_tables_and_batches_leave_them_out(shards: Path) -> None:
+def test_tables_and_batches_exclude_deleted_samples(shards: Path) -> None:
     pytest.importorskip('pyarrow')
     for dataset in (LocalDataset(str(shards)), StreamingDataset(local=str(shards), batch_size=4)):
         assert dataset.to_arrow()['n'].to_pylist() == left()

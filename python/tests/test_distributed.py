@@ -83,7 +83,7 @@ def without(*names: str) -> dict[str, str]:
         (without('SLURM_STEP_ID'), (0, 1, 0, 1)),
     ],
 )
-def test_environments(
+def test_launcher_environments_are_detected(
     environment: dict[str, str], expected: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
@@ -100,7 +100,7 @@ def test_environments(
         ({**SLURM, 'SLURM_STEP_TASKS_PER_NODE': 'many'}, 'as many tasks'),
     ],
 )
-def test_environments_that_say_nothing(
+def test_invalid_launcher_environment_is_an_error(
     environment: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in environment.items():
@@ -109,7 +109,7 @@ def test_environments_that_say_nothing(
         found()
 
 
-def test_without_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_without_process_group_are_local(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors: list[Any] = []
     distributed.barrier()
     distributed.broadcast(None, 0)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def in_a_group(rank: int, number: int, answers: Any) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_with_a_process_group() -> None:
+def test_collectives_with_process_group_reach_all_ranks() -> None:
     pytest.importorskip('torch')
     context = multiprocessing.get_context('spawn')
     answers = context.Queue()
@@ -168,7 +168,7 @@ def test_with_a_process_group() -> None:
     assert found_by_rank == [(rank, True, False, (rank, 2), [0, 1], 1, both) for rank in range(2)]
 
 
-def test_torch_is_not_imported_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distributed_helpers_do_not_import_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     for name in [name for name in sys.modules if name.partition('.')[0] == 'torch']:
         monkeypatch.delitem(sys.modules, name)

@@ -71,7 +71,7 @@ def same(found: Any, expected: Any) -> bool:
 
 
 @pytest.mark.parametrize(('encoding', 'value', 'data'), STORED)
-def test_stored_bytes(encoding: str, value: Any, data: bytes) -> None:
+def test_values_have_exact_stored_bytes(encoding: str, value: Any, data: bytes) -> None:
     assert mds_encode(encoding, value) == data
     found = mds_decode(encoding, data)
     assert found == value
@@ -80,7 +80,9 @@ def test_stored_bytes(encoding: str, value: Any, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(('encoding', 'array', 'data'), ARRAYS)
-def test_stored_arrays(encoding: str, array: np.ndarray[Any, Any], data: str) -> None:
+def test_arrays_have_exact_stored_bytes(
+    encoding: str, array: np.ndarray[Any, Any], data: str
+) -> None:
     assert mds_encode(encoding, array).hex() == data
     found = mds_decode(encoding, bytes.fromhex(data))
     assert same(found, array)
@@ -89,7 +91,7 @@ def test_stored_arrays(encoding: str, array: np.ndarray[Any, Any], data: str) ->
 
 @pytest.mark.parametrize('shape', [(1,), (255,), (256,), (65_535, 1), (1, 65_536), (2, 3, 4, 5)])
 @pytest.mark.parametrize('dtype', INTEGERS + FLOATS)
-def test_arrays_come_back(dtype: str, shape: tuple[int, ...]) -> None:
+def test_arrays_round_trip(dtype: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(len(shape))
     array = rng.integers(0, 100, shape).astype(dtype)
     text = ','.join(map(str, shape))
@@ -104,7 +106,7 @@ def test_arrays_come_back(dtype: str, shape: tuple[int, ...]) -> None:
     assert get_mds_encoded_size(f'ndarray:{dtype}:{text}') == array.nbytes
 
 
-def test_any_order_of_memory_is_stored_row_by_row() -> None:
+def test_arrays_are_stored_in_row_major_little_endian() -> None:
     array = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
     expected = mds_encode('ndarray', array)
     assert mds_encode('ndarray', np.asfortranarray(array)) == expected
@@ -127,7 +129,7 @@ def test_any_order_of_memory_is_stored_row_by_row() -> None:
         ('ndarray:int32:2', np.array([[1], [2]], np.int32)),
     ],
 )
-def test_arrays_that_cannot_be_stored(encoding: str, array: np.ndarray[Any, Any]) -> None:
+def test_unsupported_arrays_are_errors(encoding: str, array: np.ndarray[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r'(?i)array'):
         mds_encode(encoding, array)
 
@@ -135,13 +137,13 @@ def test_arrays_that_cannot_be_stored(encoding: str, array: np.ndarray[Any, Any]
 @pytest.mark.parametrize(
     'data', ['', '08', '0808', '080802', '08080201', '0708020201020304', '08080202010203']
 )
-def test_arrays_that_break_off(data: str) -> None:
+def test_truncated_array_is_an_error(data: str) -> None:
     with pytest.raises(ValueError, match=r'array|size|reshape|empty'):
         mds_decode('ndarray', bytes.fromhex(data))
 
 
 @pytest.mark.parametrize('dtype', INTEGERS)
-def test_integers_at_the_ends_of_their_range(dtype: str) -> None:
+def test_integer_limits_round_trip(dtype: str) -> None:
     ends = np.iinfo(dtype)
     for value in (ends.min, -1 if ends.min else 0, 0, 1, ends.max):
         found = mds_decode(dtype, mds_encode(dtype, value))
@@ -152,7 +154,7 @@ def test_integers_at_the_ends_of_their_range(dtype: str) -> None:
 
 @pytest.mark.parametrize('dtype', FLOATS)
 @pytest.mark.parametrize('value', [0.0, -0.0, 1 / 3, 65_504.0, 6e-8, math.inf, -math.inf, math.nan])
-def test_floats_keep_their_bits(dtype: str, value: float) -> None:
+def test_floats_round_trip_bit_exact(dtype: str, value: float) -> None:
     scalar = getattr(np, dtype)(value)
     found = mds_decode(dtype, mds_encode(dtype, value))
     assert type(found) is type(scalar)
@@ -176,13 +178,13 @@ def test_floats_keep_their_bits(dtype: str, value: float) -> None:
         ('list[jpeg]', ()),
     ],
 )
-def test_values_of_another_type(encoding: str, value: Any) -> None:
+def test_wrong_value_type_is_an_error(encoding: str, value: Any) -> None:
     with pytest.raises(AttributeError):
         mds_encode(encoding, value)
 
 
 @pytest.mark.parametrize('value', [1 << 63, -(1 << 63) - 1])
-def test_integers_beyond_64_bits(value: int) -> None:
+def test_integer_beyond_64_bits_is_an_overflow_error(value: int) -> None:
     with pytest.raises(OverflowError):
         mds_encode('int', value)
     assert mds_decode('str_int', mds_encode('str_int', value)) == value
@@ -205,17 +207,17 @@ def test_integers_beyond_64_bits(value: int) -> None:
         ('list[png]', b'\0\0\0\0\x01\0\0\0\x05\0\0\0xxxx'),
     ],
 )
-def test_bytes_that_are_no_value(encoding: str, data: bytes) -> None:
+def test_undecodable_bytes_are_an_error(encoding: str, data: bytes) -> None:
     with pytest.raises(ValueError):
         mds_decode(encoding, data)
 
 
 @pytest.mark.parametrize('encoding', ['jpeg', 'int', 'str', 'ndarray', 'list[png]'])
-def test_bytes_are_taken_as_encoded(encoding: str) -> None:
+def test_bytes_are_stored_as_already_encoded(encoding: str) -> None:
     assert mds_encode(encoding, b'as it is') == b'as it is'
 
 
-def test_json_takes_arrays_and_refuses_what_it_has_no_form_for() -> None:
+def test_json_accepts_arrays_and_rejects_sets() -> None:
     array = np.array([[1, 2], [3, 4]], np.int8)
     assert mds_decode('json', mds_encode('json', array)) == [[1, 2], [3, 4]]
     found = mds_decode('json', mds_encode('json', [math.nan, math.inf]))
@@ -225,7 +227,7 @@ def test_json_takes_arrays_and_refuses_what_it_has_no_form_for() -> None:
         mds_encode('json', {1, 2})
 
 
-def test_pickles_are_distinguished_from_what_is_safe() -> None:
+def test_only_pickle_encoding_is_unsafe() -> None:
     value = {'a': (1, 2), 'b': {3}}
     data = mds_encode('pkl', value)
     assert pickle.loads(data) == value == mds_decode('pkl', data)
@@ -240,7 +242,7 @@ def image(mode: str, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize('mode', ['1', 'L', 'RGB', 'RGBA', 'CMYK', 'I', 'F'])
-def test_pixels_come_back(mode: str) -> None:
+def test_pil_pixels_round_trip(mode: str) -> None:
     picture = image(mode)
     data = mds_encode('pil', picture)
     found = mds_decode('pil', data)
@@ -249,14 +251,14 @@ def test_pixels_come_back(mode: str) -> None:
     assert data[:12] == struct.pack('<3I', 13, 9, len(mode))
 
 
-def test_the_rows_of_black_and_white_are_padded_to_bytes() -> None:
+def test_bilevel_image_rows_are_padded_to_bytes() -> None:
     pillow = pytest.importorskip('PIL.Image')
     data = mds_encode('pil', pillow.new('1', (9, 2), 1))
     assert data.hex() == '09000000020000000100000031ff80ff80'
 
 
 @pytest.mark.parametrize(('encoding', 'mode'), [('png', 'RGBA'), ('png', '1'), ('jpeg', 'L')])
-def test_image_files_come_back(encoding: str, mode: str) -> None:
+def test_png_and_jpeg_images_round_trip(encoding: str, mode: str) -> None:
     picture = image(mode)
     found = mds_decode(encoding, mds_encode(encoding, picture))
     assert (found.format, found.mode, found.size) == (encoding.upper(), mode, picture.size)
@@ -264,7 +266,7 @@ def test_image_files_come_back(encoding: str, mode: str) -> None:
         assert found.tobytes() == picture.tobytes()
 
 
-def test_a_jpeg_that_was_opened_is_its_file(tmp_path: Path) -> None:
+def test_opened_jpeg_is_stored_as_its_original_file(tmp_path: Path) -> None:
     pillow = pytest.importorskip('PIL.Image')
     path = tmp_path / 'a.jpg'
     image('RGB').save(path, quality=11)
@@ -278,7 +280,7 @@ def test_a_jpeg_that_was_opened_is_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('encoding', ['list[pil]', 'list[jpeg]', 'list[png]'])
-def test_lists_of_images(encoding: str) -> None:
+def test_image_lists_round_trip(encoding: str) -> None:
     pictures = [image('RGB', seed) for seed in range(3)]
     found = mds_decode(encoding, mds_encode(encoding, pictures))
     assert [each.size for each in found] == [(13, 9)] * 3
@@ -291,7 +293,7 @@ def test_lists_of_images(encoding: str) -> None:
 
 
 @pytest.mark.parametrize('encoding', ['jpeg_array', 'jpegarray'])
-def test_arrays_of_jpeg_files(encoding: str) -> None:
+def test_jpeg_arrays_round_trip(encoding: str) -> None:
     files = []
     for seed in range(2):
         file = BytesIO()
@@ -306,7 +308,7 @@ def test_arrays_of_jpeg_files(encoding: str) -> None:
             mds_encode(encoding, wrong)
 
 
-def test_names() -> None:
+def test_encoding_names_are_complete() -> None:
     assert get_mds_encodings() == {
         *INTEGERS, *FLOATS, 'bytes', 'str', 'int', 'ndarray', 'str_int', 'str_float', 'str_decimal',
         'pil', 'jpeg', 'png', 'jpeg_array', 'jpegarray', 'list[pil]', 'list[jpeg]', 'list[png]',
@@ -332,7 +334,7 @@ def test_names() -> None:
         mds_decode('foo', b'')
 
 
-def test_an_encoding_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_encoding_can_be_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     class Complex(encodings.Encoding):
         size = 16
 
@@ -352,7 +354,7 @@ def test_an_encoding_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_mds_encoded_size('int') == 8
 
 
-def test_json_columns() -> None:
+def test_json_column_types_are_checked() -> None:
     for encoding, value, other in [('str', 'a', 1), ('int', True, 1.0), ('float', 1.5, 1)]:
         assert json_encodings.is_json_encoding(encoding)
         assert json_encodings.is_json_encoded(encoding, value) is True
@@ -363,7 +365,7 @@ def test_json_columns() -> None:
         json_encodings.is_json_encoded('bytes', b'')
 
 
-def test_xsv_columns() -> None:
+def test_xsv_column_values_round_trip() -> None:
     for encoding, value, text, other in [
         ('str', 'a', 'a', 1),
         ('int', -5, '-5', '5'),

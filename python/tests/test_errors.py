@@ -14,7 +14,7 @@ from shardmill.errors import CLASS_OF_KIND, DataError, MissingIndexError, Shardm
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_class_has_a_kind_and_every_kind_a_class() -> None:
+def test_error_classes_and_kinds_match() -> None:
     classes = [getattr(errors, name) for name in errors.__all__]
     for each in classes:
         assert issubclass(CLASS_OF_KIND[each.kind], ShardmillError)
@@ -23,7 +23,7 @@ def test_every_class_has_a_kind_and_every_kind_a_class() -> None:
     assert MissingIndexError.kind == 'not_found' and errors.UnsupportedError.kind == 'unsupported'
 
 
-def test_kinds_are_those_of_the_frozen_list() -> None:
+def test_error_kinds_match_frozen_list() -> None:
     lines = (ROOT / 'tests/layering/errors.txt').read_text().split('\n')
     kinds = {line.split()[-1] for line in lines if line.strip() and not line.startswith('#')}
     # An asterisk is for ids of several kinds.
@@ -32,7 +32,7 @@ def test_kinds_are_those_of_the_frozen_list() -> None:
     assert snake and snake <= set(CLASS_OF_KIND)
 
 
-def test_docs_is_the_address_of_the_entry(tmp_path: Path) -> None:
+def test_error_docs_links_to_reference_entry(tmp_path: Path) -> None:
     with pytest.raises(ShardmillError) as caught:
         LocalDataset(str(tmp_path))
     error = caught.value

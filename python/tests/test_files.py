@@ -88,7 +88,7 @@ def check(samples: list[dict[str, Any]]) -> None:
     assert len(samples) == FILES
 
 
-def test_all_files_in_place(tree: Path) -> None:
+def test_files_in_place_are_iterated_and_indexed(tree: Path) -> None:
     dataset = FileDataset(remote=str(tree), batch_size=4, shuffle=True)
     assert (len(dataset), dataset.num_samples) == (FILES, FILES)
     first, second = list(dataset), list(dataset)
@@ -113,7 +113,7 @@ def test_all_files_in_place(tree: Path) -> None:
 
 @pytest.mark.parametrize('ranks', [1, 2, 3, 4, 8])
 @pytest.mark.parametrize('workers', [1, 2, 3, 4])
-def test_every_file_once_whatever_the_world(tree: Path, ranks: int, workers: int) -> None:
+def test_every_file_is_read_once_in_any_world(tree: Path, ranks: int, workers: int) -> None:
     seen: list[str] = []
     given = 0
     for rank in range(ranks):
@@ -160,14 +160,14 @@ def _with_workers(tree: str, workers: int, context: Optional[str], yields: str) 
 @pytest.mark.parametrize('workers', [0, 1, 3])
 @pytest.mark.parametrize('context', ['fork', 'spawn'])
 @pytest.mark.parametrize('yields', ['data', 'file'])
-def test_workers_of_torch(tree: Path, workers: int, context: str, yields: str) -> None:
+def test_torch_workers_read_every_file(tree: Path, workers: int, context: str, yields: str) -> None:
     if context == 'spawn' and not workers:
         pytest.skip('no process is started')
     assert apart(_with_workers, str(tree), workers, context, yields) == FILES
 
 
 @pytest.mark.parametrize('yields', ['data', 'file', 'both'])
-def test_the_loader_of_the_package(tree: Path, tmp_path: Path, yields: str) -> None:
+def test_streaming_data_loader_reads_every_file(tree: Path, tmp_path: Path, yields: str) -> None:
     dataset = FileDataset(
         remote=str(tree), local=str(tmp_path / 'local'), batch_size=8, shuffle=True, yields=yields
     )
@@ -184,7 +184,7 @@ def test_the_loader_of_the_package(tree: Path, tmp_path: Path, yields: str) -> N
     assert found == EXPECTED
 
 
-def test_resumed_at_every_sample(tree: Path) -> None:
+def test_file_dataset_resumes_at_every_sample(tree: Path) -> None:
     dataset = FileDataset(remote=str(tree), batch_size=1, shuffle=True)
     whole = [sample['path'] for sample in dataset]
     for stop in range(FILES):
@@ -201,7 +201,7 @@ def test_resumed_at_every_sample(tree: Path) -> None:
 
 
 @pytest.mark.parametrize('ranks', [1, 2, 4])
-def test_resumed_on_another_world(tree: Path, ranks: int) -> None:
+def test_file_dataset_resumes_with_other_world_size(tree: Path, ranks: int) -> None:
     options: dict[str, Any] = {'batch_size': 2, 'shuffle': True, 'num_canonical_nodes': 2}
 
     def opened(rank: int, world: int) -> FileDataset:
@@ -224,7 +224,7 @@ def test_resumed_on_another_world(tree: Path, ranks: int) -> None:
     assert len(seen & set(rest)) < ranks + 2
 
 
-def test_a_state_of_other_files_is_refused(tmp_path: Path) -> None:
+def test_state_of_different_files_is_rejected(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / 'tree', {'a': b'1', 'b': b'2'})
     dataset = FileDataset(remote=str(tree), batch_size=1)
     next(iter(dataset))
@@ -245,7 +245,7 @@ def test_a_state_of_other_files_is_refused(tmp_path: Path) -> None:
     assert caught.value.id == 'files-digest'
 
 
-def test_transform_and_subclass(tree: Path) -> None:
+def test_transform_and_get_item_change_samples(tree: Path) -> None:
     def transform(sample: dict[str, Any]) -> int:
         return len(sample['data'])
 
@@ -261,7 +261,7 @@ def test_transform_and_subclass(tree: Path) -> None:
     assert sorted(named) == list(enumerate(named.paths()))
 
 
-def test_paths_stay_and_the_limit_holds(tmp_path: Path) -> None:
+def test_batch_files_stay_cached_within_limit(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / 'tree', {f'{number:03}': b'x' * 1000 for number in range(60)})
     limit = room(tree, 9)
     local = tmp_path / 'local'
@@ -314,14 +314,14 @@ def _limited(tree: str, local: str, limit: int, workers: int) -> int:
 
 
 @pytest.mark.parametrize('workers', [1, 2, 4])
-def test_workers_hold_what_the_training_process_looks_at(tmp_path: Path, workers: int) -> None:
+def test_workers_keep_batch_files_cached_within_limit(tmp_path: Path, workers: int) -> None:
     tree = write_tree(tmp_path / 'tree', {f'{number:03}': b'x' * 1000 for number in range(80)})
     # Three batches of two for each worker.
     limit = room(tree, workers * 6)
     assert apart(_limited, str(tree), str(tmp_path / 'local'), limit, workers) == 80
 
 
-def test_a_file_beyond_the_limit(tmp_path: Path) -> None:
+def test_file_larger_than_cache_limit_is_read(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / 'tree', {'large': b'l' * 100_000, 'small': b's'})
     dataset = FileDataset(
         remote=str(tree), local=str(tmp_path / 'local'), batch_size=2, cache_limit=5000
@@ -333,7 +333,7 @@ def test_a_file_beyond_the_limit(tmp_path: Path) -> None:
     assert used(tmp_path / 'local') <= 5000
 
 
-def test_trees_that_are_none(tmp_path: Path) -> None:
+def test_invalid_file_trees_are_errors(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         FileDataset(remote=str(tmp_path / 'nowhere'), batch_size=1)
     (tmp_path / 'empty').mkdir()
@@ -355,7 +355,7 @@ def test_trees_that_are_none(tmp_path: Path) -> None:
     assert 'link' in str(linked.value)
 
 
-def test_files_that_go_or_change(tmp_path: Path) -> None:
+def test_missing_and_changed_files_are_errors(tmp_path: Path) -> None:
     tree = write_tree(tmp_path / 'tree', {'a': b'1', 'b': b'22', 'c': b'3'})
     dataset = FileDataset(remote=str(tree), batch_size=1)
     (tree / 'a').unlink()
@@ -372,7 +372,7 @@ def test_files_that_go_or_change(tmp_path: Path) -> None:
             dataset['c']
 
 
-def test_objects_of_a_store(
+def test_remote_objects_are_cached_and_changes_are_errors(
     store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in store.environment.items():
@@ -398,7 +398,7 @@ def test_objects_of_a_store(
     assert caught.value.id == 'remote-changed'
 
 
-def test_a_mix_with_shards(tree: Path, tmp_path: Path) -> None:
+def test_file_and_shard_streams_can_be_mixed(tree: Path, tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path / 'mds'), columns={'data': 'bytes', 'path': 'str'}) as writer:
         for number in range(40):
             writer.write({'data': b'%d' % number, 'path': f'shard {number}'})

@@ -59,7 +59,7 @@ def fs() -> ShardmillFileSystem:
     return ShardmillFileSystem(skip_instance_cache=True)
 
 
-def test_fields_are_files(tmp_path: Path, fs: ShardmillFileSystem) -> None:
+def test_fields_are_read_as_files(tmp_path: Path, fs: ShardmillFileSystem) -> None:
     data = _data(tmp_path / 'data')
     url = f'shardmill://{data}!/7'
     assert fs.cat_file(f'{url}/text') == 'größe 7'.encode()
@@ -75,7 +75,9 @@ def test_fields_are_files(tmp_path: Path, fs: ShardmillFileSystem) -> None:
     assert fs.size(f'{url}/camera/left') == 28
 
 
-def test_directories_are_listed(tmp_path: Path, fs: ShardmillFileSystem) -> None:
+def test_samples_and_fields_are_listed_as_directories(
+    tmp_path: Path, fs: ShardmillFileSystem
+) -> None:
     data = _data(tmp_path / 'data')
     root = f'{data}!'
     samples = fs.ls(data, detail=False)
@@ -99,7 +101,7 @@ def test_directories_are_listed(tmp_path: Path, fs: ShardmillFileSystem) -> None
         fs.ls(str(tmp_path / 'none'))
 
 
-def test_nothing_is_written(tmp_path: Path, fs: ShardmillFileSystem) -> None:
+def test_filesystem_is_read_only(tmp_path: Path, fs: ShardmillFileSystem) -> None:
     root = f'{_data(tmp_path / "data")}!'
     attempts: list[Callable[[], Any]] = [
         lambda: fs.open(f'{root}/5/text', 'wb'),
@@ -116,7 +118,7 @@ def test_nothing_is_written(tmp_path: Path, fs: ShardmillFileSystem) -> None:
             attempt()
 
 
-def test_fsspec_knows_the_scheme(tmp_path: Path) -> None:
+def test_fsspec_opens_shardmill_urls(tmp_path: Path) -> None:
     """The entry point of the package names the class; tests run without an installed package."""
     text = (Path(__file__).parents[1] / 'pyproject.toml').read_text()
     assert (
@@ -140,7 +142,7 @@ shardmill = 'shardmill.filesystem.ShardmillFileSystem'""".replace("'", '"')
         assert file.read() == b'3'
 
 
-def test_a_copy_and_a_child_open_the_dataset_again(tmp_path: Path) -> None:
+def test_pickled_and_forked_filesystem_can_read(tmp_path: Path) -> None:
     data = _data(tmp_path / 'data')
     fs = ShardmillFileSystem(skip_instance_cache=True)
     assert fs.cat_file(f'{data}!/3/number') == b'3'
@@ -151,7 +153,7 @@ def test_a_copy_and_a_child_open_the_dataset_again(tmp_path: Path) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_dataset_in_a_store(tmp_path: Path, served: Path, store: Store) -> None:
+def test_remote_dataset_is_read_as_files(tmp_path: Path, served: Path, store: Store) -> None:
     _data(served / 'samples')
     fs = ShardmillFileSystem(skip_instance_cache=True, settings=store.environment)
     assert fs.cat_file('shardmill://s3://bucket/samples!/64/text') == 'größe 64'.encode()

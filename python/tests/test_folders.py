@@ -40,7 +40,7 @@ def ids(**options: Any) -> list[int]:
     return [sample['id'] for sample in StreamingDataset(batch_size=4, **options)]
 
 
-def test_a_folder_is_that_of_one_remote(tmp_path: Path) -> None:
+def test_local_folder_cannot_be_reused_for_other_remote(tmp_path: Path) -> None:
     one, two = both(tmp_path)
     local = str(tmp_path / 'local')
     first = StreamingDataset(remote=one, local=local, batch_size=4)
@@ -59,7 +59,7 @@ def test_a_folder_is_that_of_one_remote(tmp_path: Path) -> None:
     assert ids(remote=two, local=str(tmp_path / 'other')) == list(range(500, 500 + SAMPLES))
 
 
-def test_one_remote_however_it_is_spelled(tmp_path: Path) -> None:
+def test_equivalent_remote_paths_share_local_folder(tmp_path: Path) -> None:
     one, _ = both(tmp_path)
     local = str(tmp_path / 'local')
     (tmp_path / 'link').symlink_to(one)
@@ -73,14 +73,14 @@ def test_one_remote_however_it_is_spelled(tmp_path: Path) -> None:
     assert ids(remote=one, local=root + '/cache/one') == list(range(SAMPLES))
 
 
-def test_what_is_read_in_place_is_never_removed(tmp_path: Path) -> None:
+def test_dataset_read_in_place_is_not_removed(tmp_path: Path) -> None:
     one, two = both(tmp_path)
     for _ in range(2):
         assert ids(remote=one, local=one)[0] == ids(local=one)[0] == 0
         assert ids(local=two)[0] == 500
 
 
-def test_a_folder_that_was_emptied_is_free(tmp_path: Path) -> None:
+def test_deleted_local_folder_can_be_reused(tmp_path: Path) -> None:
     one, two = both(tmp_path)
     local = tmp_path / 'local'
     assert ids(remote=one, local=str(local))[0] == 0
@@ -91,7 +91,7 @@ def test_a_folder_that_was_emptied_is_free(tmp_path: Path) -> None:
         ids(remote=one, local=str(local))
 
 
-def test_a_dataset_that_was_not_opened_owns_nothing(tmp_path: Path) -> None:
+def test_failed_open_does_not_claim_local_folder(tmp_path: Path) -> None:
     one, _ = both(tmp_path)
     local = str(tmp_path / 'local')
     with pytest.raises(FileNotFoundError):
@@ -100,7 +100,7 @@ def test_a_dataset_that_was_not_opened_owns_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('context', ['fork', 'spawn'])
-def test_copies_and_workers(tmp_path: Path, context: str) -> None:
+def test_pickled_copies_and_workers_share_local_folder(tmp_path: Path, context: str) -> None:
     one, _ = both(tmp_path)
     dataset = StreamingDataset(remote=one, local=str(tmp_path / 'local'), batch_size=4)
     copy: StreamingDataset = pickle.loads(pickle.dumps(dataset))
@@ -111,7 +111,7 @@ def test_copies_and_workers(tmp_path: Path, context: str) -> None:
     assert sorted(found) == list(range(SAMPLES))
 
 
-def test_prefixes_of_a_store(
+def test_remote_prefixes_own_their_local_folder(
     served: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.environment.items():
@@ -142,7 +142,7 @@ def grow(folder: Path, shards: int, sign: int = 1) -> int:
     return samples
 
 
-def test_a_folder_follows_a_dataset_that_grows(tmp_path: Path) -> None:
+def test_cache_is_extended_when_dataset_grows(tmp_path: Path) -> None:
     remote, local = tmp_path / 'remote', tmp_path / 'local'
     samples = grow(remote, 2)
     assert ids(remote=str(remote), local=str(local)) == list(range(samples))
@@ -161,7 +161,7 @@ def test_a_folder_follows_a_dataset_that_grows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('cached', [True, False])
 @pytest.mark.parametrize('context', ['fork', 'spawn'])
-def test_workers_read_the_dataset_that_the_run_opened(
+def test_worker_rejects_index_changed_during_run(
     tmp_path: Path, context: str, cached: bool
 ) -> None:
     remote = tmp_path / 'remote'

@@ -40,7 +40,7 @@ def samples(out: Path) -> list[Any]:
     return [dataset[number] for number in range(len(dataset))]
 
 
-def test_only_urls_of_others_are_foreign() -> None:
+def test_is_foreign_accepts_only_fsspec_urls() -> None:
     for place in ('memory://a', 'zip://x::data.zip', 'simplecache::s3://bucket/a', 'ftp://host/a'):
         assert is_foreign(place)
     for place in (
@@ -54,7 +54,7 @@ def test_only_urls_of_others_are_foreign() -> None:
         assert not is_foreign(place)
 
 
-def test_tables_in_memory_are_converted(
+def test_fsspec_memory_tables_are_converted(
     memory: fsspec.AbstractFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The settings of the environment belong to other stores.
@@ -75,7 +75,7 @@ def test_tables_in_memory_are_converted(
     assert one.samples == 1000
 
 
-def test_a_tree_in_a_zip_file_is_converted(tmp_path: Path) -> None:
+def test_fsspec_zip_tree_is_converted(tmp_path: Path) -> None:
     archive = tmp_path / 'photos.zip'
     with zipfile.ZipFile(archive, 'w', zipfile.ZIP_DEFLATED) as file:
         for number in range(20):
@@ -93,7 +93,7 @@ def test_a_tree_in_a_zip_file_is_converted(tmp_path: Path) -> None:
     assert np.frombuffer(found[3]['bin'], np.uint8).sum() == 150
 
 
-def test_sources_of_both_kinds_keep_their_order(
+def test_local_and_fsspec_sources_keep_given_order(
     memory: fsspec.AbstractFileSystem, tmp_path: Path
 ) -> None:
     with memory.open('/second.parquet', 'wb') as file:
@@ -104,7 +104,9 @@ def test_sources_of_both_kinds_keep_their_order(
     assert [sample['id'] for sample in samples(tmp_path / 'out')] == list(range(20))
 
 
-def test_what_cannot_be_read_is_named(memory: fsspec.AbstractFileSystem, tmp_path: Path) -> None:
+def test_unreadable_fsspec_sources_are_errors(
+    memory: fsspec.AbstractFileSystem, tmp_path: Path
+) -> None:
     with pytest.raises(NotFoundError, match='memory://nothing'):
         shardmill.convert('memory://nothing', tmp_path / 'out')
     with pytest.raises(UsageError, match='nonesuch'):
@@ -113,7 +115,7 @@ def test_what_cannot_be_read_is_named(memory: fsspec.AbstractFileSystem, tmp_pat
         shardmill.convert('memory://a', 's3://bucket/out')
 
 
-def test_lists_have_pages_and_folders(memory: fsspec.AbstractFileSystem) -> None:
+def test_fsspec_server_listings_have_pages_and_prefixes(memory: fsspec.AbstractFileSystem) -> None:
     for number in range(5):
         memory.pipe(f'/tree/a/{number}.txt', b'x')
         memory.pipe(f'/tree/b{number}.txt', b'x')

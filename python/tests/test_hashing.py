@@ -23,33 +23,33 @@ XXH = {
 }
 
 
-def test_names() -> None:
+def test_hash_names_are_complete() -> None:
     assert get_hashes() == {*BUILTIN, *XXH}
     get_hashes().clear()
     assert len(get_hashes()) == 17
 
 
 @pytest.mark.parametrize('name', BUILTIN)
-def test_hashes_of_python(name: str) -> None:
+def test_hashes_match_hashlib(name: str) -> None:
     assert is_hash(name) is True
     for data in (b'', b'hello', bytes(range(256)) * 5000):
         assert get_hash(name, data) == hashlib.new(name, data).hexdigest()
 
 
 @pytest.mark.parametrize('name', sorted(XXH))
-def test_other_hashes(name: str) -> None:
+def test_xxhash_values_match_known_digests(name: str) -> None:
     assert is_hash(name) is True
     assert get_hash(name, b'hello') == XXH[name]
 
 
 @pytest.mark.parametrize('name', ['', 'sha3', 'SHA1', 'crc32', 'shake_128'])
-def test_unknown_names(name: str) -> None:
+def test_unknown_hash_name_is_an_error(name: str) -> None:
     assert is_hash(name) is False
     with pytest.raises(ValueError, match='not a supported hash'):
         get_hash(name, b'')
 
 
-def test_types_of_data() -> None:
+def test_hashes_accept_only_bytes_like_data() -> None:
     assert get_hash('md5', bytearray(b'hello')) == get_hash('md5', memoryview(b'hello'))
     wrong: list[Any] = ['hello', 5, None]
     for value in wrong:

@@ -23,7 +23,7 @@ def _run(*args: str, code: int = 0) -> str:
     return (done.stderr if code else done.stdout).decode()
 
 
-def test_a_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
+def test_hub_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
     data = write_texts(tmp_path / 'repository' / 'train')
     hub.commit(tmp_path / 'repository')
     options: dict[str, Any] = {'shuffle': True, 'shuffle_seed': 5, 'batch_size': 8}
@@ -42,7 +42,7 @@ def test_a_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
     assert shown['samples'] == SAMPLES
 
 
-def test_a_folder_of_tables_is_converted(hub: Hub, tmp_path: Path) -> None:
+def test_hub_table_folder_is_converted(hub: Hub, tmp_path: Path) -> None:
     repository = tmp_path / 'repository'
     names = ['a/part 1.jsonl', 'a/b/größe#2.jsonl', 'a/part-3.jsonl', 'a/z+&.jsonl', 'other.txt']
     for number, name in enumerate(names):
@@ -63,7 +63,7 @@ def test_a_folder_of_tables_is_converted(hub: Hub, tmp_path: Path) -> None:
     assert len(LocalDataset(str(one))) == 3
 
 
-def test_a_revision_is_pinned(hub: Hub, tmp_path: Path) -> None:
+def test_hub_revision_is_pinned_during_run(hub: Hub, tmp_path: Path) -> None:
     old = tmp_path / 'old'
     write_texts(old / 'train')
     first = hub.commit(old)
@@ -86,7 +86,7 @@ def test_a_revision_is_pinned(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('place', ['HF_TOKEN', 'HF_TOKEN_PATH', 'HF_HOME', 'HOME', 'option'])
-def test_tokens_come_from_the_usual_places(
+def test_hub_token_is_found_in_standard_locations(
     place: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = tmp_path / 'repository'
@@ -119,7 +119,7 @@ def _refused(remote: str, **options: str) -> ShardmillError:
     return refused.value
 
 
-def test_refusals_name_the_token_and_do_not_show_it(
+def test_access_errors_mention_hf_token_without_showing_it(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository = tmp_path / 'repository'
@@ -146,7 +146,7 @@ def test_refusals_name_the_token_and_do_not_show_it(
     assert isinstance(error, NotFoundError) and 'HF_TOKEN' not in str(error.hint), error
 
 
-def test_busy_answers_are_tried_again(hub: Hub, tmp_path: Path) -> None:
+def test_busy_hub_responses_are_retried(hub: Hub, tmp_path: Path) -> None:
     repository = tmp_path / 'repository'
     write_texts(repository / 'train')
     hub.commit(repository)
@@ -155,7 +155,7 @@ def test_busy_answers_are_tried_again(hub: Hub, tmp_path: Path) -> None:
     assert hub.faults == []
 
 
-def test_nothing_is_written(hub: Hub, tmp_path: Path) -> None:
+def test_writing_to_hub_is_an_error(hub: Hub, tmp_path: Path) -> None:
     repository = tmp_path / 'repository'
     repository.mkdir()
     (repository / 'rows.jsonl').write_text('{"id": 1}\n')
@@ -164,7 +164,7 @@ def test_nothing_is_written(hub: Hub, tmp_path: Path) -> None:
     assert 'Hugging Face Hub' in shown, shown
 
 
-def test_the_server_answers_like_the_hub(hub: Hub, tmp_path: Path) -> None:
+def test_fake_hub_server_is_compatible_with_client(hub: Hub, tmp_path: Path) -> None:
     """The client of the Hub reads the same names and bytes from the server of these tests."""
     api = pytest.importorskip('huggingface_hub')
     repository = tmp_path / 'repository'

@@ -36,7 +36,7 @@ def _rows(first: int, count: int) -> bytes:
     return '\n'.join(lines).encode()
 
 
-def test_a_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
+def test_bucket_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
     data = write_texts(tmp_path / 'bucket' / 'train')
     hub.fill(tmp_path / 'bucket')
     # The Hub lists these with the folder `train`.
@@ -53,7 +53,7 @@ def test_a_dataset_is_streamed_and_inspected(hub: Hub, tmp_path: Path) -> None:
     assert json.loads(_run('inspect', f'{URL}/train', '--json'))['samples'] == SAMPLES
 
 
-def test_a_folder_of_tables_is_converted(hub: Hub, tmp_path: Path) -> None:
+def test_bucket_table_folder_is_converted(hub: Hub, tmp_path: Path) -> None:
     folder = tmp_path / 'bucket'
     names = ['a/part 1.jsonl', 'a/b/größe#2.jsonl', 'a/part-3.jsonl', 'a/z+&.jsonl']
     for number, name in enumerate(names):
@@ -74,7 +74,7 @@ def test_a_folder_of_tables_is_converted(hub: Hub, tmp_path: Path) -> None:
     assert len(LocalDataset(str(tmp_path / 'root'))) == 9
 
 
-def test_a_table_is_streamed_where_it_is(hub: Hub, tmp_path: Path) -> None:
+def test_bucket_table_is_streamed_in_place(hub: Hub, tmp_path: Path) -> None:
     pa, pq = pytest.importorskip('pyarrow'), pytest.importorskip('pyarrow.parquet')
     table = pa.table({'id': range(1000), 'text': [f'text {n}' for n in range(1000)]})
     (tmp_path / 'bucket' / 'table').mkdir(parents=True)
@@ -87,9 +87,7 @@ def test_a_table_is_streamed_where_it_is(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('header', ['X_Linked_Size', 'X_Linked_Etag'])
-def test_lengths_and_hashes_do_not_need_the_headers_of_repositories(
-    header: str, hub: Hub, tmp_path: Path
-) -> None:
+def test_repository_headers_are_optional_for_buckets(header: str, hub: Hub, tmp_path: Path) -> None:
     hub.lacks = {header}
     hub.put('rows.jsonl', _rows(0, 100))
     hub.put('empty/rows.jsonl', b'')
@@ -97,7 +95,7 @@ def test_lengths_and_hashes_do_not_need_the_headers_of_repositories(
     assert len(LocalDataset(str(tmp_path / 'out'))) == 100
 
 
-def test_a_listing_and_an_answer_have_the_same_tag(hub: Hub, tmp_path: Path) -> None:
+def test_listing_and_file_response_have_equal_source_tag(hub: Hub, tmp_path: Path) -> None:
     # The source is identified by the listing of a folder, and by a request for the file.
     hub.put('a/rows.jsonl', _rows(0, 100))
     sources = []
@@ -109,7 +107,7 @@ def test_a_listing_and_an_answer_have_the_same_tag(hub: Hub, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize('source', ['a', 'a/rows.jsonl'])
-def test_a_change_before_a_file_is_read_is_noticed(source: str, hub: Hub, tmp_path: Path) -> None:
+def test_file_changed_before_read_is_an_error(source: str, hub: Hub, tmp_path: Path) -> None:
     hub.put('a/rows.jsonl', _rows(0, 100))
     new = _rows(500, 100)
     assert len(new) != len(hub.bucket['a/rows.jsonl'])
@@ -119,7 +117,7 @@ def test_a_change_before_a_file_is_read_is_noticed(source: str, hub: Hub, tmp_pa
     assert hub.before is None and not (tmp_path / 'out' / 'index.json').exists()
 
 
-def test_a_change_between_two_reads_is_noticed(hub: Hub, tmp_path: Path) -> None:
+def test_file_changed_between_reads_is_an_error(hub: Hub, tmp_path: Path) -> None:
     write_texts(tmp_path / 'old')
     write_texts(tmp_path / 'new', first=1000)
     hub.fill(tmp_path / 'old')
@@ -133,14 +131,14 @@ def test_a_change_between_two_reads_is_noticed(hub: Hub, tmp_path: Path) -> None
     assert failed.value.id in {'remote-changed', 'body-length'}, failed.value.id
 
 
-def test_an_answer_without_a_hash_is_refused(hub: Hub, tmp_path: Path) -> None:
+def test_response_without_xet_hash_is_an_error(hub: Hub, tmp_path: Path) -> None:
     hub.put('rows.jsonl', _rows(0, 100))
     hub.lacks = {'X_Xet_Hash'}
     error = _fail('convert', f'{URL}/rows.jsonl', str(tmp_path / 'out'))
     assert error['id'] == 'storage-answer' and 'X-Xet-Hash' in error['message']
 
 
-def test_a_revision_is_refused_with_the_name_of_the_bucket(hub: Hub, tmp_path: Path) -> None:
+def test_revision_in_bucket_url_is_an_error(hub: Hub, tmp_path: Path) -> None:
     error = _fail('inspect', f'{URL}@main/train')
     assert error['id'] == 'url-revision' and 'org/bucket' in error['message']
     with pytest.raises(ShardmillError) as refused:
@@ -149,7 +147,7 @@ def test_a_revision_is_refused_with_the_name_of_the_bucket(hub: Hub, tmp_path: P
     assert hub.requests == []
 
 
-def test_missing_and_private_buckets_are_distinguished(
+def test_missing_and_private_buckets_have_different_errors(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.put('rows.jsonl', _rows(0, 100))
@@ -172,13 +170,13 @@ def test_missing_and_private_buckets_are_distinguished(
         assert error['id'] == 'not-found' and 'no such bucket' in error['message']
 
 
-def test_nothing_is_written(hub: Hub, tmp_path: Path) -> None:
+def test_writing_to_bucket_is_an_error(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / 'rows.jsonl').write_bytes(_rows(0, 3))
     error = _fail('convert', str(tmp_path / 'rows.jsonl'), f'{URL}/out')
     assert error['id'] == 'store-unsupported' and hub.bucket == {}
 
 
-def test_the_server_answers_like_the_hub(hub: Hub) -> None:
+def test_fake_bucket_server_is_compatible_with_client(hub: Hub) -> None:
     """The client of the Hub reads the same names, lengths and hashes from the server of these tests."""
     api = pytest.importorskip('huggingface_hub')
     if not hasattr(api.HfApi, 'list_bucket_tree'):

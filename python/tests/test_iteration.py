@@ -47,7 +47,7 @@ def order(samples: Any) -> list[int]:
 # What it is.
 
 
-def test_attributes(data: Path, tmp_path: Path) -> None:
+def test_dataset_attributes_describe_streams_and_shards(data: Path, tmp_path: Path) -> None:
     other = write(tmp_path / 'other', 50, first=1000)
     streams = [Stream(local=str(data)), Stream(local=str(other), repeat=2)]
     both = StreamingDataset(
@@ -74,7 +74,7 @@ def test_attributes(data: Path, tmp_path: Path) -> None:
     assert (streams[1].repeat, streams[1].choose) == (2, 100)
 
 
-def test_the_length_is_that_of_a_rank(data: Path) -> None:
+def test_length_is_per_rank(data: Path) -> None:
     assert len(opened(data, rank=1, world_size=2)) == (SAMPLES + 1) // 2
     assert len(opened(data, rank=5, world_size=8, replication=4)) == (SAMPLES + 1) // 2
     assert len(opened(data, epoch_size='1k')) == 1000
@@ -117,14 +117,14 @@ def test_the_length_is_that_of_a_rank(data: Path) -> None:
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_arguments_that_make_no_sense(data: Path, options: dict[str, Any]) -> None:
+def test_invalid_values_are_errors(data: Path, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError) as raised:
         StreamingDataset(**{'local': str(data), 'batch_size': BATCH, **options})
     assert str(raised.value)
 
 
 @pytest.mark.parametrize('name', ['batch_size', 'num_canonical_nodes', 'shuffle_block_size'])
-def test_a_number_that_makes_no_sense_is_named(data: Path, name: str) -> None:
+def test_negative_number_error_names_the_argument(data: Path, name: str) -> None:
     options: dict[str, Any] = {'batch_size': BATCH, name: -1}
     with pytest.raises(UsageError, match=f'`{name}` must be .* but got: -1') as raised:
         StreamingDataset(local=str(data), **options)
@@ -136,7 +136,7 @@ def test_a_number_that_makes_no_sense_is_named(data: Path, name: str) -> None:
     [{'shuffle_algo': 'py9'}, {'partition_algo': 'loose'}, {'batch_size': None}, {'batch_size': 0}],
     ids=lambda options: next(iter(options)),
 )
-def test_arguments_that_are_looked_at_when_iteration_begins(
+def test_lazily_checked_arguments_fail_at_first_iteration(
     data: Path, options: dict[str, Any]
 ) -> None:
     with pytest.raises((ValueError, KeyError)) as raised:
@@ -144,7 +144,7 @@ def test_arguments_that_are_looked_at_when_iteration_begins(
     assert str(raised.value)
 
 
-def test_no_dataset(tmp_path: Path) -> None:
+def test_missing_and_empty_datasets_are_errors(tmp_path: Path) -> None:
     for make in (StreamingDataset, LocalDataset):
         with pytest.raises((FileNotFoundError, RuntimeError), match=r'index\.json'):
             make(local=str(tmp_path))
@@ -160,7 +160,7 @@ def both_kinds(data: Path) -> list[Any]:
     return [opened(data), LocalDataset(str(data))]
 
 
-def test_indexing(data: Path) -> None:
+def test_samples_are_indexed_like_numpy_arrays(data: Path) -> None:
     for dataset in both_kinds(data):
         assert dataset.size == SAMPLES
         assert order([dataset[3], dataset[-1], dataset[-SAMPLES]]) == [3, SAMPLES - 1, 0]
@@ -178,20 +178,20 @@ def test_indexing(data: Path) -> None:
 
 
 @pytest.mark.parametrize('at', [SAMPLES, -SAMPLES - 1, 1 << 40, 1 << 70])
-def test_no_such_sample(data: Path, at: int) -> None:
+def test_out_of_range_sample_is_an_index_error(data: Path, at: int) -> None:
     for dataset in both_kinds(data):
         with pytest.raises(IndexError, match=str(abs(at))):
             dataset[at]
 
 
 @pytest.mark.parametrize('at', ['3', 3.0, None, [1.5]])
-def test_no_number_of_a_sample(data: Path, at: Any) -> None:
+def test_non_integer_sample_index_is_an_error(data: Path, at: Any) -> None:
     for dataset in both_kinds(data):
         with pytest.raises(ValueError):
             dataset[at]
 
 
-def test_types_of_values(data: Path) -> None:
+def test_sample_values_have_written_types(data: Path) -> None:
     for sample in (opened(data)[9], next(iter(opened(data))), LocalDataset(str(data))[9]):
         number = sample['number']
         for name, value in sample_of(number).items():
@@ -200,7 +200,7 @@ def test_types_of_values(data: Path) -> None:
         assert list(sample) == sorted(sample_of(0))
 
 
-def test_samples_are_the_callers(data: Path) -> None:
+def test_modifying_a_sample_does_not_affect_later_reads(data: Path) -> None:
     dataset = opened(data)
     first = dataset[1]
     first['vector'][:] = 5
@@ -254,7 +254,7 @@ def square(sample: Any) -> Any:
     return sample['number'] ** 2, sample['text']
 
 
-def test_get_item_is_asked_once_for_each_sample(data: Path) -> None:
+def test_get_item_is_called_once_per_sample(data: Path) -> None:
     plain = order(opened(data, shuffle=True))
     dataset = Counting(local=str(data), batch_size=BATCH, shuffle=True)
     found = list(dataset)
@@ -265,7 +265,7 @@ def test_get_item_is_asked_once_for_each_sample(data: Path) -> None:
     assert dataset.asked == [5, 6, 7]
 
 
-def test_get_item_between_the_samples_of_an_iteration(data: Path) -> None:
+def test_random_access_during_iteration_keeps_order(data: Path) -> None:
     dataset = Counting(local=str(data), batch_size=BATCH)
     for expected, sample in enumerate(dataset):
         assert sample['number'] == expected
@@ -275,7 +275,7 @@ def test_get_item_between_the_samples_of_an_iteration(data: Path) -> None:
 
 @pytest.mark.parametrize('workers', [0, 2])
 @pytest.mark.parametrize('kind', [DataLoader, StreamingDataLoader])
-def test_subclasses_in_loaders(data: Path, kind: type[Any], workers: int) -> None:
+def test_loaders_use_subclass_samples(data: Path, kind: type[Any], workers: int) -> None:
     def run() -> None:
         counting = Counting(local=str(data), batch_size=BATCH)
         loader = kind(counting, batch_size=BATCH, num_workers=workers)
@@ -297,7 +297,7 @@ def test_subclasses_in_loaders(data: Path, kind: type[Any], workers: int) -> Non
 
 @pytest.mark.parametrize('workers', [0, 2])
 @pytest.mark.parametrize('batch_size', [BATCH, 5])
-def test_a_collate_function_of_ones_own(data: Path, batch_size: int, workers: int) -> None:
+def test_custom_collate_fn_keeps_sample_count(data: Path, batch_size: int, workers: int) -> None:
     def run() -> None:
         loader = StreamingDataLoader(
             opened(data), batch_size=batch_size, num_workers=workers, collate_fn=packed
@@ -319,7 +319,7 @@ def packed(samples: list[Any]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize('workers', [0, 2])
-def test_batch_sizes_of_the_loader_and_of_the_dataset_differ(data: Path, workers: int) -> None:
+def test_loader_batch_size_can_differ_from_dataset(data: Path, workers: int) -> None:
     def run() -> None:
         loader = StreamingDataLoader(opened(data), batch_size=5, num_workers=workers)
         found = [numbers(batch) for batch in loader]
@@ -334,7 +334,7 @@ def test_batch_sizes_of_the_loader_and_of_the_dataset_differ(data: Path, workers
 
 @pytest.mark.parametrize('init', [None, in_worker], ids=['threads', 'processes'])
 @pytest.mark.parametrize('workers', [0, 3])
-def test_drop_last(data: Path, workers: int, init: Any) -> None:
+def test_drop_last_omits_the_partial_batch(data: Path, workers: int, init: Any) -> None:
     def run() -> None:
         loader = StreamingDataLoader(
             opened(data),
@@ -352,7 +352,7 @@ def test_drop_last(data: Path, workers: int, init: Any) -> None:
 # Iterations.
 
 
-def test_epochs_follow_one_another(data: Path) -> None:
+def test_consecutive_iterations_are_consecutive_epochs(data: Path) -> None:
     dataset = opened(data, shuffle=True)
     epochs = [order(dataset) for _ in range(3)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(SAMPLES))] * 3
@@ -362,7 +362,7 @@ def test_epochs_follow_one_another(data: Path) -> None:
     assert order(dataset) == epochs[1]
 
 
-def test_an_iteration_that_is_left(data: Path) -> None:
+def test_abandoned_iteration_counts_as_an_epoch(data: Path) -> None:
     whole = opened(data, shuffle=True)
     epochs = [order(whole) for _ in range(3)]
     dataset = opened(data, shuffle=True)
@@ -375,7 +375,7 @@ def test_an_iteration_that_is_left(data: Path) -> None:
     assert order(dataset) == epochs[2]
 
 
-def test_two_iterations(data: Path) -> None:
+def test_second_iteration_stops_the_first(data: Path) -> None:
     # The next one is the next epoch, and ends the one before.
     whole = opened(data, shuffle=True)
     epochs = [order(whole) for _ in range(2)]
@@ -404,7 +404,7 @@ class Failing(StreamingDataset):
         return super().get_item(sample_id, retry)
 
 
-def test_an_exception_in_get_item(data: Path) -> None:
+def test_get_item_exception_stops_iteration(data: Path) -> None:
     before = threads()
     dataset = Failing(local=str(data), batch_size=BATCH)
     read = iter(dataset)
@@ -419,7 +419,7 @@ def test_an_exception_in_get_item(data: Path) -> None:
     assert until(lambda: not set(threads()) - set(before), GRACE), threads()
 
 
-def test_damaged_data(data: Path, tmp_path: Path) -> None:
+def test_damaged_shard_error_names_the_file(data: Path, tmp_path: Path) -> None:
     folder = write(tmp_path / 'damaged', 100, hashes=['xxh64'])
     shard = folder / 'shard.00001.mds'
     content = bytearray(shard.read_bytes())
@@ -436,7 +436,7 @@ def test_damaged_data(data: Path, tmp_path: Path) -> None:
         list(opened(folder))
 
 
-def test_threads_read_at_the_same_time(data: Path) -> None:
+def test_threads_can_read_samples_concurrently(data: Path) -> None:
     dataset = opened(data)
     faults: list[Any] = []
 
@@ -504,7 +504,9 @@ KINDS = [
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_ctrl_c_while_a_store_is_slow(kind: str, tmp_path: Path, data: Path, store: Store) -> None:
+def test_ctrl_c_interrupts_waiting_for_slow_store(
+    kind: str, tmp_path: Path, data: Path, store: Store
+) -> None:
     remote = 's3://bucket/slow/data' if kind == 'index' else 's3://bucket/slow-shards/data'
     before = shared_memory()
     store.forget_slow()
@@ -547,7 +549,7 @@ def test_ctrl_c_while_a_store_is_slow(kind: str, tmp_path: Path, data: Path, sto
 
 
 @pytest.mark.parametrize('module', ['pickle', 'cloudpickle', 'copy'])
-def test_pickles_are_small_and_work(data: Path, module: str) -> None:
+def test_pickled_dataset_is_small_and_usable(data: Path, module: str) -> None:
     dataset = opened(data, shuffle=True)
     whole = [order(dataset) for _ in range(2)]
     begun = opened(data, shuffle=True)
@@ -569,7 +571,7 @@ def test_pickles_are_small_and_work(data: Path, module: str) -> None:
     assert order(begun) == whole[1]
 
 
-def test_a_pickle_carries_the_state(data: Path) -> None:
+def test_pickle_keeps_loaded_state(data: Path) -> None:
     first = opened(data, shuffle=True)
     samples = order(first)
     first.load_state_dict(
@@ -585,7 +587,7 @@ def test_a_pickle_carries_the_state(data: Path) -> None:
     assert order(again) == samples[3 * BATCH :]
 
 
-def test_local_datasets_and_loaders_are_pickled(data: Path) -> None:
+def test_local_datasets_and_loaders_can_be_pickled(data: Path) -> None:
     local = LocalDataset(str(data))
     dump = pickle.dumps(local)
     assert len(dump) < 10_000
@@ -622,7 +624,7 @@ def epochs_of_memory(folder: Path, kind: str) -> list[int]:
 
 
 @pytest.mark.parametrize('kind', ['dataset', 'loader'])
-def test_memory_is_returned(tmp_path: Path, kind: str) -> None:
+def test_memory_does_not_grow_over_epochs(tmp_path: Path, kind: str) -> None:
     folder = write(tmp_path / 'data', 2000, shard_bytes=60_000)
     found = apart(epochs_of_memory, folder, kind)
     # The first epochs fill what is kept for later ones.
@@ -663,7 +665,7 @@ def opened_and_closed(folder: Path) -> None:
     assert shared_memory() <= before
 
 
-def test_nothing_is_kept_of_a_dataset_that_is_gone(data: Path) -> None:
+def test_deleted_dataset_releases_its_resources(data: Path) -> None:
     apart(opened_and_closed, data)
 
 
@@ -671,7 +673,7 @@ def listing(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob('*'))
 
 
-def test_a_local_dataset_is_not_touched(data: Path) -> None:
+def test_reading_local_dataset_changes_no_files(data: Path) -> None:
     before = listing(data)
     read = opened(data, shuffle=True)
     order(read)
@@ -699,7 +701,7 @@ def in_the_temporary_directory(remote: str) -> None:
             os.rmdir(os.path.join(root, name))
 
 
-def test_a_cache_in_the_temporary_directory(data: Path, store: Store) -> None:
+def test_default_cache_is_in_temporary_directory(data: Path, store: Store) -> None:
     apart(in_the_temporary_directory, 's3://bucket/data', environment=store.environment)
 
 
@@ -719,7 +721,7 @@ def within_a_limit(remote: str, local: Path, limit: int) -> None:
     assert dataset.stats()['bypassed_shards'] + dataset.stats()['evicted_shards'] > 0
 
 
-def test_the_cache_keeps_to_its_limit(data: Path, store: Store, tmp_path: Path) -> None:
+def test_cache_stays_within_its_limit(data: Path, store: Store, tmp_path: Path) -> None:
     whole = sum(path.stat().st_size for path in data.iterdir())
     apart(
         within_a_limit,

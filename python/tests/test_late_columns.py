@@ -71,7 +71,7 @@ def _read(**options: Any) -> tuple[list[dict[str, Any]], list[Any]]:
 
 @pytest.mark.parametrize('compression', [None, 'zstd:3'])
 @pytest.mark.parametrize('cached', [False, True])
-def test_the_order_and_the_states_do_not_change(
+def test_added_columns_keep_sample_order_and_states(
     tmp_path: Path, compression: str | None, cached: bool
 ) -> None:
     plain = _dataset(tmp_path / 'plain', compression)
@@ -93,7 +93,7 @@ def test_the_order_and_the_states_do_not_change(
         np.testing.assert_array_equal(new.pop('numbers'), old['numbers'])
 
 
-def test_samples_one_by_one_windows_and_batches(tmp_path: Path) -> None:
+def test_added_columns_work_in_lookups_windows_and_views(tmp_path: Path) -> None:
     data = _dataset(tmp_path / 'data')
     _add(data, tmp_path / 'rows', score=_score)
     local = LocalDataset(str(data))
@@ -105,7 +105,7 @@ def test_samples_one_by_one_windows_and_batches(tmp_path: Path) -> None:
     assert [sample['id'] for sample in dataset] == list(range(24))
 
 
-def test_a_cache_from_before_gets_the_columns_and_loses_them(tmp_path: Path) -> None:
+def test_existing_cache_follows_column_changes(tmp_path: Path) -> None:
     remote = _dataset(tmp_path / 'data', 'zstd:3')
     local = tmp_path / 'cache'
 
@@ -126,7 +126,7 @@ def test_a_cache_from_before_gets_the_columns_and_loses_them(tmp_path: Path) -> 
     assert 'score' not in read()[0]
 
 
-def test_a_store_has_late_columns(
+def test_added_columns_are_read_from_remote(
     tmp_path: Path, served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.environment.items():
@@ -141,7 +141,7 @@ def test_a_store_has_late_columns(
         assert sample['score'] == _score(sample['id'])
 
 
-def test_columns_of_an_earlier_index_are_refused(tmp_path: Path) -> None:
+def test_columns_file_of_different_index_is_rejected(tmp_path: Path) -> None:
     data = _dataset(tmp_path / 'data')
     _add(data, tmp_path / 'rows', score=_score)
     index = json.loads((data / 'index.json').read_text())

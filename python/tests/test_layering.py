@@ -11,7 +11,7 @@ import shardmill
 ROOT = Path(shardmill.__file__).parent
 
 
-def test_files_do_not_import_in_circles() -> None:
+def test_package_has_no_import_cycles() -> None:
     """Imports for type checkers count, too. The `__init__` files only hand names on."""
     files = {
         '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts): path

@@ -25,7 +25,7 @@ def _source(folder: Path, rows: int) -> list[str]:
     return texts
 
 
-def test_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
+def test_converted_lengths_match_samples(tmp_path: Path) -> None:
     texts = _source(tmp_path / 'source', 200)
     out = tmp_path / 'out'
     shardmill.convert(tmp_path / 'source', out, lengths=['text'], samples_per_shard=30)
@@ -39,7 +39,7 @@ def test_lengths_are_those_of_the_samples(tmp_path: Path) -> None:
         assert of_view.tolist() == found[3::7].tolist()
 
 
-def test_arrays_of_the_writer_are_counted_in_numbers(tmp_path: Path) -> None:
+def test_array_lengths_count_elements(tmp_path: Path) -> None:
     sizes = [1, 255, 256, 70_000, 3]
     with shardmill.MDSWriter(
         out=str(tmp_path / 'out'), columns={'tokens': 'ndarray:uint16', 'n': 'int'}
@@ -55,7 +55,7 @@ def test_arrays_of_the_writer_are_counted_in_numbers(tmp_path: Path) -> None:
     assert shardmill.lengths(tmp_path / 'out', 'tokens').tolist() == sizes
 
 
-def test_lengths_of_another_index_are_refused(tmp_path: Path) -> None:
+def test_lengths_of_different_index_are_rejected(tmp_path: Path) -> None:
     _source(tmp_path / 'source', 20)
     for name, size in (('one', 5), ('two', 6)):
         shardmill.convert(
@@ -70,7 +70,7 @@ def test_lengths_of_another_index_are_refused(tmp_path: Path) -> None:
         shardmill.convert(tmp_path / 'source', tmp_path / 'three', lengths=['id'])
 
 
-def test_tokens_of_a_conversion_have_lengths(tmp_path: Path) -> None:
+def test_tokenized_conversion_writes_token_lengths(tmp_path: Path) -> None:
     (tmp_path / 'rows.jsonl').write_text('{"text": "one two"}\n{"text": ""}\n')
     tokenizer = Path(__file__).parents[2] / 'crates/tokenize/testdata/bpe.json'
     report = shardmill.convert(

@@ -90,7 +90,7 @@ def fit(out: Path, store: Store, **options: Any) -> Ranks:
         pytest.param('ddp_spawn', 'late', 0, 'fork', marks=pytest.mark.slow),
     ],
 )
-def test_stopped_and_resumed(
+def test_lightning_run_stops_and_resumes_mid_epoch(
     strategy: str,
     where: str,
     workers: int,

@@ -56,7 +56,7 @@ def run(dataset: StreamingDataset[Any], pause: float = 0, **options: Any) -> str
     return found.verdict
 
 
-def test_a_slow_consumer(small: Path) -> None:
+def test_slow_consumer_is_the_limit(small: Path) -> None:
     assert run(StreamingDataset(local=str(small), batch_size=BATCH), 0.01) == 'consumer'
 
 
@@ -64,7 +64,7 @@ def shards_only(request: Request) -> bool:
     return request.method == 'GET' and request.key.endswith('.mds')
 
 
-def test_a_slow_store(bucket: Bucket, tmp_path: Path) -> None:
+def test_slow_store_makes_network_the_limit(bucket: Bucket, tmp_path: Path) -> None:
     def late(request: Request) -> Optional[Answer]:
         if shards_only(request):
             time.sleep(0.2)
@@ -77,7 +77,7 @@ def test_a_slow_store(bucket: Bucket, tmp_path: Path) -> None:
     assert run(dataset) == 'network'
 
 
-def test_a_store_that_throttles(bucket: Bucket, tmp_path: Path) -> None:
+def test_throttling_store_is_the_limit(bucket: Bucket, tmp_path: Path) -> None:
     seen: set[str] = set()
 
     def throttled(request: Request) -> Optional[Answer]:
@@ -94,14 +94,14 @@ def test_a_store_that_throttles(bucket: Bucket, tmp_path: Path) -> None:
     assert dataset.stats().throttled == len(seen)
 
 
-def test_heavy_decompression(tmp_path: Path) -> None:
+def test_slow_decompression_is_the_limit(tmp_path: Path) -> None:
     # The slowest to decompress.
     data = write(tmp_path / 'data', 1 << 16, True, compression='bz2')
     local = str(tmp_path / 'c')
     assert run(StreamingDataset(remote=str(data), local=local, batch_size=BATCH)) == 'decompression'
 
 
-def test_heavy_hashes(tmp_path: Path) -> None:
+def test_slow_hashing_is_the_limit(tmp_path: Path) -> None:
     data = write(tmp_path / 'data', 1 << 18, True, hashes=['sha3_512'])
     local = str(tmp_path / 'c')
     dataset = StreamingDataset(
@@ -119,7 +119,7 @@ class Slow(StreamingDataset[Any]):
 
 
 @pytest.mark.parametrize('workers', [0, 2])
-def test_a_slow_transform(small: Path, workers: int) -> None:
+def test_slow_transform_is_the_limit(small: Path, workers: int) -> None:
     slow = Slow(local=str(small), batch_size=BATCH)
     # Other ways of starting workers take longer than this epoch.
     options: dict[str, Any] = {'num_workers': workers}
@@ -135,7 +135,7 @@ def test_a_slow_transform(small: Path, workers: int) -> None:
     assert run(plain, collate_fn=collate, **options) == 'transform'
 
 
-def test_only_this_iteration_counts(small: Path) -> None:
+def test_explain_covers_only_latest_iteration(small: Path) -> None:
     dataset = StreamingDataset(local=str(small), batch_size=BATCH)
     loader = StreamingDataLoader(dataset, batch_size=BATCH)
     assert loader.explain().verdict == 'unknown'
@@ -145,7 +145,7 @@ def test_only_this_iteration_counts(small: Path) -> None:
     assert loader.explain().verdict == 'consumer'
 
 
-def test_what_was_not_measured_is_unknown() -> None:
+def test_verdict_is_unknown_without_enough_measurements() -> None:
     assert explain(10, 10.0, 9.0, [Times(fetch=0.1)]).verdict == 'unknown'
     assert explain(1, 10.0, 9.0, [Times(fetch=9.0)]).verdict == 'unknown'
     assert explain(10, 10.0, 9.0, [Times(fetch=9.0, requests=50)]).verdict == 'network'

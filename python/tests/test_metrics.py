@@ -41,7 +41,7 @@ def make_loader(folder: Path, workers: int = 0) -> StreamingDataLoader:
     return StreamingDataLoader(dataset, batch_size=8, num_workers=workers)
 
 
-def test_stats_count_what_was_read(folder: Path) -> None:
+def test_stats_count_read_samples_and_batches(folder: Path) -> None:
     loader = make_loader(folder)
     assert loader.stats()['loader_batches'] == 0
     for batch in loader:
@@ -75,7 +75,7 @@ def test_stats_are_immutable_and_have_attributes(folder: Path) -> None:
     assert pickle.loads(pickle.dumps(of_loader)) == of_loader
 
 
-def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:
+def test_stats_distinguish_fetched_and_cached_shards(folder: Path, tmp_path: Path) -> None:
     for fetched, found in [(1, 0), (0, 1)]:
         dataset = StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8)
         assert sum(1 for _ in dataset) == SAMPLES
@@ -85,7 +85,7 @@ def test_stats_of_a_cache(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('workers', [0, 1])
-def test_a_callback_is_called_every_so_many_batches(folder: Path, workers: int) -> None:
+def test_stats_callback_is_called_every_n_batches(folder: Path, workers: int) -> None:
     loader = make_loader(folder, workers)
     told: list[tuple[int, int]] = []
     loader.on_stats(lambda stats, batch: told.append((batch, stats.num_samples_yielded)), every=5)
@@ -97,7 +97,7 @@ def test_a_callback_is_called_every_so_many_batches(folder: Path, workers: int) 
         loader.on_stats(lambda stats, batch: None, every=0)
 
 
-def test_an_error_of_a_callback_is_not_swallowed(folder: Path) -> None:
+def test_stats_callback_error_propagates(folder: Path) -> None:
     loader = make_loader(folder)
 
     def fail(stats: Mapping[str, Any], batch: int) -> None:
@@ -109,7 +109,9 @@ def test_an_error_of_a_callback_is_not_swallowed(folder: Path) -> None:
             pass
 
 
-def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stats_are_logged_to_mlflow(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mlflow = pytest.importorskip('mlflow')
     monkeypatch.chdir(tmp_path)
     # Metrics in files need no database; later versions of MLflow want to be told so.
@@ -125,15 +127,13 @@ def test_mlflow(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [(entry.step, entry.value) for entry in history] == [(4, 32), (8, 64), (12, 96)]
 
 
-def test_without_mlflow_the_error_says_what_to_install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_mlflow_error_names_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'mlflow', None)
     with pytest.raises(ImportError, match='mlflow-skinny'):
         metrics.log_to_mlflow(make_loader(folder))
 
 
-def test_lightning(folder: Path) -> None:
+def test_stats_are_logged_to_lightning(folder: Path) -> None:
     lightning = pytest.importorskip('lightning.pytorch')
     import torch
     from lightning.pytorch.loggers.logger import DummyLogger
@@ -175,7 +175,7 @@ def test_lightning(folder: Path) -> None:
         fit(torch.utils.data.DataLoader(make_loader(folder).dataset, batch_size=8))
 
 
-def test_transformers(tmp_path: Path) -> None:
+def test_stats_are_logged_to_transformers(tmp_path: Path) -> None:
     transformers = pytest.importorskip('transformers')
     import torch
 
@@ -213,7 +213,7 @@ def test_transformers(tmp_path: Path) -> None:
     assert all(step <= batches <= step + 1 for step, batches in logged)
 
 
-def test_metrics_are_openmetrics(folder: Path, tmp_path: Path) -> None:
+def test_textfile_is_valid_openmetrics(folder: Path, tmp_path: Path) -> None:
     parser = pytest.importorskip('prometheus_client.openmetrics.parser')
     loader = make_loader(folder)
     file = tmp_path / 'shardmill.prom'
@@ -238,7 +238,7 @@ def test_metrics_are_openmetrics(folder: Path, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir() if each.name != 'data'] == [file.name]
 
 
-def test_metrics_are_served(folder: Path) -> None:
+def test_metrics_are_served_over_http(folder: Path) -> None:
     loader = make_loader(folder)
     server = metrics.serve(loader, port=0)
     try:
@@ -296,7 +296,7 @@ TRACE_SCHEMA: Any = {
 }
 
 
-def test_a_trace_names_every_step(folder: Path, tmp_path: Path) -> None:
+def test_trace_contains_every_pipeline_step(folder: Path, tmp_path: Path) -> None:
     dataset = StreamingDataset(remote=str(folder), local=str(tmp_path / 'cache'), batch_size=8)
     loader = StreamingDataLoader(dataset, batch_size=8)
     with metrics.trace(loader, tmp_path / 'trace.json', rank=2):
@@ -318,7 +318,7 @@ def test_a_trace_names_every_step(folder: Path, tmp_path: Path) -> None:
     assert named == {event['tid'] for event in steps}
 
 
-def test_spans_reach_a_collector(folder: Path, tmp_path: Path) -> None:
+def test_otlp_spans_reach_a_collector(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip('opentelemetry.exporter.otlp.proto.http')
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -375,7 +375,7 @@ def test_spans_reach_a_collector(folder: Path, tmp_path: Path) -> None:
         }
 
 
-def test_without_opentelemetry_the_error_says_what_to_install(
+def test_missing_opentelemetry_error_names_extra(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, 'opentelemetry.trace', None)

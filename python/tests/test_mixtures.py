@@ -97,7 +97,7 @@ def shares(batches: list[list[int]]) -> list[int]:
     return [streams.count(stream) for stream in range(len(SIZES))]
 
 
-def test_shares_are_those_of_the_plan(folders: list[str]) -> None:
+def test_window_shares_match_planned_weights(folders: list[str]) -> None:
     batches, _ = run(folders, WORLDS[0])
     assert shares(batches[:4]) == [58, 29, 9]
     dataset = opened(folders, WORLDS[0], 0)
@@ -112,7 +112,7 @@ def test_shares_are_those_of_the_plan(folders: list[str]) -> None:
     assert dataset.mixture_windows(1)[0].taken == [48, 192, 0]
 
 
-def test_any_world_and_any_workers_give_the_same_batches(folders: list[str]) -> None:
+def test_batches_are_independent_of_world_and_workers(folders: list[str]) -> None:
     expected, _ = run(folders, WORLDS[0], 2)
     assert len(expected) == 20
     for world in WORLDS[1:]:
@@ -120,7 +120,7 @@ def test_any_world_and_any_workers_give_the_same_batches(folders: list[str]) -> 
     assert run(folders, WORLDS[1], 2, workers=2)[0] == expected
 
 
-def test_runs_resume_in_any_world(folders: list[str]) -> None:
+def test_runs_resume_with_any_world_size(folders: list[str]) -> None:
     expected, _ = run(folders, WORLDS[0], 2)
     dice = random.Random(7)
     for _ in range(6):
@@ -134,7 +134,7 @@ def test_runs_resume_in_any_world(folders: list[str]) -> None:
         assert rest == expected[done:]
 
 
-def test_changes_are_recorded_and_replayed(folders: list[str]) -> None:
+def test_weight_changes_are_recorded_and_replayed_on_resume(folders: list[str]) -> None:
     before, _ = run(folders, WORLDS[0])
     changed, _ = run(folders, WORLDS[0], 2, change=(7, [0, 0, 1]))
     assert changed[:7] == before[:7]
@@ -152,7 +152,7 @@ def test_changes_are_recorded_and_replayed(folders: list[str]) -> None:
     assert rest == changed[4:]
 
 
-def test_an_epoch_in_progress_keeps_its_weights(folders: list[str]) -> None:
+def test_set_weights_does_not_affect_epoch_in_progress(folders: list[str]) -> None:
     expected, _ = run(folders, WORLDS[0])
     dataset = opened(folders, WORLDS[0], 0)
     loader = StreamingDataLoader(dataset, batch_size=24)
@@ -171,7 +171,7 @@ def test_an_epoch_in_progress_keeps_its_weights(folders: list[str]) -> None:
     assert {sample // 1000 for batch in loader for sample in batch['id'].tolist()} == {2}
 
 
-def test_a_state_of_another_mixture_is_refused(folders: list[str]) -> None:
+def test_state_of_different_mixture_is_rejected(folders: list[str]) -> None:
     expected, _ = run(folders, WORLDS[0])
     _, state = run(folders, WORLDS[0], stop=5)
     with pytest.raises(ShardmillError, match='differ from sample 96 on') as caught:
@@ -190,7 +190,7 @@ def test_a_state_of_another_mixture_is_refused(folders: list[str]) -> None:
     assert caught.value.id == 'state-foreign'
 
 
-def test_streams_have_limits(folders: list[str]) -> None:
+def test_max_epochs_limits_a_stream(folders: list[str]) -> None:
     mixture = Mixture([1, 1, 1], max_epochs=[None, None, 1])
     batches, _ = run(folders, WORLDS[0], mixture=mixture)
     assert shares(batches)[2] == 40
@@ -202,7 +202,7 @@ def test_streams_have_limits(folders: list[str]) -> None:
     assert sum(map(len, batches)) <= 123
 
 
-def test_lineage_skips_and_batches(folders: list[str]) -> None:
+def test_which_skip_and_batches_support_mixtures(folders: list[str]) -> None:
     expected, _ = run(folders, WORLDS[0])
     dataset = opened(folders, WORLDS[0], 0)
     step = dataset.which(6)
@@ -216,7 +216,7 @@ def test_lineage_skips_and_batches(folders: list[str]) -> None:
     assert rows == expected
 
 
-def test_arguments_are_checked(folders: list[str], tmp_path: Path) -> None:
+def test_invalid_mixture_arguments_are_errors(folders: list[str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match='add steps and ramps in order'):
         CURRICULUM.step(200, [1, 1, 1])
     with pytest.raises(ValueError, match='has 2 weights for 3 streams'):
@@ -242,7 +242,7 @@ def test_arguments_are_checked(folders: list[str], tmp_path: Path) -> None:
     assert repr(Mixture([1])).startswith('Mixture({"schedule"')
 
 
-def test_plan_shows_what_a_run_delivers(folders: list[str]) -> None:
+def test_plan_matches_delivered_samples(folders: list[str]) -> None:
     report = plan(folders, mixture=CURRICULUM, epochs=1, epoch_size=240, batch_size=24)
     (epoch,) = report.json['mixture']
     taken = [window['taken'] for window in epoch['windows']]

@@ -92,7 +92,7 @@ def parameters(item: Any) -> list[inspect.Parameter]:
     return [each for each in inspect.signature(item).parameters.values() if each.name != 'self']
 
 
-def test_arguments_are_explicit_and_typed() -> None:
+def test_public_arguments_are_explicit_and_typed() -> None:
     for name, item in public().items():
         if name == 'install_as_streaming' or (
             inspect.isclass(item) and issubclass(item, Exception)
@@ -106,7 +106,7 @@ def test_arguments_are_explicit_and_typed() -> None:
                 pytest.fail(f'{name}: {each} is not explicit')
 
 
-def test_no_public_function_takes_any_keyword() -> None:
+def test_no_public_function_takes_untyped_kwargs() -> None:
     """Also of modules that cannot be imported here. `streaming` has `merge_index` with any arguments.
 
     The methods of a filesystem have the signatures of fsspec.
@@ -130,7 +130,7 @@ def test_no_public_function_takes_any_keyword() -> None:
     assert found - private - nested <= allowed
 
 
-def test_shared_arguments_of_writers_are_listed() -> None:
+def test_shared_arguments_appear_in_signatures() -> None:
     for writer in (
         shardmill.MDSWriter,
         shardmill.JSONWriter,
@@ -147,7 +147,7 @@ def test_shared_arguments_of_writers_are_listed() -> None:
         assert listed[name] == general[name].default, name
 
 
-def test_one_idea_has_one_name() -> None:
+def test_argument_names_have_no_synonyms() -> None:
     for name, item in public().items():
         for each in parameters(item):
             other = SYNONYMS.get(each.name)
@@ -159,7 +159,7 @@ def test_one_idea_has_one_name() -> None:
                     assert argument.arg not in {'dest', 'pattern', 'scratch'}, path.name
 
 
-def test_one_name_has_one_type() -> None:
+def test_equal_argument_names_have_equal_types() -> None:
     types: dict[str, dict[str, str]] = defaultdict(dict)
     for name, item in public().items():
         if dataclasses.is_dataclass(item):

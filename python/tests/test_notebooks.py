@@ -67,7 +67,7 @@ def write(folder: Path) -> str:
     return str(folder)
 
 
-def test_images_are_thumbnails_and_texts_are_escaped(tmp_path: Path) -> None:
+def test_repr_html_shows_thumbnails_and_escapes_text(tmp_path: Path) -> None:
     folder = write(tmp_path)
     for dataset in (LocalDataset(folder), StreamingDataset(local=folder, batch_size=2)):
         text = dataset._repr_html_()
@@ -85,7 +85,7 @@ def test_images_are_thumbnails_and_texts_are_escaped(tmp_path: Path) -> None:
         assert 'float32[3] [0.0, 1.0, 2.0]' in text
 
 
-def test_nothing_is_fetched_or_decompressed(data: Path, tmp_path: Path) -> None:
+def test_repr_html_does_not_fetch_or_decompress(data: Path, tmp_path: Path) -> None:
     dataset = StreamingDataset(remote=str(data), local=str(tmp_path / 'a'), batch_size=1)
     text = dataset._repr_html_()
     Checker(text)
@@ -102,7 +102,7 @@ def test_nothing_is_fetched_or_decompressed(data: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in packed.iterdir()) == names
 
 
-def test_previews(data: Path) -> None:
+def test_preview_shows_first_samples(data: Path) -> None:
     dataset = LocalDataset(str(data))
     preview = dataset.preview(3)
     assert [sample['number'] for sample in preview.samples] == [0, 1, 2]
@@ -115,7 +115,7 @@ def test_previews(data: Path) -> None:
         dataset.preview(-1)
 
 
-def test_a_damaged_shard_does_not_hide_the_facts(tmp_path: Path) -> None:
+def test_repr_html_of_damaged_shard_shows_error_and_facts(tmp_path: Path) -> None:
     made.write(tmp_path / 'data', 20)
     shard = tmp_path / 'data' / 'shard.00000.mds'
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -124,13 +124,13 @@ def test_a_damaged_shard_does_not_hide_the_facts(tmp_path: Path) -> None:
     assert 'shard-length' in text and 'samples' in text
 
 
-def test_objects_that_are_not_whole_yet() -> None:
+def test_repr_html_of_uninitialized_dataset_works() -> None:
     kinds: tuple[Any, ...] = (StreamingDataset, LocalDataset)
     for kind in kinds:
         Checker(kind.__new__(kind)._repr_html_())
 
 
-def test_statistics_are_a_table(data: Path) -> None:
+def test_stats_repr_html_is_a_table(data: Path) -> None:
     stats = StreamingDataset(local=str(data), batch_size=1).stats()
     Checker(stats._repr_html_())
     assert re.search(r'<td>received bytes</td><td>0 B</td>', stats._repr_html_())

@@ -21,7 +21,7 @@ WORLD: dict[str, Any] = {'nodes': 1, 'ranks_per_node': 1, 'workers_per_rank': 1}
         (_core.EpochOptions, {**WORLD, 'batch_size': 1}),
     ],
 )
-def test_an_unknown_name_is_a_type_error(made: Any, given: dict[str, Any]) -> None:
+def test_unknown_option_is_a_type_error(made: Any, given: dict[str, Any]) -> None:
     options = made(**given)
     with pytest.raises(AttributeError):
         options.name = 1
@@ -29,7 +29,7 @@ def test_an_unknown_name_is_a_type_error(made: Any, given: dict[str, Any]) -> No
         made(**given, cache_limits=1)
 
 
-def test_a_value_of_the_wrong_type_names_its_argument() -> None:
+def test_invalid_option_error_names_the_argument() -> None:
     with pytest.raises(TypeError, match=r"ReaderOptions\(\) argument 'cache_limit'"):
         _core.ReaderOptions(cache_limit='10')  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="missing required argument: 'batch_size'"):
@@ -39,11 +39,11 @@ def test_a_value_of_the_wrong_type_names_its_argument() -> None:
 
 
 @pytest.mark.parametrize(('retries', 'attempts'), [(None, 8), (0, 1), (1, 2), (2, 8), (20, 21)])
-def test_retries_decide_the_number_of_requests(retries: Any, attempts: int) -> None:
+def test_download_retry_sets_number_of_requests(retries: Any, attempts: int) -> None:
     assert _core.ReaderOptions(download_retry=retries).attempts == attempts
 
 
 @pytest.mark.parametrize('timeout', [5.0, 45.0])
-def test_the_timeout_is_that_of_one_request(timeout: float) -> None:
+def test_download_timeout_applies_per_request(timeout: float) -> None:
     options = _core.ReaderOptions(download_retry=3, download_timeout=timeout)
     assert (options.idle_timeout, options.total_timeout) == (timeout, 4 * timeout)

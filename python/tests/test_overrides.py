@@ -57,7 +57,7 @@ class Fetched(Stream):
         return super()._download_file(from_basename, to_basename)
 
 
-def test_getitem_of_ones_own(data: Path, tmp_path: Path) -> None:
+def test_overridden_getitem_is_used_everywhere(data: Path, tmp_path: Path) -> None:
     dataset = Numbers(local=str(data), batch_size=BATCH)
     assert list(dataset) == list(range(SAMPLES))
     assert dataset[7] == 7
@@ -66,7 +66,7 @@ def test_getitem_of_ones_own(data: Path, tmp_path: Path) -> None:
     assert list(Lengths(local=str(tmp_path), batch_size=1)) == [5]
 
 
-def test_numbers_of_an_iteration_are_those_of_numpy(data: Path, tmp_path: Path) -> None:
+def test_iteration_passes_numpy_integers_to_get_item(data: Path, tmp_path: Path) -> None:
     fetched = Fetched(remote=str(data), local=str(tmp_path / 'local'))
     for dataset in (
         Items(local=str(data), batch_size=BATCH),
@@ -96,12 +96,12 @@ def test_numbers_of_an_iteration_are_those_of_numpy(data: Path, tmp_path: Path) 
         StreamingPile,
     ],
 )
-def test_the_keyword_of_a_number(cls: type[StreamingDataset]) -> None:
+def test_get_item_parameter_is_named_idx(cls: type[StreamingDataset]) -> None:
     # `retry` is ours: the classes of streaming have none.
     assert list(inspect.signature(cls.get_item).parameters) == ['self', 'idx', 'retry']
 
 
-def test_samples_as_they_are_need_no_call_for_each(data: Path) -> None:
+def test_plain_subclass_bypasses_get_item(data: Path) -> None:
     dataset = StreamingInsideWebVid(local=str(data), batch_size=BATCH, num_canonical_nodes=1)
     assert dataset._is_plain()
     assert [sample['number'] for sample in dataset] == list(range(SAMPLES))

@@ -75,7 +75,7 @@ def rows_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
     return [row for batch in batches for row in np.asarray(batch['input_ids']).tolist()]
 
 
-def test_every_token_is_delivered_once(dataset: Path) -> None:
+def test_packed_batches_contain_every_token_once(dataset: Path) -> None:
     expected = Counter(token for tokens in stored(dataset) for token in tokens)
     batches = list(opened(dataset).batches())
     assert tokens_of(batches) == expected
@@ -84,7 +84,7 @@ def test_every_token_is_delivered_once(dataset: Path) -> None:
     assert used / (len(batches) * 2 * LENGTH) > 0.97
 
 
-def test_the_arrays_describe_documents(dataset: Path) -> None:
+def test_packed_arrays_describe_document_boundaries(dataset: Path) -> None:
     for batch in opened(dataset, Packing('tokens', length=LENGTH, padding_id=-7)).batches():
         names = ['input_ids', 'labels', 'position_ids', 'document_ids', 'cu_seqlens', 'repeated']
         assert list(batch) == names
@@ -110,7 +110,7 @@ def test_the_arrays_describe_documents(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize('ranks', [1, 3, 4])
-def test_ranks_take_equal_steps(dataset: Path, ranks: int) -> None:
+def test_ranks_get_equal_step_counts(dataset: Path, ranks: int) -> None:
     expected = Counter(token for tokens in stored(dataset) for token in tokens)
     of_ranks = [
         list(opened(dataset, rank=rank, world_size=ranks).batches()) for rank in range(ranks)
@@ -124,7 +124,7 @@ def test_ranks_take_equal_steps(dataset: Path, ranks: int) -> None:
     assert merged[:rows] == one[:rows]
 
 
-def test_a_run_resumes_in_another_world(dataset: Path) -> None:
+def test_packed_run_resumes_with_other_world_size(dataset: Path) -> None:
     unbroken = rows_of(opened(dataset).batches())
     batches = opened(dataset).batches()
     before = [next(batches) for _ in range(10)]
@@ -147,7 +147,7 @@ def test_a_run_resumes_in_another_world(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize('num_workers', [0, 2])
-def test_loaders_yield_the_rows(dataset: Path, num_workers: int) -> None:
+def test_loaders_yield_packed_rows(dataset: Path, num_workers: int) -> None:
     expected = rows_of(opened(dataset).batches())
     loader = StreamingDataLoader(opened(dataset), batch_size=2, num_workers=num_workers)
     steps = len(loader)
@@ -163,7 +163,7 @@ def test_loaders_yield_the_rows(dataset: Path, num_workers: int) -> None:
     assert rows[0]['repeated'].dtype == torch.bool
 
 
-def test_worker_processes_yield_the_rows(dataset: Path) -> None:
+def test_forked_loader_resumes_mid_epoch(dataset: Path) -> None:
     expected = rows_of(opened(dataset).batches())
     loader = StreamingDataLoader(
         opened(dataset), batch_size=2, num_workers=2, multiprocessing_context='fork'
@@ -183,7 +183,7 @@ def test_worker_processes_yield_the_rows(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize('padded', [True, False])
-def test_batches_by_tokens(dataset: Path, padded: bool) -> None:
+def test_max_tokens_limits_batch_size(dataset: Path, padded: bool) -> None:
     expected = Counter(token for tokens in stored(dataset) for token in tokens)
     packing = Packing('tokens', max_tokens=400, padded=padded)
     batches = list(opened(dataset, packing, batch_size=None).batches())
@@ -212,7 +212,7 @@ def test_batches_by_tokens(dataset: Path, padded: bool) -> None:
 
 
 @pytest.mark.parametrize('last', ['drop', 'short'])
-def test_the_last_step(dataset: Path, last: str) -> None:
+def test_last_option_drops_or_shortens_final_batch(dataset: Path, last: str) -> None:
     expected = Counter(token for tokens in stored(dataset) for token in tokens)
     packing = Packing('tokens', length=LENGTH, last=last)
     of_ranks = [
@@ -231,7 +231,7 @@ def test_the_last_step(dataset: Path, last: str) -> None:
     assert not found - expected
 
 
-def test_bytes_and_given_lengths(dataset: Path) -> None:
+def test_raw_columns_and_given_lengths_are_packed(dataset: Path) -> None:
     expected = rows_of(opened(dataset).batches())
     raw = Packing('raw', length=LENGTH, pool=50, dtype='uint32')
     assert rows_of(opened(dataset, raw).batches()) == expected
@@ -248,7 +248,7 @@ def test_bytes_and_given_lengths(dataset: Path) -> None:
     assert caught.value.id == 'config-lengths'
 
 
-def test_stored_lengths_are_used(dataset: Path, tmp_path: Path) -> None:
+def test_indexed_lengths_are_used_for_packing(dataset: Path, tmp_path: Path) -> None:
     expected = rows_of(opened(dataset).batches())
     folder = tmp_path / 'documents'
     shutil.copytree(dataset, folder)
@@ -273,7 +273,7 @@ def test_stored_lengths_are_used(dataset: Path, tmp_path: Path) -> None:
         assert rows_of(remote.batches()) == expected
 
 
-def test_states_of_another_packing_are_refused(dataset: Path) -> None:
+def test_state_of_different_packing_is_rejected(dataset: Path) -> None:
     batches = opened(dataset).batches()
     next(batches)
     state = batches.state_dict()
@@ -294,7 +294,7 @@ def test_states_of_another_packing_are_refused(dataset: Path) -> None:
         opened(dataset).load_state_dict(plain.state_dict(0))
 
 
-def test_bad_arguments_are_named(dataset: Path) -> None:
+def test_invalid_packing_arguments_are_errors(dataset: Path) -> None:
     for arguments, words in (
         ({}, 'give one of `length` and `max_tokens`'),
         ({'length': 8, 'max_tokens': 8}, 'give one of'),
@@ -346,7 +346,7 @@ def test_bad_arguments_are_named(dataset: Path) -> None:
         Packing('tokens', max_tokens=300),
     ],
 )
-def test_the_samples_of_rows_are_named(dataset: Path, packing: Packing) -> None:
+def test_which_step_returns_samples_of_packed_rows(dataset: Path, packing: Packing) -> None:
     documents = stored(dataset)
     options = {'batch_size': 2 if packing.length else 1}
     reader = opened(dataset, packing, **options)
@@ -374,7 +374,7 @@ def test_the_samples_of_rows_are_named(dataset: Path, packing: Packing) -> None:
         plain.which(0, state=state)
 
 
-def test_the_rows_of_a_sample_are_named(dataset: Path) -> None:
+def test_which_sample_returns_its_packed_rows(dataset: Path) -> None:
     documents = stored(dataset)
     epochs: list[list[list[dict[str, Any]]]] = []
     readers = [opened(dataset, rank=rank, world_size=2) for rank in range(2)]
@@ -398,7 +398,7 @@ def test_the_rows_of_a_sample_are_named(dataset: Path) -> None:
         ] == expected
 
 
-def test_skipped_steps_and_samples_leave_the_other_rows(dataset: Path) -> None:
+def test_skipped_steps_and_samples_keep_other_rows(dataset: Path) -> None:
     documents = stored(dataset)
     whole = list(opened(dataset).batches())
     found = opened(dataset).which(5, keys=False)

@@ -90,7 +90,7 @@ def layout(choose: random.Random) -> list[Mesh]:
 
 
 @pytest.mark.parametrize('layouts', [25, pytest.param(200, marks=pytest.mark.slow)])
-def test_random_layouts_that_change_on_resume(even: Path, layouts: int) -> None:
+def test_resume_with_random_layouts_keeps_global_batches(even: Path, layouts: int) -> None:
     whole, _ = take(even, loader(even, batch_size=GLOBAL), None)
     expected = [sorted(batch) for batch in whole]
     assert sorted(flat(whole)) == list(range(SAMPLES))
@@ -102,14 +102,14 @@ def test_random_layouts_that_change_on_resume(even: Path, layouts: int) -> None:
         assert begun + rest == expected
 
 
-def test_inner_tensor_parallelism_is_replication(even: Path) -> None:
+def test_tensor_parallel_mesh_equals_replication(even: Path) -> None:
     for rank, mesh in enumerate(meshes(('dp', 'tp'), (3, 4))):
         one = loader(even, mesh=mesh, data_dims='dp', batch_size=8)
         other = loader(even, rank=rank, world_size=12, replication=4, batch_size=8)
         assert take(even, one, None)[0] == take(even, other, None)[0]
 
 
-def test_nodes_are_those_of_the_launcher(even: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_rank_uses_node_count_of_launcher(even: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {'RANK': 5, 'WORLD_SIZE': 16, 'LOCAL_WORLD_SIZE': 4}.items():
         monkeypatch.setenv(name, str(value))
     dataset = StreamingDataset(local=str(even), data_rank=2, data_world_size=8, batch_size=3)
@@ -143,13 +143,15 @@ class Outside(Mesh):
         ({'data_rank': 0, 'data_world_size': 2, 'replication': 2}, 'replication'),
     ],
 )
-def test_contradictions(even: Path, options: dict[str, Any], object_: str) -> None:
+def test_contradictory_layout_arguments_are_errors(
+    even: Path, options: dict[str, Any], object_: str
+) -> None:
     with pytest.raises(UsageError) as wrong:
         StreamingDataset(local=str(even), batch_size=8, **options)
     assert wrong.value.object == object_
 
 
-def test_a_mesh_of_torch(even: Path, tmp_path: Path) -> None:
+def test_torch_device_mesh_replicas_read_disjoint_samples(even: Path, tmp_path: Path) -> None:
     """Four processes of torchrun, as two replicas of a model on two ranks each, on one cache."""
     launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '4']
     launch([*launcher, str(PROGRAM), str(tmp_path), str(even)], {}, 120)

@@ -32,7 +32,7 @@ GOLDEN: list[tuple[list[Any], tuple[int, ...], list[int]]] = [
 
 
 @pytest.mark.parametrize(('arguments', 'shape', 'positions'), GOLDEN)
-def test_golden_partitions(
+def test_partitions_match_golden_values(
     arguments: list[Any], shape: tuple[int, ...], positions: list[int]
 ) -> None:
     partition = get_partitions(*arguments)
@@ -43,13 +43,13 @@ def test_golden_partitions(
     assert partition.flags.writeable
 
 
-def test_fewer_samples_than_canonical_nodes() -> None:
+def test_fewer_samples_than_canonical_nodes_warns() -> None:
     with pytest.warns(UserWarning, match='^Trying to partition 3 samples over 4 canonical nodes'):
         partition = get_partitions('orig', 3, 4, 2, 1, 1, 2)
     assert partition.tolist() == [[[[[0, 2]]]], [[[[1, 0]]]]]
 
 
-def test_fewer_samples_than_ranks() -> None:
+def test_fewer_samples_than_ranks_warns() -> None:
     with pytest.warns(UserWarning, match='^Attempting to partition'):
         get_partitions('orig', 25, 4, 4, 8, 8, 4)
     with warnings.catch_warnings():
@@ -61,7 +61,7 @@ WORLDS = list(itertools.product(['orig', 'relaxed'], [1, 2, 4], [1, 2, 3], [1, 3
 
 
 @pytest.mark.parametrize(('algo', 'nodes', 'ranks', 'workers', 'batch'), WORLDS)
-def test_every_position_is_dealt(
+def test_partition_assigns_every_position(
     algo: str, nodes: int, ranks: int, workers: int, batch: int
 ) -> None:
     for samples in (480, 481):
@@ -82,20 +82,20 @@ def walk(partition: Any, batch: int) -> Any:
 
 
 @pytest.mark.parametrize(('nodes', 'ranks', 'batch'), [(1, 6, 4), (2, 3, 4), (3, 8, 1), (4, 2, 3)])
-def test_global_batches_are_the_same_in_every_world(nodes: int, ranks: int, batch: int) -> None:
+def test_global_batches_are_equal_in_every_world(nodes: int, ranks: int, batch: int) -> None:
     base = walk(get_partitions('orig', 960, 12, 1, 1, 1, 24), 24)
     other = walk(get_partitions('orig', 960, 12, nodes, ranks, 2, batch), 24)
     assert [set(row) for row in other] == [set(row) for row in base]
 
 
-def test_a_resumed_run_continues_after_what_was_dealt() -> None:
+def test_resumed_partition_continues_after_drop_first() -> None:
     whole = walk(get_partitions('relaxed', 960, 4, 4, 2, 1, 3), 24)
     rest = walk(get_partitions('relaxed', 960, 4, 3, 2, 1, 4, 240, 4), 24)
     # Three nodes do not divide four: the order is exactly that of the first run.
     assert rest.tolist() == whole[10:].tolist()
 
 
-def test_nothing_is_left() -> None:
+def test_fully_consumed_epoch_has_empty_partition() -> None:
     assert get_partitions('orig', 405, 2, 2, 8, 3, 4, 416).shape == (2, 8, 3, 0, 4)
 
 
@@ -116,7 +116,9 @@ def test_nothing_is_left() -> None:
     ],
 )
 @pytest.mark.parametrize('algo', ['orig', 'relaxed'])
-def test_what_cannot_be_dealt(algo: str, changed: dict[str, int], message: str) -> None:
+def test_invalid_partition_arguments_are_errors(
+    algo: str, changed: dict[str, int], message: str
+) -> None:
     arguments = {
         'num_samples': 400,
         'num_canonical_nodes': 4,
@@ -130,12 +132,12 @@ def test_what_cannot_be_dealt(algo: str, changed: dict[str, int], message: str) 
         get_partitions(algo, **{**arguments, **changed})
 
 
-def test_a_global_batch_that_changed() -> None:
+def test_changed_global_batch_is_an_error() -> None:
     with pytest.raises(ValueError, match='global batch'):
         get_partitions('relaxed', 400, 4, 3, 1, 1, 3, 0, 2)
 
 
-def test_names_and_types() -> None:
+def test_unknown_algorithm_and_wrong_types_are_errors() -> None:
     assert algos == {'orig': get_partitions_orig, 'relaxed': get_partitions_relaxed}
     with pytest.raises(KeyError):
         get_partitions('other', 4, 1, 1, 1, 1, 1)

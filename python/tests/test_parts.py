@@ -43,7 +43,7 @@ def tree(place: Path) -> dict[str, bytes]:
     return {str(path.relative_to(place)): path.read_bytes() for path in paths}
 
 
-def test_parts_are_a_dataset_after_the_commit(tmp_path: Path) -> None:
+def test_commit_makes_parts_a_dataset(tmp_path: Path) -> None:
     place = tmp_path / 'out'
     staging = parts.begin(str(place))
     assert not place.exists(), 'looking makes nothing'
@@ -76,7 +76,7 @@ ANY: Any = parts
         (lambda: ANY.write_part([], None, 0, scratch='x'), 'scratch', 'temp_dir'),
     ],
 )
-def test_earlier_names_are_errors_with_the_new_ones(call: Any, old: str, new: str) -> None:
+def test_old_argument_name_error_states_new_name(call: Any, old: str, new: str) -> None:
     with pytest.raises(TypeError, match=f'`{old}` has another name now: `{new}`') as caught:
         call()
     assert isinstance(caught.value, UsageError)
@@ -84,7 +84,7 @@ def test_earlier_names_are_errors_with_the_new_ones(call: Any, old: str, new: st
     assert caught.value.hint == f'write `{new}=...`'
 
 
-def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_exception_in_begin_block_removes_parts(tmp_path: Path) -> None:
     place = tmp_path / 'out'
     with pytest.raises(KeyError, match='mine'), parts.begin(str(place)) as staging:
         parts.write_part([table(0, 30)], staging, 0, size_limit=150)
@@ -106,7 +106,7 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert ids(place) == list(range(10))
 
 
-def test_an_abort_that_fails_does_not_hide_the_error(
+def test_failed_abort_does_not_hide_original_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(staging: parts.Staging) -> int:
@@ -118,7 +118,7 @@ def test_an_abort_that_fails_does_not_hide_the_error(
             raise KeyError('mine')
 
 
-def test_a_part_in_batches_is_the_part_as_a_whole(tmp_path: Path) -> None:
+def test_part_written_in_batches_equals_whole_part(tmp_path: Path) -> None:
     whole = parts.begin(str(tmp_path / 'a'))
     parts.commit([parts.write_part([table(0, 100)], whole, 0, size_limit=300)], whole)
     pieces = parts.begin(str(tmp_path / 'b'))
@@ -132,7 +132,7 @@ def test_a_part_in_batches_is_the_part_as_a_whole(tmp_path: Path) -> None:
     assert tree(tmp_path / 'a') == tree(tmp_path / 'b')
 
 
-def test_what_is_not_finished_is_removed(tmp_path: Path) -> None:
+def test_unfinished_parts_are_removed(tmp_path: Path) -> None:
     place = tmp_path / 'out'
     staging = parts.begin(str(place))
     with parts.PartWriter(staging, 0, size_limit=100) as writer:
@@ -163,7 +163,7 @@ def test_what_is_not_finished_is_removed(tmp_path: Path) -> None:
     assert tree(place) == {} and parts.gc(str(place), older_than=None) == []
 
 
-def test_modes(tmp_path: Path) -> None:
+def test_mode_selects_error_append_or_overwrite(tmp_path: Path) -> None:
     place = tmp_path / 'out'
 
     def write(mode: str, start: int, end: int) -> None:
@@ -191,7 +191,7 @@ def test_modes(tmp_path: Path) -> None:
         parts.begin(str(place), mode='ignore')
 
 
-def test_what_cannot_be_is_named(tmp_path: Path) -> None:
+def test_invalid_part_options_are_errors(tmp_path: Path) -> None:
     staging = parts.begin(str(tmp_path / 'out'))
     cases: list[tuple[dict[str, Any], str]] = [
         ({'columns': ['nowhere']}, 'there is no column `nowhere`'),
@@ -224,7 +224,7 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
         parts.begin(str(tmp_path / 'out'), to='webdataset', shard_pattern='x.tar')
 
 
-def test_web_dataset(tmp_path: Path) -> None:
+def test_parts_can_be_committed_as_webdataset(tmp_path: Path) -> None:
     place = tmp_path / 'out'
     staging = parts.begin(str(place), to='webdataset')
     manifests = [
@@ -245,7 +245,7 @@ def test_web_dataset(tmp_path: Path) -> None:
         parts.write_part([table(0, 5), table(4, 6)], again, 0, key='id', columns=['text'])
 
 
-def test_a_store(tmp_path: Path) -> None:
+def test_parts_can_be_committed_to_s3(tmp_path: Path) -> None:
     bucket = Bucket()
     try:
         settings = bucket.environment
@@ -301,7 +301,7 @@ def test_a_store(tmp_path: Path) -> None:
         bucket.close()
 
 
-def test_nothing_is_left_of_a_task(tmp_path: Path) -> None:
+def test_write_part_leaks_no_threads_or_files(tmp_path: Path) -> None:
     def opened() -> set[str]:
         paths = set()
         for each in os.listdir('/proc/self/fd'):
@@ -322,7 +322,7 @@ def test_nothing_is_left_of_a_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('to', ['mds', 'webdataset'])
-def test_a_table_is_read_shard_by_shard(tmp_path: Path, to: str) -> None:
+def test_committed_table_is_read_shard_by_shard(tmp_path: Path, to: str) -> None:
     from shardmill import _tables
 
     place = tmp_path / 'out'
@@ -336,7 +336,7 @@ def test_a_table_is_read_shard_by_shard(tmp_path: Path, to: str) -> None:
     assert [int(value) for value in values] == list(range(30))
 
 
-def test_arrays_with_more_dimensions_than_a_table_are_not_cut(tmp_path: Path) -> None:
+def test_multidimensional_arrays_in_tables_are_an_error(tmp_path: Path) -> None:
     import numpy as np
 
     from shardmill import _tables
@@ -350,7 +350,7 @@ def test_arrays_with_more_dimensions_than_a_table_are_not_cut(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize('to', ['mds', 'webdataset'])
-def test_an_index_is_not_believed(tmp_path: Path, to: str) -> None:
+def test_unsafe_paths_in_index_are_errors(tmp_path: Path, to: str) -> None:
     from shardmill import _tables
 
     place = tmp_path / 'deep' / 'out'
@@ -370,7 +370,7 @@ def test_an_index_is_not_believed(tmp_path: Path, to: str) -> None:
     assert (tmp_path / 'evil').read_bytes() == b'not yours'
 
 
-def test_importing_needs_no_engine() -> None:
+def test_importing_parts_loads_no_engine() -> None:
     program = (
         'import sys, shardmill, shardmill.parts\n'
         "assert not {'pyspark', 'ray', 'pyarrow', 'numpy', 'torch'} & set(sys.modules)\n"
@@ -378,7 +378,7 @@ def test_importing_needs_no_engine() -> None:
     subprocess.run([sys.executable, '-c', program], check=True)
 
 
-def test_options_that_cannot_be_are_named(tmp_path: Path) -> None:
+def test_out_of_range_options_are_errors(tmp_path: Path) -> None:
     staging = parts.begin(str(tmp_path / 'out'))
     table = pa.table({'id': [1]})
     cases: list[tuple[dict[str, Any], str]] = [
@@ -399,7 +399,7 @@ def test_options_that_cannot_be_are_named(tmp_path: Path) -> None:
         parts.commit(manifests, staging, parts=-1)
 
 
-def test_options_are_as_on_the_command_line(tmp_path: Path) -> None:
+def test_options_accept_command_line_values(tmp_path: Path) -> None:
     staging = parts.begin(str(tmp_path / 'out'))
     table = pa.table({'id': list(range(3000))})
     told: dict[str, Any] = {
@@ -416,7 +416,7 @@ def test_options_are_as_on_the_command_line(tmp_path: Path) -> None:
     assert list(shards[0]['raw_data']['hashes']) == ['sha256']
 
 
-def test_hints_do_not_name_options_of_the_command_line(tmp_path: Path) -> None:
+def test_hints_do_not_mention_command_line_options(tmp_path: Path) -> None:
     staging = parts.begin(str(tmp_path / 'out'))
     with pytest.raises(ShardmillError, match='row 1 is null') as caught:
         parts.write_part([pa.table({'id': [1, None]})], staging, 0)

@@ -194,7 +194,7 @@ def total(results: list[dict[str, Any]], name: str) -> int:
 
 
 @pytest.mark.parametrize(('remote', 'algo'), [('plain', 'naive'), ('packed', 'py1e')])
-def test_each_shard_leaves_the_store_once(
+def test_peers_fetch_each_shard_from_store_once(
     remote: str,
     algo: str,
     request: pytest.FixtureRequest,
@@ -216,7 +216,7 @@ def test_each_shard_leaves_the_store_once(
         assert total(results, 'peer_files') >= 0.8 * SHARDS * (NODES - 1)
 
 
-def test_encrypted_nodes_share_their_caches(
+def test_peers_share_caches_over_tls(
     packed: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
 ) -> None:
     url, size = packed
@@ -235,7 +235,7 @@ def test_encrypted_nodes_share_their_caches(
     assert status(f'https://{address}', TOKEN) == 404
 
 
-def test_a_node_that_does_not_trust_the_others_reads_from_the_store(
+def test_node_with_untrusted_peers_reads_from_store(
     plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
 ) -> None:
     url, _ = plain
@@ -251,7 +251,7 @@ def test_a_node_that_does_not_trust_the_others_reads_from_the_store(
     assert total(results[:-1], 'peer_failures') == 0
 
 
-def test_the_token_is_not_sent_to_a_server_without_certificate(
+def test_peer_token_is_not_sent_without_server_certificate(
     plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
 ) -> None:
     url, _ = plain
@@ -281,7 +281,7 @@ def test_the_token_is_not_sent_to_a_server_without_certificate(
 
 
 @pytest.mark.parametrize('algo', ['naive', 'py1e'])
-def test_the_plan_is_what_the_nodes_do(
+def test_peer_plan_matches_actual_traffic(
     algo: str,
     packed: tuple[str, int],
     served: Path,
@@ -312,7 +312,7 @@ def test_the_plan_is_what_the_nodes_do(
     assert abs(fetched - epoch.peer_shards) <= 0.1 * epoch.peer_shards + 8
 
 
-def test_without_peers_every_node_fetches_its_shards(
+def test_without_peers_every_node_reads_from_store(
     plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
 ) -> None:
     url, size = plain
@@ -341,7 +341,7 @@ def test_a_killed_node_costs_at_most_one_request_for_each_shard(
         assert 1 <= total(results, 'peer_failures') <= SHARDS
 
 
-def test_a_node_with_another_secret_is_refused(
+def test_node_with_wrong_peer_token_is_rejected(
     plain: tuple[str, int], store: Store, tmp_path: Path, nodes: dict[str, Nodes]
 ) -> None:
     url, _ = plain
@@ -381,7 +381,7 @@ def status(url: str, token: Optional[str]) -> int:
         (['127.0.0.1:7300', '127.0.0.1:7301'], TOKEN, 'there are 2 peers'),
     ],
 )
-def test_peers_are_checked(
+def test_invalid_peers_are_errors(
     peers: list[str],
     token: str,
     text: Optional[str],
@@ -410,7 +410,7 @@ def test_peers_are_checked(
         ('KEY', 'elsewhere-key.pem', 'is not the key of the certificate'),
     ],
 )
-def test_files_of_tls_are_checked(
+def test_invalid_peer_tls_files_are_errors(
     name: str, file: str, text: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv('SHARDMILL_PEERS_TOKEN', TOKEN)

@@ -238,7 +238,7 @@ ALONE: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize('case', ALONE)
 @pytest.mark.parametrize('place', ['local', 's3'])
-def test_every_sample_once_without_loader_processes(
+def test_samples_are_read_once_without_loader_processes(
     case: str, place: str, data: Path, store: Store, order: list[list[list[int]]]
 ) -> None:
     remote = 's3://bucket/data' if place == 's3' else None
@@ -278,7 +278,9 @@ def while_a_thread_reads(local: Path, rounds: int) -> list[list[list[int]]]:
     return epochs
 
 
-def test_forked_while_threads_read(data: Path, order: list[list[list[int]]]) -> None:
+def test_fork_while_threads_read_does_not_deadlock(
+    data: Path, order: list[list[list[int]]]
+) -> None:
     # Locks that a thread holds at the moment of the fork stay locked in the child.
     epochs = apart(while_a_thread_reads, data, 4)
     assert epochs == order[:4]
@@ -297,7 +299,7 @@ def several_at_once(local: Path) -> list[list[int]]:
     return read
 
 
-def test_several_loaders_at_once(data: Path) -> None:
+def test_concurrent_loaders_read_all_samples(data: Path) -> None:
     read = apart(several_at_once, data)
     assert [sorted(found) for found in read] == [list(range(SAMPLES))] * len(LOADERS)
     assert len(set(map(str, read))) == len(LOADERS)
@@ -316,7 +318,9 @@ def iterations_at_once(local: Path) -> list[list[list[int]]]:
     return rest[::-1]
 
 
-def test_iterations_of_one_loader_at_once(data: Path, order: list[list[list[int]]]) -> None:
+def test_concurrent_iterations_of_one_loader_are_epochs(
+    data: Path, order: list[list[list[int]]]
+) -> None:
     # The iterations are epochs, in the order in which they were begun.
     assert apart(iterations_at_once, data) == [epoch[1:] for epoch in order[:3]]
 
@@ -336,7 +340,7 @@ def left_early(local: Path, method: str) -> list[list[list[int]]]:
 
 
 @pytest.mark.parametrize('method', ['fork', pytest.param('spawn', marks=pytest.mark.slow)])
-def test_iterations_that_are_left_early(
+def test_abandoned_iterations_count_as_epochs(
     method: str, data: Path, order: list[list[list[int]]]
 ) -> None:
     # Each is an epoch; no process may join one that is over.
@@ -497,7 +501,7 @@ def ranks_apart(local: Path) -> list[Any]:
         pytest.param('forkserver', 'streaming', 2, marks=pytest.mark.slow),
     ],
 )
-def test_ranks_that_are_started_with_an_open_dataset(
+def test_ranks_can_inherit_an_open_dataset(
     method: str, kind: str, workers: int, data: Path
 ) -> None:
     wanted = apart(ranks_apart, data)
@@ -529,7 +533,7 @@ class Failing(StreamingDataset):
         return super().get_item(sample_id, retry)
 
 
-def test_an_error_in_a_loader_process_is_that_of_the_training_process(data: Path) -> None:
+def test_loader_process_error_reaches_training_process(data: Path) -> None:
     found, error = apart(failing_worker, data)
     assert flat(found) == list(range(5 * BATCH))
     assert f'sample {5 * BATCH + 3} is bad' in error
@@ -545,7 +549,7 @@ def in_a_group(local: Path, workers: int) -> list[list[int]]:
     return [numbers(batch) for batch in loader]
 
 
-def test_a_spawned_worker_is_of_the_rank_that_started_it(data: Path) -> None:
+def test_spawned_worker_inherits_rank_of_parent(data: Path) -> None:
     expected = apart(in_a_group, data, 0)
     assert 0 < len(flat(expected)) < SAMPLES
     assert apart(in_a_group, data, 1) == expected
@@ -569,6 +573,6 @@ def compared(local: Path, kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize('kind', ['streaming', 'threads'])
-def test_batches_are_those_of_torch(kind: str, data: Path) -> None:
+def test_batches_equal_those_of_torch_data_loader(kind: str, data: Path) -> None:
     found = apart(compared, data, kind)
     assert found and all(found.values()), found

@@ -32,9 +32,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_program_of_the_environment_comes_first(
-    places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_program_has_priority(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_path = program(places / 'path')
     assert _program.find_program() == on_path
     named = program(places, 'named')
@@ -47,16 +45,14 @@ def test_the_program_of_the_environment_comes_first(
     assert _program.find_program() == installed
 
 
-def test_a_variable_that_names_no_program_is_an_error(
-    places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_shardmill_bin_is_an_error(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(places / 'path')
     monkeypatch.setenv('SHARDMILL_BIN', str(places / 'nothing'))
     with pytest.raises(NotFoundError, match=r'SHARDMILL_BIN names no executable file: .*nothing'):
         _program.find_program()
 
 
-def test_a_missing_program_names_the_places(places: Path) -> None:
+def test_missing_program_error_lists_search_paths(places: Path) -> None:
     with pytest.raises(NotFoundError, match=r'no `shardmill` program in .*scripts or on the PATH'):
         _program.find_program()
 
@@ -70,7 +66,7 @@ def test_a_missing_program_names_the_places(places: Path) -> None:
         ('target', 'target/bin'),
     ],
 )
-def test_the_folders_of_installers_are_searched(
+def test_installer_script_folders_are_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packages: str, folder: str
 ) -> None:
     module = tmp_path / packages / 'shardmill' / '_program.py'
@@ -97,7 +93,7 @@ def run(variable: Path) -> subprocess.CompletedProcess[str]:
     any((folder / 'shardmill').exists() for folder in _program._script_folders()),
     reason='the program is installed, and comes first',
 )
-def test_python_m_shardmill_is_the_program(tmp_path: Path) -> None:
+def test_python_m_shardmill_runs_the_program(tmp_path: Path) -> None:
     done = run(program(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (3, 'verify a b\n', '')
     done = run(tmp_path / 'nothing')

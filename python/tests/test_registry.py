@@ -39,7 +39,7 @@ def utils(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     sys.modules['shardmill.base'].registry_utils = installed  # type: ignore[attr-defined]
 
 
-def test_what_is_registered_is_found(utils: Any) -> None:
+def test_registered_entries_are_found(utils: Any) -> None:
     with utils.save_registry():
         registry = utils.create_registry('shardmill', 'tests', generic_type=int, description='some')
         assert registry.namespace == ('shardmill', 'tests')
@@ -68,7 +68,7 @@ def test_what_is_registered_is_found(utils: Any) -> None:
         assert utils.TypedRegistry(('shardmill',)).get_all() == {}
 
 
-def test_what_is_forgotten(utils: Any) -> None:
+def test_save_registry_discards_entries_on_error(utils: Any) -> None:
     registry = utils.TypedRegistry(('shardmill', 'tests'))
     with pytest.raises(KeyError), utils.save_registry():
         registry.register('one', func=1)
@@ -76,7 +76,7 @@ def test_what_is_forgotten(utils: Any) -> None:
     assert 'one' not in registry
 
 
-def test_a_namespace_that_is_taken(utils: Any) -> None:
+def test_duplicate_registry_namespace_is_an_error(utils: Any) -> None:
     with utils.save_registry():
         utils.TypedRegistry(('shardmill',)).register('tests', func=1)
         with pytest.raises(ValueError, match='is taken'):
@@ -84,7 +84,9 @@ def test_a_namespace_that_is_taken(utils: Any) -> None:
 
 
 @pytest.mark.parametrize('is_new', [False, True])
-def test_entry_points(utils: Any, is_new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registry_loads_entry_points(
+    utils: Any, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = 'shardmill_tests'
     entries = [EntryPoint('there', 'shardmill.base.world:World', group)]
 
@@ -113,7 +115,7 @@ class Thing:
         self.size = size
 
 
-def test_what_is_made(utils: Any) -> None:
+def test_construct_from_registry_builds_entries(utils: Any) -> None:
     make = utils.construct_from_registry
     with utils.save_registry():
         registry = utils.create_registry('shardmill', 'tests', generic_type=object)
@@ -144,7 +146,7 @@ def test_what_is_made(utils: Any) -> None:
                 make(arguments[0], registry, pre_validation_function=arguments[1])
 
 
-def test_files(tmp_path: Path) -> None:
+def test_import_file_runs_python_file(tmp_path: Path) -> None:
     good = tmp_path / 'good.py'
     good.write_text('number = 6 * 7\n')
     assert installed.import_file(good).number == 42

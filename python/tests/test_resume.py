@@ -107,7 +107,7 @@ def every_cut(mix: Sequence[Path], kind: str) -> None:
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_exactly_what_is_left(mix: list[Path], kind: str) -> None:
+def test_resume_yields_exactly_remaining_samples(mix: list[Path], kind: str) -> None:
     apart(every_cut, mix, kind)
 
 
@@ -137,11 +137,11 @@ def chain(mix: Sequence[Path], kinds: Sequence[str]) -> None:
         assert take(last)[0] == full[1]
 
 
-def test_a_chain_of_resumptions(mix: list[Path]) -> None:
+def test_repeated_resume_keeps_order(mix: list[Path]) -> None:
     apart(chain, mix, ['0'])
 
 
-def test_a_chain_over_loader_processes(mix: list[Path]) -> None:
+def test_repeated_resume_over_worker_kinds_keeps_order(mix: list[Path]) -> None:
     kinds = ['2', '0', '3-threads', '0', '0', '1-threads', '0', '3', '0', '0', '0']
     apart(chain, mix, kinds)
 
@@ -157,7 +157,7 @@ WEIGHTS = {
 @pytest.mark.parametrize('weights', WEIGHTS)
 @pytest.mark.parametrize('shuffle', [False, True], ids=['in-order', 'shuffled'])
 @pytest.mark.parametrize('batching', BATCHING)
-def test_batching_methods_and_weights(
+def test_resume_keeps_order_for_batching_methods_and_weights(
     mix: list[Path], batching: str, shuffle: bool, weights: str
 ) -> None:
     options: dict[str, Any] = {
@@ -182,7 +182,7 @@ def test_batching_methods_and_weights(
 
 
 @pytest.mark.parametrize('algo', ['py1e', 'py1br', 'py1s', 'py2s', 'naive', 'shardmill'])
-def test_shuffle_algorithms(mix: list[Path], algo: str) -> None:
+def test_resume_keeps_order_for_each_shuffle_algorithm(mix: list[Path], algo: str) -> None:
     whole = loader(mix, shuffle_algo=algo)
     full = [take(whole)[0] for _ in range(2)]
     assert [sorted(flat(epoch)) for epoch in full] == [list(range(288))] * 2
@@ -236,7 +236,7 @@ def as_sets(steps: list[Any]) -> list[list[int]]:
 @pytest.mark.parametrize('shuffle', [False, True], ids=['in-order', 'shuffled'])
 @pytest.mark.parametrize('batching', ['random', 'stratified'])
 @pytest.mark.parametrize('world', WORLDS, ids=lambda world: f'{world[0]}x{world[1]}')
-def test_on_another_number_of_ranks(
+def test_resume_with_other_rank_count_keeps_batches(
     mix: list[Path], world: tuple[int, int], batching: str, shuffle: bool
 ) -> None:
     options: dict[str, Any] = {'batching_method': batching, 'shuffle': shuffle}
@@ -252,7 +252,7 @@ def test_on_another_number_of_ranks(
     assert as_sets(rest) == whole[5:]
 
 
-def test_a_chain_of_worlds(mix: list[Path]) -> None:
+def test_repeated_resume_in_changing_worlds_keeps_batches(mix: list[Path]) -> None:
     whole = as_sets(steps(ranks_of(mix, (1, 1)))[0])
     found: list[list[int]] = []
     state: State | None = None
@@ -266,7 +266,7 @@ def test_a_chain_of_worlds(mix: list[Path]) -> None:
     assert found == whole[: len(WORLDS)]
 
 
-def test_nodes_that_do_not_divide_the_canonical_ones(mix: list[Path]) -> None:
+def test_resume_keeps_partition_if_nodes_do_not_divide(mix: list[Path]) -> None:
     # 3 nodes and 4 canonical ones, begun on 2: the partition of those 2 is kept.
     whole = as_sets(steps(ranks_of(mix, (2, 1)))[0])
     _, state = steps(ranks_of(mix, (2, 1)), 4)
@@ -283,7 +283,7 @@ def test_nodes_that_do_not_divide_the_canonical_ones(mix: list[Path]) -> None:
 
 
 @pytest.mark.parametrize('replication', [2, 4])
-def test_replication(mix: list[Path], replication: int) -> None:
+def test_resume_with_replication_keeps_batches(mix: list[Path], replication: int) -> None:
     whole = as_sets(steps(ranks_of(mix, (1, 1)))[0])
     ranks = ranks_of(mix, (1, 4), replication=replication)
     begun, state = steps(ranks, 5)
@@ -298,9 +298,7 @@ def test_replication(mix: list[Path], replication: int) -> None:
 
 
 @pytest.mark.parametrize('batching', ['per_stream', 'device_per_stream'])
-def test_methods_that_depend_on_the_world_resume_on_the_same(
-    mix: list[Path], batching: str
-) -> None:
+def test_per_stream_batching_resumes_in_same_world(mix: list[Path], batching: str) -> None:
     whole, _ = steps(ranks_of(mix, (2, 2), batching_method=batching))
     _, state = steps(ranks_of(mix, (2, 2), batching_method=batching), 3)
     ranks = ranks_of(mix, (2, 2), batching_method=batching)
@@ -340,7 +338,7 @@ def with_workers(mix: Sequence[Path], counts: Sequence[int], cache: Path) -> lis
     return found
 
 
-def test_ranks_with_different_numbers_of_workers(mix: list[Path], tmp_path: Path) -> None:
+def test_ranks_can_have_different_worker_counts(mix: list[Path], tmp_path: Path) -> None:
     even = apart(with_workers, mix, [0, 0, 0], tmp_path / 'even')
     odd = apart(with_workers, mix, [0, 3, 1], tmp_path / 'odd')
     assert odd == even
@@ -351,7 +349,7 @@ def test_ranks_with_different_numbers_of_workers(mix: list[Path], tmp_path: Path
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_an_older_state_rewinds(mix: list[Path], kind: str) -> None:
+def test_older_state_rewinds_the_loader(mix: list[Path], kind: str) -> None:
     def run() -> None:
         again = loader(mix, kind)
         _, early = take(again, 3)
@@ -370,7 +368,7 @@ def test_an_older_state_rewinds(mix: list[Path], kind: str) -> None:
     apart(run)
 
 
-def test_a_later_state_skips(mix: list[Path]) -> None:
+def test_later_state_skips_epochs(mix: list[Path]) -> None:
     whole = loader(mix)
     full = [take(whole)[0] for _ in range(5)]
     ahead = loader(mix)
@@ -387,7 +385,7 @@ def test_a_later_state_skips(mix: list[Path]) -> None:
     assert take(ahead)[0] == full[4]
 
 
-def test_a_state_brings_its_seed_and_canonical_nodes(mix: list[Path]) -> None:
+def test_state_overrides_seed_and_canonical_nodes(mix: list[Path]) -> None:
     whole = loader(mix, shuffle_seed=11, num_canonical_nodes=2)
     full = [take(whole)[0] for _ in range(3)]
     first = loader(mix, shuffle_seed=11, num_canonical_nodes=2)
@@ -411,11 +409,11 @@ def seed_in_workers(mix: Sequence[Path], kind: str) -> None:
 
 
 @pytest.mark.parametrize('kind', KINDS[1:])
-def test_a_state_brings_its_seed_to_workers(mix: list[Path], kind: str) -> None:
+def test_state_seed_reaches_workers(mix: list[Path], kind: str) -> None:
     apart(seed_in_workers, mix, kind)
 
 
-def test_the_state_of_the_dataset(mix: list[Path]) -> None:
+def test_dataset_state_dict_round_trips(mix: list[Path]) -> None:
     data = dataset(mix)
     assert data.state_dict(0, False)['epoch'] == -1
     read = list(itertools.islice(data, 20))
@@ -447,7 +445,7 @@ def test_the_state_of_the_dataset(mix: list[Path]) -> None:
 
 
 @pytest.mark.parametrize('init', [None, in_worker], ids=['threads', 'processes'])
-def test_what_is_read_ahead_does_not_count(mix: list[Path], init: Any) -> None:
+def test_prefetched_batches_are_not_counted_in_state(mix: list[Path], init: Any) -> None:
     def run() -> None:
         read = StreamingDataLoader(
             dataset(mix),
@@ -483,7 +481,7 @@ def test_what_is_read_ahead_does_not_count(mix: list[Path], init: Any) -> None:
     ],
     ids=['empty', 'parts', 'text', 'negative', 'seed', 'nodes', 'huge', 'long'],
 )
-def test_no_state(mix: list[Path], state: State) -> None:
+def test_invalid_state_is_an_error(mix: list[Path], state: State) -> None:
     again = loader(mix)
     with pytest.raises(ValueError) as raised:
         again.load_state_dict(state)
@@ -491,7 +489,7 @@ def test_no_state(mix: list[Path], state: State) -> None:
     assert str(raised.value)
 
 
-def test_the_state_of_another_dataset(mix: list[Path]) -> None:
+def test_state_beyond_dataset_end_is_an_error(mix: list[Path]) -> None:
     # More samples were read than this dataset has.
     again = loader(mix)
     state = {
@@ -526,7 +524,7 @@ def state_after(data: StreamingDataset, samples: int = 2 * BATCH) -> State:
         ({'weights': [{'repeat': 2}, {}]}, 'epoch_size was 288 and is 480'),
     ],
 )
-def test_a_state_of_another_order_is_refused(
+def test_state_of_different_order_is_rejected(
     options: State, difference: str, mix: list[Path]
 ) -> None:
     state = state_after(dataset(mix))
@@ -540,7 +538,7 @@ def test_a_state_of_another_order_is_refused(
     dataset(mix, **options).load_state_dict(state)
 
 
-def test_a_state_of_other_shards_is_refused(tmp_path: Path) -> None:
+def test_state_of_different_shards_is_rejected(tmp_path: Path) -> None:
     folders = [write(tmp_path / name, samples) for name, samples in (('a', 192), ('c', 200))]
     state = state_after(dataset(folders[:1]))
     # As where an increment has appended shards.
@@ -562,7 +560,7 @@ def take_of(data: StreamingDataset) -> list[list[int]]:
     return take(StreamingDataLoader(data, batch_size=BATCH))[0]
 
 
-def test_a_state_fits_whatever_does_not_change_the_order(mix: list[Path]) -> None:
+def test_state_is_accepted_if_order_is_unchanged(mix: list[Path]) -> None:
     state = state_after(dataset(mix))
     for options in (
         {'batch_size': 4},
@@ -574,7 +572,7 @@ def test_a_state_fits_whatever_does_not_change_the_order(mix: list[Path]) -> Non
         dataset(mix, **options).load_state_dict(state)
 
 
-def test_the_default_block_follows_the_canonical_nodes_of_a_state(mix: list[Path]) -> None:
+def test_default_block_size_uses_canonical_nodes_of_state(mix: list[Path]) -> None:
     state = state_after(dataset(mix, num_canonical_nodes=8, shuffle_block_size=None))
     assert state['shardmill']['order']['shuffle_block_size'] == 500_000
     again = dataset(mix, num_canonical_nodes=1, shuffle_block_size=None)
@@ -586,7 +584,7 @@ def test_the_default_block_follows_the_canonical_nodes_of_a_state(mix: list[Path
     assert again.shuffle_block_size == 500_000
 
 
-def test_a_state_of_stratified_batches_needs_their_size(mix: list[Path]) -> None:
+def test_stratified_state_requires_equal_global_batch_size(mix: list[Path]) -> None:
     options: State = {'batching_method': 'stratified'}
     state = state_after(dataset(mix, **options))
     same = dataset(mix, batch_size=BATCH // 2, rank=0, world_size=2, **options)
@@ -609,7 +607,7 @@ def test_a_state_of_stratified_batches_needs_their_size(mix: list[Path]) -> None
         {'version': 1, 'fingerprint': '0' * 32, 'order': []},
     ],
 )
-def test_a_damaged_mark_is_refused(mark: Any, mix: list[Path]) -> None:
+def test_damaged_state_fingerprint_is_rejected(mark: Any, mix: list[Path]) -> None:
     state = {**state_after(dataset(mix)), 'shardmill': mark}
     with pytest.raises((DataError, UnsupportedError), match='state-'):
         dataset(mix).load_state_dict(state)

@@ -46,7 +46,7 @@ SCALARS = [np.dtype(code).type for code in '?bhilqBHILQefdgFD'] + [
 
 
 @pytest.mark.parametrize('kind', SCALARS)
-def test_numbers_come_back_as_they_were(kind: Any) -> None:
+def test_packed_scalars_round_trip(kind: Any) -> None:
     values = (
         [kind(1), kind(0), kind(1)] if kind is not np.datetime64 else [kind(1, 'D'), kind(2, 's')]
     )
@@ -57,7 +57,7 @@ def test_numbers_come_back_as_they_were(kind: Any) -> None:
         assert same(travelled(batch), batch)
 
 
-def test_special_floats_come_back() -> None:
+def test_packed_special_floats_round_trip() -> None:
     batch = [{'x': np.float32(value)} for value in ('nan', 'inf', '-inf', '-0.0', '1e-45')]
     assert same(travelled(batch), batch)
 
@@ -85,16 +85,16 @@ def test_special_floats_come_back() -> None:
         None,
     ],
 )
-def test_whatever_a_batch_is_it_comes_back(batch: Any) -> None:
+def test_packed_batches_of_any_shape_round_trip(batch: Any) -> None:
     assert same(travelled(batch), batch)
 
 
-def test_numbers_travel_together() -> None:
+def test_packed_numbers_halve_pickle_size() -> None:
     batch = [{'id': np.int64(n), 'score': np.float64(n)} for n in range(64)]
     assert len(pickle.dumps(packed(batch))) < len(pickle.dumps(batch)) / 2
 
 
-def test_what_is_no_plain_dict_is_left_alone() -> None:
+def test_dict_subclasses_are_not_packed() -> None:
     class Row(dict[str, Any]):
         pass
 
@@ -114,7 +114,9 @@ def first_pipe(folder: Path) -> int:
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='sizes of pipes are Linux')
-def test_the_pipe_has_room_for_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_pipe_is_enlarged_if_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
     with open('/proc/sys/fs/pipe-max-size') as file:
         if int(file.read()) < 1 << 20:

@@ -17,7 +17,7 @@ SIZES = np.array([4, 3, 5])
     ('choose', 'epoch', 'counts'),
     [(7, 0, [2, 2, 3]), (30, 1, [10, 7, 13]), (24, 1, [8, 6, 10]), (0, 0, [0, 0, 0])],
 )
-def test_golden_counts(choose: int, epoch: int, counts: list[int]) -> None:
+def test_sampling_counts_match_golden_values(choose: int, epoch: int, counts: list[int]) -> None:
     found = get_sampling(SIZES, choose, 1, 9176, epoch, True)
     assert found.tolist() == counts
     assert found.dtype == np.int64
@@ -27,7 +27,7 @@ def test_golden_counts(choose: int, epoch: int, counts: list[int]) -> None:
 
 @pytest.mark.parametrize('granularity', [1, 7, 64])
 @pytest.mark.parametrize('use_epoch', [False, True])
-def test_counts_add_up(granularity: int, use_epoch: bool) -> None:
+def test_sampling_counts_sum_to_choose(granularity: int, use_epoch: bool) -> None:
     rng = np.random.default_rng(0)
     seen = set()
     for epoch in range(20):
@@ -44,14 +44,14 @@ def test_counts_add_up(granularity: int, use_epoch: bool) -> None:
     ('name', 'place', 'value'),
     [('choose', 1, -1), ('granularity', 2, 0), ('seed', 3, -1), ('epoch', 4, -1)],
 )
-def test_numbers_that_are_refused(name: str, place: int, value: int) -> None:
+def test_invalid_sampling_numbers_are_errors(name: str, place: int, value: int) -> None:
     arguments: list[Any] = [SIZES, 7, 1, 9176, 0, True]
     arguments[place] = value
     with pytest.raises(ValueError, match=name):
         get_sampling(*arguments)
 
 
-def test_sizes_that_are_refused() -> None:
+def test_invalid_shard_sizes_are_errors() -> None:
     with pytest.raises(ValueError, match='shard sizes'):
         get_sampling(np.array([4, -3]), 1, 1, 0, 0, True)
     with pytest.raises(ValueError, match='dimensions'):
@@ -74,7 +74,7 @@ def dataset(**changed: Any) -> Any:
     return SimpleNamespace(**{**attributes, **changed})
 
 
-def test_golden_resampling() -> None:
+def test_resampled_streams_match_golden_values() -> None:
     units, samples = resample_streams(dataset(), 0)
     assert units.tolist() == [2, 2, 3, 6, 6, 3]
     partial, whole = [2, 3, 4, 6, 7, 10, 11], list(range(12, 18))
@@ -82,14 +82,14 @@ def test_golden_resampling() -> None:
     assert units.dtype == samples.dtype == np.int64
 
 
-def test_a_single_stream() -> None:
+def test_resampling_can_select_a_single_stream() -> None:
     units, samples = resample_streams(dataset(), 0, 1)
     assert units.tolist() == [6, 6, 3]
     assert set(samples.tolist()) == set(range(12, 18))
     assert len(samples) == 15
 
 
-def test_members_change_with_the_epoch_when_balanced() -> None:
+def test_balanced_sampling_changes_samples_each_epoch() -> None:
     fixed = dataset(sampling_method='fixed', epoch_seed_change=False)
     assert resample_streams(fixed, 0)[1].tolist() == resample_streams(fixed, 1)[1].tolist()
     # Also without shuffling, where the counts stay.
@@ -99,6 +99,6 @@ def test_members_change_with_the_epoch_when_balanced() -> None:
     assert first[1].tolist() != second[1].tolist()
 
 
-def test_nothing_is_chosen() -> None:
+def test_choosing_zero_samples_is_an_error() -> None:
     with pytest.raises(ValueError, match='no samples'):
         resample_streams(dataset(streams=[SimpleNamespace(choose=0)]), 0)

@@ -14,7 +14,7 @@ from shardmill.errors import UnsupportedError, UsageError
 pa = pytest.importorskip('pyarrow')
 
 
-def test_columns_have_encodings_types_and_shapes(data: Path) -> None:
+def test_schema_lists_encodings_types_and_shapes(data: Path) -> None:
     dataset = LocalDataset(str(data))
     assert dataset.columns == ('data', 'number', 'short', 'text', 'vector')
     found = {name: (each.encoding, each.dtype, each.shape) for name, each in dataset.schema.items()}
@@ -35,7 +35,7 @@ def test_columns_have_encodings_types_and_shapes(data: Path) -> None:
     assert dict(pickle.loads(pickle.dumps(streaming)).schema) == dict(dataset.schema)
 
 
-def test_arrow_types(data: Path) -> None:
+def test_schema_converts_to_arrow(data: Path) -> None:
     assert LocalDataset(str(data)).schema.to_arrow(['vector', 'text', 'short']) == pa.schema(
         [
             pa.field('vector', pa.list_(pa.float32(), 3), nullable=False),
@@ -53,14 +53,14 @@ def test_arrow_types(data: Path) -> None:
         ('text', UsageError, 'not a text'),
     ],
 )
-def test_columns_that_do_not_exist_are_named(
+def test_invalid_schema_columns_are_errors(
     data: Path, columns: list[str], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         LocalDataset(str(data)).schema.to_arrow(columns)
 
 
-def test_a_type_that_only_the_arrays_know(tmp_path: Path) -> None:
+def test_arrow_type_of_dynamic_ndarray_needs_example(tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'a': 'ndarray', 'b': 'ndarray:int8'}):
         pass
     found = schema.Schema.of_shards(
@@ -76,7 +76,7 @@ def test_a_type_that_only_the_arrays_know(tmp_path: Path) -> None:
     assert found.to_arrow(['a'], like=like).field('a').type == pa.list_(pa.list_(pa.float16()))
 
 
-def test_shards_with_different_columns(data: Path, tmp_path: Path) -> None:
+def test_schema_merges_shards_with_different_columns(data: Path, tmp_path: Path) -> None:
     with MDSWriter(
         out=str(tmp_path), columns={'number': 'str', 'text': 'str', 'new': 'int8'}
     ) as out:
@@ -97,7 +97,7 @@ def test_shards_with_different_columns(data: Path, tmp_path: Path) -> None:
         mixed.to_arrow()
 
 
-def test_formats(tmp_path: Path) -> None:
+def test_schema_is_known_for_tar_and_json_shards(tmp_path: Path) -> None:
     made.write_tars(tmp_path / 'tars', 5)
     (tmp_path / 'tars' / 'x').mkdir()
     found = StreamingDataset(local=str(tmp_path / 'tars'), batch_size=1).schema
@@ -111,7 +111,7 @@ def test_formats(tmp_path: Path) -> None:
     assert {name: each.encoding for name, each in lines.schema.items()} == columns
 
 
-def test_masks() -> None:
+def test_null_mask_columns_make_columns_nullable() -> None:
     columns = [(name, 'uint8', True, None) for name in ('a', 'a__is_null', 'b__is_null')]
     found = schema.Schema.of_shards([('mds', columns)])
     assert found.null_mask('a') == 'a__is_null'

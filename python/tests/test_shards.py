@@ -15,7 +15,7 @@ from support.writing import (
 from shardmill.base.format import reader_from_json
 
 
-def test_what_a_shard_takes_on_the_disk(tmp_path: Path) -> None:
+def test_shard_reports_its_size_on_disk(tmp_path: Path) -> None:
     rows = samples('json', 30)
     index = write('json', tmp_path, rows, compression='zstd', size_limit=500)
     shard = reader_from_json(str(tmp_path), None, index['shards'][0])
@@ -47,7 +47,7 @@ def test_what_a_shard_takes_on_the_disk(tmp_path: Path) -> None:
         shard[0]
 
 
-def test_entries_that_are_no_shards(tmp_path: Path) -> None:
+def test_invalid_shard_entries_are_errors(tmp_path: Path) -> None:
     entry = write('mds', tmp_path, samples('mds', 3))['shards'][0]
     shard = reader_from_json(str(tmp_path), None, entry)
     shard.validate(False)

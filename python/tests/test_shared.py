@@ -52,7 +52,7 @@ def exists(name: str) -> bool:
     return Path('/dev/shm', name).exists()
 
 
-def test_a_block_is_created_and_attached_to(name: str) -> None:
+def test_shared_memory_is_created_and_attached(name: str) -> None:
     with pytest.raises(FileNotFoundError):
         SharedMemory(name, False)
     creator = SharedMemory(name, True, 16)
@@ -71,7 +71,7 @@ def test_a_block_is_created_and_attached_to(name: str) -> None:
         _ = creator.buf
 
 
-def test_an_array_may_outlive_the_cleanup(name: str) -> None:
+def test_numpy_array_stays_valid_after_cleanup(name: str) -> None:
     shared = SharedArray(2, np.int64, name)
     array = shared.numpy()
     shared.shm.cleanup()
@@ -80,7 +80,7 @@ def test_an_array_may_outlive_the_cleanup(name: str) -> None:
     assert array.tolist() == [7, 7]
 
 
-def test_a_forked_child_destroys_nothing(name: str) -> None:
+def test_cleanup_in_forked_child_keeps_shared_memory(name: str) -> None:
     memory = SharedMemory(name, True, 16)
     child = os.fork()
     if child == 0:
@@ -113,7 +113,7 @@ def run(program: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_only_the_creator_destroys_a_block_when_it_ends(name: str) -> None:
+def test_only_creator_removes_shared_memory_at_exit(name: str) -> None:
     memory = SharedMemory(name, True, 8)
     memory.buf[:3] = b'abc'
     assert run(ATTACH, name) == "b'abc'"
@@ -123,7 +123,7 @@ def test_only_the_creator_destroys_a_block_when_it_ends(name: str) -> None:
     assert not exists(name)
 
 
-def test_an_array_is_shared(name: str) -> None:
+def test_shared_array_is_visible_to_other_instances(name: str) -> None:
     array = SharedArray((2, 3), np.int32, name)
     try:
         assert array.shape == (2, 3)
@@ -143,7 +143,7 @@ def test_an_array_is_shared(name: str) -> None:
         destroy(f'{name}-2')
 
 
-def test_a_number_is_shared(name: str) -> None:
+def test_shared_scalar_is_visible_to_other_instances(name: str) -> None:
     number = SharedScalar(np.int64, name)
     assert number.get() == 0
     number.set(1 << 40)
@@ -161,7 +161,7 @@ def at_barrier(barrier: SharedBarrier, processes: int, steps: Any) -> None:
 
 
 @pytest.mark.parametrize('method', ['fork', 'spawn'])
-def test_no_process_passes_a_barrier_alone(name: str, tmp_path: Path, method: str) -> None:
+def test_barrier_waits_for_all_processes(name: str, tmp_path: Path, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     barrier = SharedBarrier(str(tmp_path / 'lock'), name)
     assert (barrier.num_enter, barrier.num_exit, barrier.flag) == (0, -1, True)
@@ -204,12 +204,12 @@ def path(number: int, name: str) -> str:
 ALONE = World(1, 1, 1, 0)
 
 
-def test_prefixes_are_counted() -> None:
+def test_shared_memory_path_contains_prefix_number() -> None:
     assert prefix._get_path(12, 'locals') == '000012_locals'
 
 
 @pytest.mark.usefixtures('no_prefix')
-def test_runs_have_different_prefixes() -> None:
+def test_runs_get_different_prefixes() -> None:
     first, memory = get_shm_prefix(['/a', '/b'], ['s3://a', None], ALONE)
     assert first == 0
     assert bytes(memory.buf[4:11]) == b'/a\0/b\x000'
@@ -224,7 +224,7 @@ def test_runs_have_different_prefixes() -> None:
 
 
 @pytest.mark.usefixtures('no_prefix')
-def test_folders_that_are_in_use() -> None:
+def test_reused_local_folder_is_an_error() -> None:
     with pytest.raises(ValueError, match=r'Reused local directory: .*Provide a different one'):
         get_shm_prefix(['/a', '/a'], [None, None], ALONE)
     get_shm_prefix(['/a'], ['s3://a'], ALONE)
@@ -235,7 +235,7 @@ def test_folders_that_are_in_use() -> None:
 
 
 @pytest.mark.usefixtures('no_prefix')
-def test_blocks_of_others_are_ignored() -> None:
+def test_inaccessible_shared_memory_is_skipped() -> None:
     with mock.patch.object(
         SharedMemory, '__init__', side_effect=[PermissionError, FileNotFoundError]
     ):
@@ -245,7 +245,7 @@ def test_blocks_of_others_are_ignored() -> None:
 
 
 @pytest.mark.usefixtures('no_prefix')
-def test_what_was_left_behind_is_destroyed() -> None:
+def test_stale_shared_memory_is_removed() -> None:
     clean_stale_shared_memory()
     left = [path(0, LOCALS), path(1, RESUME), path(2, RESUME)]
     for name in [*left, path(4, RESUME)]:
@@ -258,7 +258,7 @@ def test_what_was_left_behind_is_destroyed() -> None:
 
 
 @pytest.mark.usefixtures('no_prefix')
-def test_only_the_first_of_a_node_destroys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_local_rank_zero_removes_stale_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = SharedMemory(path(0, RESUME), True, 8)
     monkeypatch.setenv('LOCAL_RANK', '1')
     clean_stale_shared_memory()

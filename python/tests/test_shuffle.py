@@ -30,7 +30,7 @@ LARGE = {
 
 @pytest.mark.filterwarnings('ignore:Shuffle block size')
 @pytest.mark.parametrize('algo', sorted(GOLDEN))
-def test_golden_orders(algo: str) -> None:
+def test_shuffle_orders_match_golden_values(algo: str) -> None:
     for epoch, order in enumerate(GOLDEN[algo]):
         found = get_shuffle(algo, np.array([4, 3, 5]), 2, 9176, epoch, 8)
         assert found.tolist() == order
@@ -39,12 +39,12 @@ def test_golden_orders(algo: str) -> None:
 
 
 @pytest.mark.parametrize('algo', sorted(LARGE))
-def test_golden_digests(algo: str) -> None:
+def test_large_shuffle_orders_match_golden_digests(algo: str) -> None:
     order = get_shuffle(algo, np.array([1000] * 50 + [377]), 4, 9176, 2, 5000)
     assert hashlib.sha256(order.astype('<i8').tobytes()).hexdigest() == LARGE[algo]
 
 
-def test_naive_is_a_permutation_of_numpy() -> None:
+def test_naive_shuffle_equals_numpy_permutation() -> None:
     order = get_shuffle('naive', np.array([300, 0, 700]), 5, 7, 3)
     assert order.tolist() == np.random.default_rng(10).permutation(1000).tolist()
 
@@ -52,7 +52,7 @@ def test_naive_is_a_permutation_of_numpy() -> None:
 @pytest.mark.filterwarnings('ignore:Shuffle block size')
 @pytest.mark.parametrize('algo', sorted(algos))
 @pytest.mark.parametrize('canonical_nodes', [1, 2, 3, 16])
-def test_samples_stay_in_their_canonical_node(algo: str, canonical_nodes: int) -> None:
+def test_shuffle_keeps_samples_in_their_canonical_node(algo: str, canonical_nodes: int) -> None:
     sizes = 1 + np.arange(60)
     total = int(sizes.sum())
     nodes = []
@@ -67,14 +67,14 @@ def test_samples_stay_in_their_canonical_node(algo: str, canonical_nodes: int) -
 
 
 @pytest.mark.parametrize('algo', sorted(algos))
-def test_default_block(algo: str) -> None:
+def test_default_shuffle_block_size_is_2_to_the_18(algo: str) -> None:
     sizes = np.array([500, 900, 400])
     order = algos[algo](sizes, 2, 1, 0)
     assert order.tolist() == get_shuffle(algo, sizes, 2, 1, 0).tolist()
     assert order.tolist() == get_shuffle(algo, sizes, 2, 1, 0, 1 << 18).tolist()
 
 
-def test_what_cannot_be_shuffled() -> None:
+def test_invalid_shuffle_arguments_are_errors() -> None:
     sizes = np.array([4, 3, 5])
     with pytest.raises(KeyError):
         get_shuffle('py1b', sizes, 2, 0, 0)
@@ -88,18 +88,18 @@ def test_what_cannot_be_shuffled() -> None:
         get_shuffle('py1e', sizes, 13, 0, 0)
 
 
-def test_a_block_that_is_smaller_than_a_shard() -> None:
+def test_py1e_block_smaller_than_shard_warns() -> None:
     with pytest.warns(UserWarning, match='^Shuffle block size was smaller than shard size') as seen:
         get_shuffle_py1e(np.array([40, 100]), 1, 0, 0, 100)
     assert len(seen) == 1
 
 
 @pytest.mark.filterwarnings('error')
-def test_a_block_that_is_large_enough() -> None:
+def test_py1e_large_enough_block_does_not_warn() -> None:
     get_shuffle_py1e(np.array([40, 75]), 1, 0, 0, 100)
 
 
-def test_spans_are_cut_where_parts_end() -> None:
+def test_divide_spans_splits_spans_at_node_boundaries() -> None:
     spans = [(0, 4), (4, 4), (4, 7), (7, 12)]
     cut = [(0, 4), (4, 4), (4, 6), (6, 7), (7, 12)]
     assert divide_spans(list(spans), 12, 2) == (cut, [(0, 3), (3, 5)])

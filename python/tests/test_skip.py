@@ -80,7 +80,7 @@ def _nothing(worker: int) -> None:
 
 @pytest.mark.parametrize('workers', [0, 2])
 @pytest.mark.parametrize('algo', ['py1e', 'py1br', 'shardmill'])
-def test_the_other_steps_stay(shards: Path, algo: str, workers: int) -> None:
+def test_skipping_steps_keeps_other_batches(shards: Path, algo: str, workers: int) -> None:
     for world in WORLDS:
         whole, _ = run(shards, world, 2, shuffle_algo=algo)
         steps = len(whole) // 2
@@ -91,7 +91,7 @@ def test_the_other_steps_stay(shards: Path, algo: str, workers: int) -> None:
         assert state['skip']['steps'][0] == [0, 72, 96]
 
 
-def test_a_state_records_what_was_skipped(shards: Path) -> None:
+def test_state_records_skipped_steps(shards: Path) -> None:
     chance = random.Random(11)
     whole, _ = run(shards, WORLDS[0])
     for _ in range(12):
@@ -108,7 +108,7 @@ def test_a_state_records_what_was_skipped(shards: Path) -> None:
         assert last['skip'] == state['skip']
 
 
-def test_steps_are_what_which_returns(shards: Path) -> None:
+def test_skip_accepts_results_of_which(shards: Path) -> None:
     whole, _ = run(shards, WORLDS[0])
     dataset = StreamingDataset(
         local=str(shards), shuffle=True, num_canonical_nodes=12, batch_size=24
@@ -119,7 +119,7 @@ def test_steps_are_what_which_returns(shards: Path) -> None:
     assert kept == [batch for step, batch in enumerate(whole) if step not in (2, 5)]
 
 
-def test_skipped_samples_are_replaced_in_their_batch(shards: Path) -> None:
+def test_skipped_samples_are_replaced_within_their_batch(shards: Path) -> None:
     chance = random.Random(5)
     for world in WORLDS:
         whole, _ = run(shards, world)
@@ -134,7 +134,7 @@ def test_skipped_samples_are_replaced_in_their_batch(shards: Path) -> None:
         assert not set(gone) & set(chain.from_iterable(rest))
 
 
-def test_what_cannot_be_skipped(shards: Path) -> None:
+def test_invalid_skip_arguments_are_errors(shards: Path) -> None:
     def make(**options: Any) -> StreamingDataset[Any]:
         return StreamingDataset(local=str(shards), batch_size=24, **options)
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_skipped(shards: Path) -> None:
             make().load_state_dict({**state, 'skip': bad})
 
 
-def test_positions_pass_what_is_skipped() -> None:
+def test_positions_advance_over_skipped_ranges() -> None:
     ranges = [(16, 32), (48, 64)]
     assert [passed(0, given, ranges) for given in (0, 16, 17, 32, 33)] == [0, 16, 33, 48, 65]
     assert [passed(32, given, ranges) for given in (0, 16, 20)] == [32, 48, 68]

@@ -10,7 +10,7 @@ from shardmill.base.spanner import Spanner
 
 @pytest.mark.parametrize('sizes', [[1], [5, 10, 15], [0, 3, 0, 0, 2, 0], [1] * 100])
 @pytest.mark.parametrize('span_size', [1, 7, 1024])
-def test_every_sample(sizes: list[int], span_size: int) -> None:
+def test_spanner_maps_every_sample_to_its_shard(sizes: list[int], span_size: int) -> None:
     spanner = Spanner(np.array(sizes), span_size)
     expected = [(shard, place) for shard, size in enumerate(sizes) for place in range(size)]
     assert spanner.num_samples == len(expected)
@@ -21,12 +21,12 @@ def test_every_sample(sizes: list[int], span_size: int) -> None:
 
 
 @pytest.mark.parametrize('index', [-1, 30, 1 << 40])
-def test_there_is_no_such_sample(index: int) -> None:
+def test_out_of_range_sample_index_is_an_error(index: int) -> None:
     with pytest.raises(IndexError, match=r'^Invalid sample index'):
         _ = Spanner(np.array([5, 10, 15]))[index]
 
 
-def test_attributes() -> None:
+def test_spanner_exposes_bounds_and_sizes() -> None:
     sizes = np.array([5, 10, 15])
     spanner = Spanner(sizes)
     assert spanner.shard_bounds.tolist() == [0, 5, 15, 30]
@@ -36,7 +36,7 @@ def test_attributes() -> None:
     assert sizes.tolist() == [5, 10, 15]
 
 
-def test_no_shards() -> None:
+def test_spanner_without_shards_is_empty() -> None:
     spanner = Spanner(np.array([], np.int64))
     assert spanner.num_samples == 0
     with pytest.raises(IndexError):

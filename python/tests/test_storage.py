@@ -82,7 +82,9 @@ class TestCore:
     """`_core.upload`, `download`, `list_objects`, `check_bucket`."""
 
     @pytest.mark.parametrize('size', [0, 1, 5 * MIB + 3])
-    def test_there_and_back(self, bucket: Bucket, tmp_path: Path, size: int) -> None:
+    def test_upload_and_download_round_trip(
+        self, bucket: Bucket, tmp_path: Path, size: int
+    ) -> None:
         data = _pattern(size)
         url = 's3://bucket/a folder/x+y'
         _core.upload(_file(tmp_path / 'in', data), url)
@@ -92,7 +94,7 @@ class TestCore:
         assert os.listdir(tmp_path / 'deep') == ['out']
         assert all('authorization' in request.headers for request in bucket.requests)
 
-    def test_long_files_go_in_parts(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_large_files_use_multipart_upload(self, bucket: Bucket, tmp_path: Path) -> None:
         data = _pattern(65 * MIB + 1)
         steps: list[int] = []
         _core.upload(_file(tmp_path / 'in', data), 's3://bucket/big', progress=steps.append)
@@ -105,9 +107,7 @@ class TestCore:
         assert (tmp_path / 'out').read_bytes() == data
         assert steps == sorted(steps) and steps[-1] == len(data)
 
-    def test_a_part_that_fails_for_good_leaves_nothing(
-        self, bucket: Bucket, tmp_path: Path
-    ) -> None:
+    def test_failed_multipart_upload_is_aborted(self, bucket: Bucket, tmp_path: Path) -> None:
         bucket.fault = lambda request: (
             (403, {}, b'') if request.query.get('partNumber') == '3' else None
         )
@@ -116,7 +116,7 @@ class TestCore:
         assert not bucket.objects and not bucket.uploads
         assert 'DELETE' in bucket.methods()
 
-    def test_settings_come_before_the_environment(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_storage_options_override_environment(self, bucket: Bucket, tmp_path: Path) -> None:
         other = Bucket()
         try:
             path = _file(tmp_path / 'in')
@@ -127,7 +127,7 @@ class TestCore:
         finally:
             other.close()
 
-    def test_listings(self, bucket: Bucket) -> None:
+    def test_listings_contain_objects_under_prefix(self, bucket: Bucket) -> None:
         bucket.objects.update({f'a/{at:03}<&>': b'x' * at for at in range(25)})
         bucket.objects['ab'] = b''
         bucket.page = 10
@@ -141,7 +141,9 @@ class TestCore:
         with pytest.raises(NotFoundError, match='NoSuchBucket'):
             _core.check_bucket('s3://elsewhere')
 
-    def test_paths(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_local_paths_and_file_urls_are_copied(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = _file(tmp_path / 'in', _pattern(3 * MIB))
         _core.upload(path, str(tmp_path / 'new' / 'out'))
         _core.upload(path, (tmp_path / 'new' / 'a b').as_uri())
@@ -154,7 +156,7 @@ class TestCore:
         with pytest.raises(UsageError, match='url-scheme'):
             _core.list_objects(str(tmp_path))
 
-    def test_what_cannot_be(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_invalid_urls_and_timeouts_are_errors(self, bucket: Bucket, tmp_path: Path) -> None:
         path = _file(tmp_path / 'in')
         for url, error in [
             ('s3://bucket', 'url-path'),
@@ -177,7 +179,7 @@ class TestCore:
         assert os.listdir(tmp_path) == ['in']
         assert bucket.methods() == ['HEAD']
 
-    def test_a_store_that_says_nothing_is_given_up(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_stalled_download_times_out(self, bucket: Bucket, tmp_path: Path) -> None:
         bucket.objects['x'] = b'x'
 
         def stall(_: Request) -> Optional[Answer]:
@@ -193,7 +195,7 @@ class TestCore:
         assert os.listdir(tmp_path) == []
 
     @pytest.mark.parametrize('call', ['upload', 'parts', 'download', 'check', 'list'])
-    def test_an_interrupt_is_obeyed(self, bucket: Bucket, tmp_path: Path, call: str) -> None:
+    def test_interrupt_stops_storage_calls(self, bucket: Bucket, tmp_path: Path, call: str) -> None:
         reached = threading.Event()
 
         def stall(request: Request) -> Optional[Answer]:
@@ -232,7 +234,7 @@ class TestCore:
         assert bucket.objects == {'x': b'x'} and not bucket.uploads
         assert os.listdir(tmp_path) == ['in']
 
-    def test_what_the_progress_raises_ends_it(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_progress_callback_exception_stops_upload(self, bucket: Bucket, tmp_path: Path) -> None:
         def refuse(_: int) -> None:
             raise LookupError('enough')
 
@@ -244,7 +246,7 @@ class TestCore:
             _core.upload(path, str(tmp_path / 'out'), None, refuse)
         assert os.listdir(tmp_path) == ['in']
 
-    def test_other_threads_run_meanwhile(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_transfers_release_the_gil(self, bucket: Bucket, tmp_path: Path) -> None:
         # The store itself runs on threads of this interpreter: nothing would ever be answered.
         errors: list[BaseException] = []
 
@@ -266,9 +268,7 @@ class TestCore:
             assert (tmp_path / f'{at}.out').read_bytes() == _pattern(at * 1000)
 
     @pytest.mark.filterwarnings('ignore:.*fork.*:DeprecationWarning')
-    def test_a_forked_child_has_connections_of_its_own(
-        self, bucket: Bucket, tmp_path: Path
-    ) -> None:
+    def test_forked_child_opens_its_own_connections(self, bucket: Bucket, tmp_path: Path) -> None:
         path = _file(tmp_path / 'in')
         _core.upload(path, 's3://bucket/parent')
         child = os.fork()
@@ -317,7 +317,7 @@ class TestSettings:
         return key, region
 
     @pytest.mark.usefixtures('profiles')
-    def test_profiles_give_credentials_and_a_region(
+    def test_profiles_provide_credentials_and_region(
         self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         url, path = 's3://bucket/x', str(tmp_path / 'x')
@@ -337,7 +337,7 @@ class TestSettings:
         _core.download(url, path, {'aws_profile': 'default', 'AWS_REGION': 'r9'})
         assert self.signer(bucket) == ('one', 'r9')
 
-    def test_profiles_that_cannot_be_used_are_named(
+    def test_unusable_profiles_are_errors(
         self, profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for profile, id, texts in [
@@ -365,7 +365,9 @@ class TestSettings:
         assert 'hush' not in str(wrong.value)
 
     @pytest.mark.usefixtures('profiles')
-    def test_every_entry_point_takes_storage_options(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_every_entry_point_accepts_storage_options(
+        self, bucket: Bucket, tmp_path: Path
+    ) -> None:
         options = {'AWS_PROFILE': 'other'}
         with MDSWriter(
             out=(str(tmp_path / 'out'), 's3://bucket/set'),
@@ -411,7 +413,7 @@ class TestSettings:
             with pytest.raises(TypeError, match='storage_options'):
                 Stream(remote='s3://bucket/set', storage_options=value)
 
-    def test_requesters_pay_for_the_buckets_that_are_named(
+    def test_requester_pays_applies_to_listed_buckets(
         self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bucket.objects['x'] = b'x'
@@ -422,7 +424,7 @@ class TestSettings:
             request.headers.get('x-amz-request-payer') == 'requester' for request in bucket.requests
         )
 
-    def test_a_public_bucket_needs_no_credentials(
+    def test_public_bucket_is_read_without_credentials(
         self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv('AWS_ACCESS_KEY_ID')
@@ -437,7 +439,7 @@ class TestSettings:
 class TestUploader:
     """`CloudUploader` and those of S3 and of paths."""
 
-    def test_who_serves_what(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_url_scheme_selects_implementation(self, bucket: Bucket, tmp_path: Path) -> None:
         places: list[tuple[Any, type[CloudUploader]]] = [
             (str(tmp_path / 'a'), LocalUploader),
             ((str(tmp_path / 'b'), str(tmp_path / 'c')), LocalUploader),
@@ -456,7 +458,7 @@ class TestUploader:
             with pytest.raises(ValueError, match='Invalid Cloud provider prefix'):
                 CloudUploader.get(other)  # type: ignore[arg-type]
 
-    def test_a_folder_that_is_not_empty(
+    def test_non_empty_output_folder_is_an_error(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         _file(tmp_path / 'out' / 'x')
@@ -470,7 +472,9 @@ class TestUploader:
             S3Uploader(str(tmp_path / 'empty'))
 
     @pytest.mark.parametrize('keep', [True, False])
-    def test_files_go_where_they_belong(self, bucket: Bucket, tmp_path: Path, keep: bool) -> None:
+    def test_uploader_copies_files_to_remote(
+        self, bucket: Bucket, tmp_path: Path, keep: bool
+    ) -> None:
         for remote in ('s3://bucket/some/data/', str(tmp_path / 'copies')):
             local = tmp_path / remote[:2].strip('/')
             uploader = CloudUploader.get((str(local), remote), keep_local=keep)
@@ -480,7 +484,7 @@ class TestUploader:
         assert bucket.objects == {'some/data/part/shard': b'shard'}
         assert (tmp_path / 'copies' / 'part' / 'shard').read_bytes() == b'shard'
 
-    def test_without_a_location_files_stay(self, tmp_path: Path) -> None:
+    def test_uploader_without_remote_keeps_files(self, tmp_path: Path) -> None:
         uploader = LocalUploader(str(tmp_path))
         _file(tmp_path / 'x')
         uploader.upload_file('x')
@@ -491,13 +495,13 @@ class TestUploader:
         with pytest.raises(NotImplementedError, match='does not upload'):
             base.upload_file('x')
 
-    def test_a_missing_file_is_named(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_upload_of_missing_file_is_an_error(self, bucket: Bucket, tmp_path: Path) -> None:
         for remote in (str(tmp_path / 'to'), 's3://bucket/x'):
             uploader = CloudUploader.get((str(tmp_path / remote[:2]), remote))
             with pytest.raises(FileNotFoundError, match=r'No such file or directory: .*shard'):
                 uploader.upload_file('shard')
 
-    def test_a_failure_is_tried_again_as_often_as_it_says(self, tmp_path: Path) -> None:
+    def test_failed_upload_is_attempted_retry_times(self, tmp_path: Path) -> None:
         class Failing(LocalUploader):
             tries = 0
 
@@ -516,7 +520,7 @@ class TestUploader:
         with pytest.raises(ValueError, match='num_attempts'):
             Failing((str(tmp_path / 'l'), str(tmp_path / 'to')), retry=0).upload_file('x')
 
-    def test_listings(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_listings_contain_objects_under_prefix(self, bucket: Bucket, tmp_path: Path) -> None:
         bucket.objects.update({'data/a': b'', 'data/b/c': b'', 'database': b''})
         uploader = S3Uploader('s3://bucket/data')
         assert uploader.list_objects() == ['data/a', 'data/b/c']
@@ -529,7 +533,7 @@ class TestUploader:
         assert local.list_objects() == expected
         assert local.list_objects('b/o') == expected[1:2]
 
-    def test_rights_of_objects(
+    def test_canned_acl_is_sent_from_environment(
         self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         uploader = S3Uploader((str(tmp_path / 'out'), 's3://bucket'))
@@ -542,7 +546,9 @@ class TestUploader:
         with pytest.raises(ValueError, match='Metadata: only ACL'):
             uploader.s3.upload_file('x', 'bucket', 'x', ExtraArgs={'Metadata': 'x'})
 
-    def test_bars(self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_progress_bar_reports_uploaded_bytes(
+        self, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         told: list[int] = []
 
         class Bar:
@@ -571,7 +577,7 @@ class TestUploader:
         with pytest.raises(ImportError, match='pip install tqdm'):
             uploader.upload_file('x')
 
-    def test_a_bucket_that_is_not_there(self, bucket: Bucket) -> None:
+    def test_missing_and_denied_buckets_are_errors(self, bucket: Bucket) -> None:
         with pytest.raises(FileNotFoundError, match='NoSuchBucket'):
             S3Uploader('s3://elsewhere/x')
         bucket.fault = lambda _: (403, {}, b'<Error><Code>AccessDenied</Code></Error>')
@@ -579,7 +585,7 @@ class TestUploader:
             S3Uploader('s3://bucket/x')
         assert 'hush' not in repr(caught.value.__dict__)
 
-    def test_errors_are_those_of_botocore_where_it_is(self, bucket: Bucket) -> None:
+    def test_errors_subclass_botocore_client_error(self, bucket: Bucket) -> None:
         exceptions = pytest.importorskip('botocore.exceptions')
         with pytest.raises(exceptions.ClientError) as caught:
             S3Uploader('s3://elsewhere/x')
@@ -596,7 +602,7 @@ class TestUploader:
 class TestDownloader:
     """`CloudDownloader` and those of S3 and of paths."""
 
-    def test_who_serves_what(self) -> None:
+    def test_url_scheme_selects_implementation(self) -> None:
         for url, served in [
             (None, LocalDownloader),
             ('/data', LocalDownloader),
@@ -608,7 +614,7 @@ class TestDownloader:
         with pytest.raises(ValueError, match='Unsupported remote path'):
             CloudDownloader.get('ftp://host/x')
 
-    def test_files_come_whole_and_once(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_existing_files_are_not_downloaded_again(self, bucket: Bucket, tmp_path: Path) -> None:
         bucket.objects['data/x'] = _pattern(9 * MIB)
         local = str(tmp_path / 'new' / 'x')
         downloader = CloudDownloader.get('s3://bucket/data')
@@ -622,7 +628,7 @@ class TestDownloader:
         CloudDownloader.direct_download(local, str(tmp_path / 'copy'))
         assert (tmp_path / 'copy').read_bytes() == _pattern(9 * MIB)
 
-    def test_what_is_not_there(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_missing_remote_files_are_errors(self, bucket: Bucket, tmp_path: Path) -> None:
         for url in ('s3://bucket/none', str(tmp_path / 'none'), 's3://elsewhere/x'):
             with pytest.raises(FileNotFoundError):
                 CloudDownloader.get(url).download(url, str(tmp_path / 'out'))
@@ -634,12 +640,14 @@ class TestDownloader:
                 S3Downloader().download(f'{scheme}://bucket/x', str(tmp_path / 'out'))
         assert os.listdir(tmp_path) == []
 
-    def test_denied_access_says_what_may_help(self, bucket: Bucket, tmp_path: Path) -> None:
+    def test_access_denied_error_mentions_requester_pays(
+        self, bucket: Bucket, tmp_path: Path
+    ) -> None:
         bucket.fault = lambda _: (403, {}, b'')
         with pytest.raises(PermissionError, match='MOSAICML_STREAMING_AWS_REQUESTER_PAYS'):
             S3Downloader().download('s3://bucket/x', str(tmp_path / 'out'))
 
-    def test_downloaders_are_sent_to_other_processes(self) -> None:
+    def test_downloaders_can_be_pickled(self) -> None:
         downloader = S3Downloader()
         assert type(pickle.loads(pickle.dumps(downloader))) is S3Downloader
         hub = DBFSDownloader.__new__(DBFSDownloader)
@@ -667,7 +675,7 @@ class TestAnotherStore:
         started.stop()
 
     @pytest.mark.parametrize('size', [0, 5, 65 * MIB + 7])
-    def test_both_see_the_same_objects(self, moto: Any, tmp_path: Path, size: int) -> None:
+    def test_transfers_are_compatible_with_moto(self, moto: Any, tmp_path: Path, size: int) -> None:
         data = _pattern(size)
         uploader = S3Uploader((str(tmp_path / 'out'), 's3://bucket/a b'), keep_local=True)
         _file(tmp_path / 'out' / 'x+y', data)
@@ -681,14 +689,14 @@ class TestAnotherStore:
         with pytest.raises(ShardmillError):
             S3Uploader('s3://elsewhere')
 
-    def test_listings_have_pages(self, moto: Any) -> None:
+    def test_paginated_listings_are_complete(self, moto: Any) -> None:
         for at in range(1005):
             moto.put_object(Bucket='bucket', Key=f'a/{at:04}&<', Body=b'')
         found = _core.list_objects('s3://bucket/a/')
         assert found == [(f'a/{at:04}&<', 0) for at in range(1005)]
 
 
-def test_a_dataset_without_retries_asks_once(bucket: Bucket, tmp_path: Path) -> None:
+def test_zero_download_retry_sends_one_request(bucket: Bucket, tmp_path: Path) -> None:
     asked: list[str] = []
 
     def fault(request: Request) -> Answer:

@@ -87,7 +87,7 @@ class _DeniedError(Exception):
         (DBFSDownloader, 'databricks.sdk', 'databricks-sdk'),
     ],
 )
-def test_what_is_not_installed_is_named(
+def test_missing_package_error_names_pip_package(
     monkeypatch: pytest.MonkeyPatch, made: Any, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -95,7 +95,7 @@ def test_what_is_not_installed_is_named(
         made()
 
 
-def test_importing_loads_none_of_them() -> None:
+def test_importing_storage_loads_no_provider_packages() -> None:
     program = (
         'import sys, shardmill.base.storage as s; '
         'heavy = {"boto3", "botocore", "google", "azure", "oci", "databricks", "paramiko", '
@@ -108,7 +108,9 @@ def test_importing_loads_none_of_them() -> None:
     assert (run.returncode, run.stdout.strip()) == (0, '')
 
 
-def test_google_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gcs_with_hmac_key_transfers_and_lists_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objects = {'a/x': b'x'}
     made: list[dict[str, Any]] = []
 
@@ -163,7 +165,9 @@ def test_google_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert made[0]['endpoint_url'] == 'https://storage.googleapis.com'
 
 
-def test_google_with_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gcs_with_account_transfers_and_lists_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objects = {'a/x': b'x'}
 
     class Client:
@@ -216,7 +220,7 @@ def test_google_with_an_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         GCSUploader('gs://bucket/a')
 
 
-def test_oracle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oci_transfers_and_lists_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = {f'a/{at}': bytes(at) for at in range(5)}
 
     class Client:
@@ -284,7 +288,9 @@ def test_oracle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         OCIUploader('oci://other@space/a')
 
 
-def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+def test_hugging_face_transfers_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub
+) -> None:
     known = ['org/name']
 
     def tree(repo_id: str, repo_type: str) -> list[str]:
@@ -320,7 +326,9 @@ def test_hugging_face(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub)
 
 
 @pytest.mark.parametrize('lake', [False, True])
-def test_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: bool) -> None:
+def test_azure_transfers_and_lists_blobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: bool
+) -> None:
     objects = {('data', 'a/x'): b'x'}
     urls: list[str] = []
 
@@ -387,7 +395,9 @@ def test_azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: bool) -> N
     assert set(urls) == {f'https://account.{domain}.core.windows.net'}
 
 
-def test_databricks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_databricks_transfers_and_lists_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objects = {'/Volumes/a/x': b'x', '/a/x': b'y'}
     lost = 0
 
@@ -456,7 +466,7 @@ def test_databricks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         uploader.upload_file('new')
 
 
-def test_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sftp_downloads_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connected: list[dict[str, Any]] = []
 
     class Session:
@@ -499,7 +509,7 @@ def test_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not connected
 
 
-def test_alipan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_alipan_transfers_and_lists_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = {'/a/x': b'x'}
     tokens: list[str] = []
 
@@ -555,7 +565,7 @@ def test_alipan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         CloudUploader.get('alipan:///a')
 
 
-def test_the_words_for_missing_credentials_are_those_that_are_looked_for() -> None:
+def test_gcs_missing_credentials_message_matches_streaming() -> None:
     words = upload.GCS_ERROR_NO_AUTHENTICATION
     assert words is download.GCS_ERROR_NO_AUTHENTICATION
     assert words.startswith(

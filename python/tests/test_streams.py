@@ -52,7 +52,7 @@ def ids(dataset: StreamingDataset) -> list[int]:
     return [sample['id'] for sample in dataset]
 
 
-def test_each_stream_has_its_own_hash(tmp_path: Path) -> None:
+def test_validate_hash_applies_per_stream(tmp_path: Path) -> None:
     one = write(tmp_path / 'one', hashes=['sha1'])
     two = write(tmp_path / 'two', first=60, hashes=['xxh64'])
 
@@ -99,7 +99,9 @@ class Counting(Stream):
 
 
 @pytest.mark.parametrize('compression', [None, 'zstd:3'])
-def test_a_stream_with_its_own_way_of_fetching(tmp_path: Path, compression: Optional[str]) -> None:
+def test_stream_subclass_downloads_each_shard_once(
+    tmp_path: Path, compression: Optional[str]
+) -> None:
     remote = write(tmp_path / 'remote', compression=compression, hashes=['sha1'])
     stream = Counting(remote=str(remote), local=str(tmp_path / 'local'), validate_hash='sha1')
     dataset = StreamingDataset(streams=[stream], batch_size=4, shuffle=True)
@@ -115,7 +117,7 @@ def test_a_stream_with_its_own_way_of_fetching(tmp_path: Path, compression: Opti
     assert sorted(stream.fetched[1:]) == names
 
 
-def test_what_such_a_stream_raises_reaches_the_caller(tmp_path: Path) -> None:
+def test_download_error_of_stream_subclass_propagates(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote')
     stream = Counting(remote=str(remote), local=str(tmp_path / 'local'), download_retry=0)
     dataset = StreamingDataset(streams=[stream], batch_size=4)
@@ -129,7 +131,7 @@ def test_what_such_a_stream_raises_reaches_the_caller(tmp_path: Path) -> None:
     assert ids(dataset) == list(range(60))
 
 
-def test_shards_fetched_by_hand_stay_within_the_limit(tmp_path: Path) -> None:
+def test_stream_subclass_downloads_stay_within_cache_limit(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote', samples=200)
     stream = Counting(remote=str(remote), local=str(tmp_path / 'local'))
     dataset = StreamingDataset(
@@ -168,7 +170,7 @@ class Slow(Counting):
         return super()._download_file(from_basename, to_basename)
 
 
-def test_downloads_in_flight_count_toward_the_limit(tmp_path: Path) -> None:
+def test_downloads_in_flight_count_toward_cache_limit(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote', samples=200)
     stream = Slow(remote=str(remote), local=str(tmp_path / 'local'))
     dataset = StreamingDataset(streams=[stream], batch_size=4)
@@ -205,7 +207,7 @@ def test_threads_share_one_fetcher(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize('retries', [0, 2])
-def test_a_download_is_retried_as_often_as_the_stream_says(
+def test_download_retry_sets_number_of_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retries: int
 ) -> None:
     attempts = []
@@ -228,7 +230,7 @@ def test_a_download_is_retried_as_often_as_the_stream_says(
     assert len(attempts) == 1 + retries
 
 
-def test_a_shard_that_is_asked_for_again_is_fetched_as_a_whole(tmp_path: Path) -> None:
+def test_second_read_of_a_shard_downloads_whole_shard(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote')
     local = tmp_path / 'local'
     dataset = StreamingDataset(remote=str(remote), local=str(local), batch_size=4)
@@ -244,7 +246,7 @@ def test_a_shard_that_is_asked_for_again_is_fetched_as_a_whole(tmp_path: Path) -
     assert dataset.stats()['fetched_shards'] == 1
 
 
-def test_a_dataset_that_is_here_needs_no_remote(tmp_path: Path) -> None:
+def test_fully_cached_dataset_needs_no_remote(tmp_path: Path) -> None:
     remote = write(tmp_path / 'remote')
     local = tmp_path / 'local'
     assert len(ids(StreamingDataset(remote=str(remote), local=str(local), batch_size=4))) == 60
@@ -265,7 +267,7 @@ def test_a_dataset_that_is_here_needs_no_remote(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize('compression', [None, 'gz'])
-def test_shards_of_lines(
+def test_text_format_shards_round_trip(
     tmp_path: Path, make: Callable[..., Any], columns: dict[str, str], compression: Optional[str]
 ) -> None:
     samples = [{'id': number, 'text': f'é {number}', 'x': number / 4} for number in range(50)]
@@ -278,7 +280,7 @@ def test_shards_of_lines(
     assert [type(value) for value in dataset[3].values()] == [int, str, float]
 
 
-def test_arrays_whose_shape_stands_in_the_values(tmp_path: Path) -> None:
+def test_arrays_of_dynamic_shape_round_trip(tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'a': 'ndarray', 'b': 'ndarray:float32'}) as out:
         for number in range(40):
             rows = 3 if number < 20 else number % 4 + 1
@@ -296,7 +298,7 @@ def test_arrays_whose_shape_stands_in_the_values(tmp_path: Path) -> None:
         sample['a'][...] = -1
 
 
-def test_text_that_is_no_text_names_the_sample(tmp_path: Path) -> None:
+def test_invalid_utf8_error_names_the_column(tmp_path: Path) -> None:
     folder = write(tmp_path / 'data')
     shard = folder / 'shard.00001.mds'
     shard.write_bytes(shard.read_bytes().replace(b'text 2', b'\xffext 2', 1))
@@ -305,7 +307,7 @@ def test_text_that_is_no_text_names_the_sample(tmp_path: Path) -> None:
     assert raised.value.id == 'value-utf8'
 
 
-def test_every_error_can_be_sent_to_another_process() -> None:
+def test_errors_can_be_pickled() -> None:
     error = DataError('shard 3: wrong', 'hash-mismatch', 'shard 3', 'fetch it again')
     same = pickle.loads(pickle.dumps(error))
     assert (type(same), str(same), same.id, same.object, same.hint) == (
@@ -318,7 +320,7 @@ def test_every_error_can_be_sent_to_another_process() -> None:
     assert issubclass(DataError, ValueError) and issubclass(DataError, ShardmillError)
 
 
-def test_a_state_has_a_limit() -> None:
+def test_too_large_shared_state_is_an_error() -> None:
     shared = SharedState()
     with pytest.raises(UsageError, match='at most 65536'):
         shared.state = {'x': 'y' * 70_000}
@@ -335,7 +337,7 @@ def begin(monkeypatch: pytest.MonkeyPatch, shared: SharedState, worker: int, bir
     return shared.begin(worker)
 
 
-def test_workers_of_iterations_with_one_seed_are_distinguished(
+def test_workers_of_iterations_with_equal_seed_are_distinguished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Whichever of them begins when: each iteration is an epoch, and all three are different ones.
@@ -351,7 +353,7 @@ def test_workers_of_iterations_with_one_seed_are_distinguished(
         assert shared.next_epoch == 3
 
 
-def test_workers_with_a_process_of_another_job_among_them(
+def test_gap_in_worker_start_order_keeps_one_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shared = SharedState()
@@ -359,14 +361,14 @@ def test_workers_with_a_process_of_another_job_among_them(
     assert [begin(monkeypatch, shared, worker, birth) for worker, birth in births] == [0, 0, 0]
 
 
-def test_workers_whose_births_nothing_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_without_start_order_are_counted_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedState()
     order = [0, 1, 2, 0, 2, 1]
     assert [begin(monkeypatch, shared, worker, 0) for worker in order] == [0, 0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize('content', [b'', b'{"version": 2, "shards": [', b'{"version" 2}'])
-def test_a_broken_index_is_no_json(tmp_path: Path, content: bytes) -> None:
+def test_corrupted_index_raises_json_decode_error(tmp_path: Path, content: bytes) -> None:
     folder = write(tmp_path / 'set')
     (folder / 'index.json').write_bytes(content)
     with pytest.raises(json.JSONDecodeError, match='is empty or corrupted') as raised:
@@ -375,7 +377,9 @@ def test_a_broken_index_is_no_json(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(('room', 'parts'), [(1 << 40, 256), (1_000_000, 3), (300_000, 1)])
-def test_files_may_be_short(monkeypatch: pytest.MonkeyPatch, room: int, parts: int) -> None:
+def test_file_size_limit_reduces_shared_state_slots(
+    monkeypatch: pytest.MonkeyPatch, room: int, parts: int
+) -> None:
     monkeypatch.setattr('resource.getrlimit', lambda _: (room, room))
     shared = SharedState()
     assert len(shared._memory) == _shared_state._PIDS.size + parts * _shared_state._PART
@@ -390,14 +394,14 @@ def test_files_may_be_short(monkeypatch: pytest.MonkeyPatch, room: int, parts: i
         _ = shared.state
 
 
-def test_files_may_be_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_low_file_size_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('resource.getrlimit', lambda _: (50_000, 50_000))
     with pytest.raises(ResourceError, match='at most 50000 bytes') as raised:
         SharedState()
     assert (raised.value.id, raised.value.hint) == ('disk-full', 'raise `ulimit -f`')
 
 
-def test_a_folder_of_splits_names_them(tmp_path: Path) -> None:
+def test_missing_index_hint_lists_split_folders(tmp_path: Path) -> None:
     for split in ('val', 'train'):
         write(tmp_path / 'shards' / split, 3)
     with pytest.raises(MissingIndexError) as caught:

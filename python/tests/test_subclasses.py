@@ -47,7 +47,7 @@ EXTRA = {'extra_local', 'extra_remote'}
         (StreamingOutsideDTWebVid, EXTRA),
     ],
 )
-def test_arguments(cls: type[StreamingDataset], own: set[str]) -> None:
+def test_dataset_signatures_match_streaming(cls: type[StreamingDataset], own: set[str]) -> None:
     parameters = dict(inspect.signature(cls).parameters)
     assert set(parameters) == COMMON | own
     assert {name: parameters[name].default for name in OLD} == OLD
@@ -80,7 +80,7 @@ class Tokenizer:
 
 
 @pytest.mark.parametrize('cls', [StreamingC4, StreamingPile])
-def test_texts_become_tokens(
+def test_text_datasets_tokenize_samples(
     cls: type[StreamingC4], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformers = pytest.importorskip('transformers')
@@ -102,7 +102,7 @@ def test_texts_become_tokens(
         cls(**options, max_seq_len=4, group_method='concat')
 
 
-def test_a_tokenizer_keeps_its_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokenizer_keeps_existing_pad_token(monkeypatch: pytest.MonkeyPatch) -> None:
     transformers = pytest.importorskip('transformers')
     tokenizer = Tokenizer()
     tokenizer.pad_token = '#'  # type: ignore[assignment]
@@ -110,7 +110,7 @@ def test_a_tokenizer_keeps_its_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _tokens.make_tokenizer('some').pad_token == '#'
 
 
-def test_wikipedia(tmp_path: Path) -> None:
+def test_enwiki_samples_become_masked_lm_inputs(tmp_path: Path) -> None:
     ids = np.arange(6, dtype=np.int32)
     sample = {
         'input_ids': ids.tobytes(),
@@ -139,7 +139,9 @@ def labelled(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize('cls', [StreamingCIFAR10, StreamingImageNet])
-def test_labelled_images(cls: type[StreamingVisionDataset], labelled: str) -> None:
+def test_labelled_image_transforms_are_applied(
+    cls: type[StreamingVisionDataset], labelled: str
+) -> None:
     dataset = cls(
         local=labelled,
         **ONE,
@@ -154,7 +156,7 @@ def test_labelled_images(cls: type[StreamingVisionDataset], labelled: str) -> No
         cls(local=labelled, **ONE, transforms=lambda x, y: (x, y), transform=abs)
 
 
-def test_vision_datasets_are_those_of_torchvision(labelled: str) -> None:
+def test_vision_datasets_subclass_torchvision_dataset(labelled: str) -> None:
     torchvision = pytest.importorskip('torchvision')
     dataset = StreamingCIFAR10(local=labelled, **ONE, transform=abs)
     assert isinstance(dataset, torchvision.datasets.VisionDataset)
@@ -164,7 +166,7 @@ def test_vision_datasets_are_those_of_torchvision(labelled: str) -> None:
     assert (tuple(tensor.shape), float(tensor[0].min()), label) == ((3, 3, 2), 1.0, 7)
 
 
-def test_scenes(labelled: str) -> None:
+def test_ade20k_transforms_are_applied(labelled: str) -> None:
     dataset = StreamingADE20K(
         local=labelled,
         **ONE,
@@ -176,7 +178,7 @@ def test_scenes(labelled: str) -> None:
     assert StreamingADE20K(local=labelled, **ONE)[1] == (1, 10)
 
 
-def test_objects_on_images(tmp_path: Path) -> None:
+def test_coco_samples_are_decoded_and_transformed(tmp_path: Path) -> None:
     image = pytest.importorskip('PIL.Image').new('L', (2, 3))
     sample = {
         'img': image,
@@ -221,7 +223,7 @@ CONTENTS = [f'{"far" if number % 2 else "near"} some/{number}.mp4'.encode() for 
 
 
 @pytest.mark.parametrize('cls', [StreamingOutsideGIWebVid, StreamingOutsideDTWebVid])
-def test_videos_outside(cls: Any, videos: dict[str, Any], tmp_path: Path) -> None:
+def test_external_videos_are_downloaded(cls: Any, videos: dict[str, Any], tmp_path: Path) -> None:
     dataset = cls(**videos)
     assert dataset[1]['content'] == CONTENTS[1]
     assert (tmp_path / 'near' / 'some' / '1.mp4').exists()
@@ -235,7 +237,7 @@ def test_videos_outside(cls: Any, videos: dict[str, Any], tmp_path: Path) -> Non
     assert [sample['content'] for sample in dataset] == CONTENTS
 
 
-def test_videos_are_downloaded_ahead(videos: dict[str, Any], tmp_path: Path) -> None:
+def test_external_videos_are_prefetched(videos: dict[str, Any], tmp_path: Path) -> None:
     samples = iter(StreamingOutsideDTWebVid(**videos, predownload=4))
     next(samples)
     next(samples)
@@ -247,7 +249,7 @@ def test_videos_are_downloaded_ahead(videos: dict[str, Any], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize('path', ['../secret', '/etc/passwd', 'a/../../b'])
-def test_videos_stay_in_their_folder(path: str, tmp_path: Path) -> None:
+def test_video_path_outside_its_folder_is_an_error(path: str, tmp_path: Path) -> None:
     local = write(tmp_path / 'data', {'content_path': 'str'}, [{'content_path': path}])
     dataset = StreamingOutsideGIWebVid(
         local=local, **ONE, extra_local=str(tmp_path / 'near'), extra_remote=str(tmp_path)
@@ -258,6 +260,6 @@ def test_videos_stay_in_their_folder(path: str, tmp_path: Path) -> None:
     assert plain[0] == {'content_path': path}
 
 
-def test_videos_inside(videos: dict[str, Any]) -> None:
+def test_embedded_videos_are_read(videos: dict[str, Any]) -> None:
     dataset = StreamingInsideWebVid(local=videos['local'], **ONE)
     assert [sample['caption'] for sample in dataset] == list('01234567')

@@ -50,7 +50,7 @@ def assert_same_samples(table: Path, folder: Path, version: int, columns: list[s
 
 
 @pytest.mark.parametrize('name', ['versions', 'types', 'evolved'])
-def test_delta_tables_have_the_values_of_a_conversion(name: str, tmp_path: Path) -> None:
+def test_delta_table_values_equal_converted_values(name: str, tmp_path: Path) -> None:
     newest = DeltaTable(DELTA / name).version()
     compared = 0
     for version in range(newest + 1):
@@ -62,7 +62,7 @@ def test_delta_tables_have_the_values_of_a_conversion(name: str, tmp_path: Path)
 
 
 @pytest.mark.skipif('SHARDMILL_DELTA_GOLDEN' not in os.environ, reason='fixtures/delta/README.md')
-def test_golden_tables_have_the_values_or_the_error_of_a_conversion(tmp_path: Path) -> None:
+def test_golden_delta_tables_match_conversion_or_its_error(tmp_path: Path) -> None:
     """Reads each column of each table alone."""
     equal = 0
     for number, log in enumerate(Path(os.environ['SHARDMILL_DELTA_GOLDEN']).rglob('_delta_log')):
@@ -96,7 +96,7 @@ def test_golden_tables_have_the_values_or_the_error_of_a_conversion(tmp_path: Pa
 
 
 @pytest.mark.skipif('SHARDMILL_DELTA_GOLDEN' not in os.environ, reason='fixtures/delta/README.md')
-def test_golden_tables_are_converted_without_tuning(tmp_path: Path) -> None:
+def test_golden_delta_tables_convert_with_at_most_nulls_mask(tmp_path: Path) -> None:
     """Every table that can be read needs at most one option, which the error names."""
     converted = refused = 0
     for number, log in enumerate(Path(os.environ['SHARDMILL_DELTA_GOLDEN']).rglob('_delta_log')):
@@ -130,7 +130,7 @@ def outcome(
         return str(error).split(':')[0]
 
 
-def test_deleted_rows_and_partition_columns_are_those_of_a_conversion(tmp_path: Path) -> None:
+def test_deletion_vectors_and_partition_columns_match_conversion(tmp_path: Path) -> None:
     deleted = [0, 3, 4, 9, 10, 11, 12, 13, 14, 19]
     table = write_delta(tmp_path / 'table', [10, 5, 5], deleted)
     columns = ['id', 'text', 'raw', 'label', 'flag', 'day']
@@ -156,7 +156,7 @@ def test_deleted_rows_and_partition_columns_are_those_of_a_conversion(tmp_path: 
     assert [sample['day'] for sample in only] == ['2026-01-31'] * 10
 
 
-def test_a_run_stays_at_its_version(tmp_path: Path) -> None:
+def test_run_stays_at_its_delta_version(tmp_path: Path) -> None:
     table = tmp_path / 'table'
     for first in range(0, 40, 10):
         write_deltalake(table, pa.table({'id': list(range(first, first + 10))}), mode='append')
@@ -189,7 +189,7 @@ def test_a_run_stays_at_its_version(tmp_path: Path) -> None:
     assert ids(same_version) == ids(opened('whole', 3))[8:]
 
 
-def test_delta_tables_that_cannot_be_read(
+def test_unreadable_delta_tables_are_errors(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta = tmp_path / 'delta'
@@ -213,7 +213,7 @@ def test_delta_tables_that_cannot_be_read(
     assert fails(NotFoundError, format='delta') == 'delta-file-missing'
 
 
-def test_a_delta_table_in_a_store(
+def test_remote_delta_table_is_read(
     store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in store.environment.items():

@@ -54,7 +54,9 @@ def faults(bucket: Bucket, seed: int, share: float) -> list[str]:
 
 
 @pytest.mark.parametrize('seed', range(4))
-def test_faults_of_a_store_change_no_sample(bucket: Bucket, tmp_path: Path, seed: int) -> None:
+def test_failed_store_requests_do_not_change_samples(
+    bucket: Bucket, tmp_path: Path, seed: int
+) -> None:
     folder = write_table(tmp_path / 'table', [[7, 5], [11], [3, 9, 1], *[[2, 2]] * 6])
     if seed % 2:
         shutil.rmtree(folder)
@@ -83,7 +85,7 @@ def test_faults_of_a_store_change_no_sample(bucket: Bucket, tmp_path: Path, seed
     assert len(made) > 2
 
 
-def test_a_store_that_always_fails_is_a_named_error(bucket: Bucket, tmp_path: Path) -> None:
+def test_permanent_store_failure_is_an_error(bucket: Bucket, tmp_path: Path) -> None:
     folder = write_table(tmp_path / 'table', FILES)
     for path in folder.iterdir():
         bucket.objects[f'table/{path.name}'] = path.read_bytes()

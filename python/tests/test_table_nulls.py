@@ -66,7 +66,7 @@ def write_nulls(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def test_nulls_are_none(tmp_path: Path) -> None:
+def test_null_table_values_are_none_in_samples(tmp_path: Path) -> None:
     rows = write_nulls(tmp_path / 'table')
 
     def opened(**options: Any) -> StreamingDataset[Any]:
@@ -133,7 +133,7 @@ def test_nulls_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('workers', [0, 2])
-def test_nulls_in_batches(tmp_path: Path, workers: int) -> None:
+def test_null_table_values_become_none_in_batch_lists(tmp_path: Path, workers: int) -> None:
     write_nulls(tmp_path / 'table')
 
     def loaded(*columns: str, **options: Any) -> list[Any]:
@@ -184,7 +184,7 @@ def map_numbers(fill: int, samples: list[Any]) -> list[int]:
     return [fill if sample['number'] is None else int(sample['number']) for sample in samples]
 
 
-def test_nulls_inside_lists_of_numbers_and_of_missing_columns(tmp_path: Path) -> None:
+def test_nulls_in_number_lists_are_errors_without_mask(tmp_path: Path) -> None:
     (tmp_path / 'table').mkdir()
     pq.write_table(pa.table({'v': [[1, 2], [3, None]]}), tmp_path / 'table' / 'a.parquet')
 

@@ -71,7 +71,7 @@ def one(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_large_row_groups_are_divided(table: Path, tmp_path: Path) -> None:
+def test_large_row_groups_are_divided_into_shards(table: Path, tmp_path: Path) -> None:
     cache = tmp_path / 'cache'
     sizes = list(opened(table, cache, columns=['id']).samples_per_shard)
     assert len(sizes) == 3 + 1 + 2
@@ -83,7 +83,7 @@ def test_large_row_groups_are_divided(table: Path, tmp_path: Path) -> None:
     assert ids(opened(table, cache, columns=['id'])) == [*range(ROWS), *range(100)] * 2
 
 
-def test_parts_have_the_values_of_their_rows(one: Path, tmp_path: Path) -> None:
+def test_row_group_parts_have_correct_values(one: Path, tmp_path: Path) -> None:
     dataset = opened(one, tmp_path / 'cache')
     for number, sample in enumerate(dataset):
         row = number % ROWS
@@ -95,7 +95,7 @@ def test_parts_have_the_values_of_their_rows(one: Path, tmp_path: Path) -> None:
     assert number == ROWS + 99
 
 
-def test_a_state_continues_on_the_conversion(one: Path, tmp_path: Path) -> None:
+def test_state_resumes_on_converted_shards(one: Path, tmp_path: Path) -> None:
     shardmill.convert(one, tmp_path / 'shards', columns=['id'], keep_row_groups=True)
     options: dict[str, Any] = {'batch_size': 64, 'shuffle': True, 'num_canonical_nodes': 2}
     here = opened(one, tmp_path / 'cache', columns=['id'], **options)
@@ -110,7 +110,7 @@ def test_a_state_continues_on_the_conversion(one: Path, tmp_path: Path) -> None:
     assert first + ids(resumed) == whole
 
 
-def test_conditions_and_deleted_rows(one: Path, tmp_path: Path) -> None:
+def test_row_group_parts_respect_where_and_deleted_rows(one: Path, tmp_path: Path) -> None:
     some = opened(one, tmp_path / 'some', columns=['id'], where='id % 1000 = 7')
     assert ids(some) == [*range(7, ROWS, 1000), 7]
     folder = tmp_path / 'delta'
@@ -135,7 +135,7 @@ def test_conditions_and_deleted_rows(one: Path, tmp_path: Path) -> None:
     assert ids(shards) == left
 
 
-def test_a_part_is_fetched_without_the_others(
+def test_row_group_part_is_fetched_alone(
     one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = Bucket()

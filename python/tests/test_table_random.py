@@ -166,11 +166,11 @@ def run(seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize('seed', range(4))
-def test_random_divided_tables(tmp_path: Path, seed: int) -> None:
+def test_random_divided_tables_resume(tmp_path: Path, seed: int) -> None:
     run(seed, tmp_path / 'case')
 
 
-def test_random_tables_are_divided(tmp_path: Path) -> None:
+def test_random_tables_have_divided_row_groups(tmp_path: Path) -> None:
     """Most of the random cases would be of no use if their row groups stayed whole."""
     chance = random.Random(5)
     parts = []
@@ -190,6 +190,6 @@ def test_random_tables_are_divided(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize('block', range(20))
-def test_a_hundred_random_divided_tables(tmp_path: Path, block: int) -> None:
+def test_hundred_random_divided_tables_resume(tmp_path: Path, block: int) -> None:
     for seed in range(1000 + block * 5, 1005 + block * 5):
         run(seed, tmp_path / str(seed))

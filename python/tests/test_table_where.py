@@ -86,7 +86,7 @@ def test_where_selects_rows(table: Path, tmp_path: Path, condition: str) -> None
         ids(other)
 
 
-def test_row_groups_without_a_selected_row_are_not_fetched(table: Path, tmp_path: Path) -> None:
+def test_row_groups_without_selected_rows_are_not_fetched(table: Path, tmp_path: Path) -> None:
     dataset = StreamingDataset(
         remote=str(table),
         local=str(tmp_path / 'cache'),
@@ -111,7 +111,7 @@ def test_row_groups_without_a_selected_row_are_not_fetched(table: Path, tmp_path
     assert ids(both) == [12, 14, 16, 18]
 
 
-def test_conditions_that_cannot_be_evaluated(table: Path, tmp_path: Path) -> None:
+def test_invalid_where_conditions_are_errors(table: Path, tmp_path: Path) -> None:
     def fails(where: Any, **options: Any) -> str:
         with pytest.raises((UsageError, ConflictError)) as caught:
             StreamingDataset(
@@ -142,7 +142,7 @@ def test_conditions_that_cannot_be_evaluated(table: Path, tmp_path: Path) -> Non
     assert caught.value.id == 'view-dataset'
 
 
-def test_where_of_a_delta_table(tmp_path: Path) -> None:
+def test_where_selects_rows_of_delta_table(tmp_path: Path) -> None:
     deleted = [0, 3, 4, 9, 10, 11, 12, 13, 14, 19]
     table = write_delta(tmp_path / 'table', [10, 5, 5], deleted)
     live = [row for row in range(20) if row not in deleted]
@@ -177,7 +177,7 @@ def test_where_of_a_delta_table(tmp_path: Path) -> None:
         assert found == expected or len(found) == expected
 
 
-def test_where_of_a_table_in_a_store(
+def test_where_selects_rows_of_remote_table(
     store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in store.environment.items():
@@ -194,7 +194,7 @@ def test_where_of_a_table_in_a_store(
     assert [sample['text'].split()[1] for sample in dataset] == ['12', '13', '14', '15']
 
 
-def test_where_ignores_an_index_of_another_library(table: Path, tmp_path: Path) -> None:
+def test_where_ignores_index_file_of_other_library(table: Path, tmp_path: Path) -> None:
     """LitData keeps its index beside the Parquet files."""
     shutil.copytree(table, tmp_path / 'table')
     index = {'chunks': [{'filename': 'part-000.parquet'}], 'config': {'item_loader': 'Parquet'}}

@@ -29,7 +29,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize('compression', ['none', 'snappy', 'zstd', 'gzip', 'brotli', 'lz4'])
-def test_values_are_those_of_a_conversion(tmp_path: Path, compression: str) -> None:
+def test_table_values_equal_converted_values(tmp_path: Path, compression: str) -> None:
     for version, pages in (('1.0', 1 << 20), ('2.0', 64)):
         folder = write_table(
             tmp_path / version,
@@ -56,7 +56,7 @@ def test_values_are_those_of_a_conversion(tmp_path: Path, compression: str) -> N
                 assert type(value) is type(other[name]), name
 
 
-def test_the_order_is_that_of_shards_of_the_same_sizes(table: Path, tmp_path: Path) -> None:
+def test_table_order_equals_shards_of_equal_sizes(table: Path, tmp_path: Path) -> None:
     write_shards(tmp_path / 'mds', FILES)
     for options in (
         {'shuffle': False},
@@ -156,19 +156,19 @@ def run(seed: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize('block', range(4))
-def test_random_tables_are_resumed_in_other_worlds(tmp_path: Path, block: int) -> None:
+def test_random_tables_resume_in_other_worlds(tmp_path: Path, block: int) -> None:
     for seed in range(block * 10, block * 10 + 10):
         run(seed, tmp_path / str(seed))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('block', range(20))
-def test_a_thousand_random_tables_are_resumed(tmp_path: Path, block: int) -> None:
+def test_thousand_random_tables_resume(tmp_path: Path, block: int) -> None:
     for seed in range(1000 + block * 50, 1050 + block * 50):
         run(seed, tmp_path / str(seed))
 
 
-def test_the_second_epoch_reads_the_cache(table: Path, tmp_path: Path) -> None:
+def test_second_epoch_reads_row_groups_from_cache(table: Path, tmp_path: Path) -> None:
     dataset = StreamingDataset(
         remote=str(table),
         local=str(tmp_path / 'cache'),
@@ -192,7 +192,7 @@ def test_the_second_epoch_reads_the_cache(table: Path, tmp_path: Path) -> None:
     assert again.stats()['fetched_shards'] == 0
 
 
-def test_a_group_that_is_larger_than_expected_stays_within_the_limit(tmp_path: Path) -> None:
+def test_underestimated_row_group_stays_within_cache_limit(tmp_path: Path) -> None:
     """Without statistics, the dictionary of a column hides the size of its values."""
     value = 'x' * 20_000
     table = polars.DataFrame({'id': range(2000), 'text': [value] * 2000})
@@ -210,7 +210,7 @@ def test_a_group_that_is_larger_than_expected_stays_within_the_limit(tmp_path: P
     assert sum(file.stat().st_size for file in cache.rglob('*') if file.is_file()) < 2_500_000
 
 
-def test_tables_that_cannot_be_read(table: Path, tmp_path: Path) -> None:
+def test_unreadable_tables_are_errors(table: Path, tmp_path: Path) -> None:
     def fails(folder: Path, kind: type[BaseException] = ShardmillError, **options: Any) -> Any:
         with pytest.raises(kind) as caught:
             list(
@@ -275,7 +275,7 @@ def test_tables_that_cannot_be_read(table: Path, tmp_path: Path) -> None:
     assert fails(tmp_path / 'twice').id == 'source-partition'
 
 
-def test_names_of_folders_are_columns_as_in_a_conversion(tmp_path: Path) -> None:
+def test_hive_partition_folders_become_columns(tmp_path: Path) -> None:
     for number, folder in enumerate(('day=3/town=Bonn', 'day=-1/town=a%20b')):
         path = tmp_path / 'table' / folder
         path.mkdir(parents=True)
@@ -295,7 +295,7 @@ def test_names_of_folders_are_columns_as_in_a_conversion(tmp_path: Path) -> None
         assert all(same(found[name], value) for name, value in expected.items())
 
 
-def test_arguments_of_a_table_are_checked(table: Path) -> None:
+def test_invalid_table_arguments_are_errors(table: Path) -> None:
     for options in (
         {'format': 'orc'},
         {'columns': ['id']},
@@ -307,7 +307,7 @@ def test_arguments_of_a_table_are_checked(table: Path) -> None:
         StreamingDataset(streams=[TableStream(remote=str(table))], format='parquet', batch_size=1)
 
 
-def test_files_that_change_during_a_run(tmp_path: Path) -> None:
+def test_table_files_changed_during_run_are_errors(tmp_path: Path) -> None:
     folder = write_table(tmp_path / 'table', FILES)
     dataset = StreamingDataset(
         remote=str(folder), local=str(tmp_path / 'cache'), format='parquet', batch_size=1
@@ -337,7 +337,7 @@ def test_files_that_change_during_a_run(tmp_path: Path) -> None:
     assert other.value.id == 'state-files'
 
 
-def test_a_table_in_a_store(
+def test_remote_table_is_read_with_few_requests(
     store: Store, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in store.environment.items():
@@ -364,7 +364,7 @@ def test_a_table_in_a_store(
 
 
 @pytest.mark.parametrize('form', ['parquet', 'delta'])
-def test_a_state_continues_on_the_conversion_and_back(
+def test_table_and_converted_states_are_interchangeable(
     table: Path, tmp_path: Path, form: str
 ) -> None:
     if form == 'delta':
@@ -401,7 +401,7 @@ def test_a_state_continues_on_the_conversion_and_back(
         other.load_state_dict(place().state_dict(4, False))
 
 
-def test_row_groups_are_kept_only_of_tables(table: Path, tmp_path: Path) -> None:
+def test_keep_row_groups_with_other_options_is_an_error(table: Path, tmp_path: Path) -> None:
     (tmp_path / 'rows.csv').write_text('id\n1\n')
     for source, options in (
         (tmp_path / 'rows.csv', {}),

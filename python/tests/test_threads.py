@@ -34,7 +34,7 @@ def make(data: Path, **options: Any) -> StreamingDataLoader[Any]:
     return StreamingDataLoader(dataset, BATCH, collate_fn=collate, **options)
 
 
-def test_the_order_is_that_of_one_thread(data: Path) -> None:
+def test_thread_workers_keep_single_thread_order(data: Path) -> None:
     def epochs(**options: Any) -> list[list[int]]:
         loader = make(data, **options)
         return [numbers(batch) for _ in range(2) for batch in loader]
@@ -46,7 +46,7 @@ def test_the_order_is_that_of_one_thread(data: Path) -> None:
     assert short == [batch for batch in alone if len(batch) == BATCH]
 
 
-def test_a_run_resumes_with_another_number_of_threads(data: Path) -> None:
+def test_run_resumes_with_other_thread_count(data: Path) -> None:
     whole = [numbers(batch) for batch in make(data)]
     loader = make(data, num_workers=4, worker_type='threads')
     begun = []
@@ -60,7 +60,7 @@ def test_a_run_resumes_with_another_number_of_threads(data: Path) -> None:
     assert begun + [numbers(batch) for batch in resumed] == whole
 
 
-def test_batches_are_made_at_the_same_time(data: Path) -> None:
+def test_thread_workers_collate_concurrently(data: Path) -> None:
     both = threading.Barrier(2)
 
     def meet(samples: list[Any]) -> Any:
@@ -77,7 +77,7 @@ def test_batches_are_made_at_the_same_time(data: Path) -> None:
     assert SAMPLES // BATCH % 2 == 0
 
 
-def test_threads_share_a_dataset_while_it_is_iterated(data: Path) -> None:
+def test_dataset_can_be_shared_during_iteration(data: Path) -> None:
     single = make(data)
     alone = [numbers(batch) for _ in range(5) for batch in single]
     loader = make(data, num_workers=2, worker_type='threads')
@@ -107,7 +107,7 @@ def test_threads_share_a_dataset_while_it_is_iterated(data: Path) -> None:
 @pytest.mark.skipif(
     not sysconfig.get_config_var('Py_GIL_DISABLED'), reason='this interpreter has a lock'
 )
-def test_a_free_threaded_interpreter_stays_without_its_lock() -> None:
+def test_import_keeps_gil_disabled_on_free_threaded_python() -> None:
     program = 'import sys, shardmill._core; print(sys._is_gil_enabled())'
     done = subprocess.run(
         [sys.executable, '-W', 'error', '-c', program], capture_output=True, text=True, check=True
@@ -115,7 +115,7 @@ def test_a_free_threaded_interpreter_stays_without_its_lock() -> None:
     assert done.stdout.split() == ['False']
 
 
-def test_threads_end_with_the_iteration(data: Path) -> None:
+def test_worker_threads_stop_with_the_iteration(data: Path) -> None:
     def running() -> bool:
         return any(each.name.startswith('shardmill-transform') for each in threading.enumerate())
 
@@ -126,7 +126,7 @@ def test_threads_end_with_the_iteration(data: Path) -> None:
     assert until(lambda: not running(), 30)
 
 
-def test_an_error_of_a_transform_reaches_the_program(data: Path) -> None:
+def test_collate_error_propagates_from_worker_thread(data: Path) -> None:
     def fail(samples: list[Any]) -> Any:
         raise KeyError('from the transform')
 
@@ -138,7 +138,7 @@ def test_an_error_of_a_transform_reaches_the_program(data: Path) -> None:
         next(iter(loader))
 
 
-def test_what_threads_cannot_read_is_refused(data: Path) -> None:
+def test_invalid_thread_worker_arguments_are_errors(data: Path) -> None:
     dataset = StreamingDataset(local=str(data), batch_size=BATCH)
     for given, size, problem in (
         (dataset, 4, '`batch_size` is 4, and 8 in the dataset'),
@@ -151,7 +151,7 @@ def test_what_threads_cannot_read_is_refused(data: Path) -> None:
         StreamingDataLoader(dataset, BATCH, worker_type='fibres')
 
 
-def test_a_compiled_function_takes_batches_without_compiling_again(data: Path) -> None:
+def test_compiled_function_is_not_recompiled_per_batch(data: Path) -> None:
     compiled = []
 
     def backend(graph: Any, _: list[Any]) -> Any:
@@ -191,7 +191,7 @@ assert 'torch' not in sys.modules
     ('package', 'imports', 'take'),
     [('numpy', '', 'np.from_dlpack'), ('jax', 'import jax.numpy', 'jax.numpy.from_dlpack')],
 )
-def test_batches_go_to_other_frameworks_without_torch(
+def test_batches_export_by_dlpack_without_torch(
     package: str, imports: str, take: str, data: Path
 ) -> None:
     pytest.importorskip(package)

@@ -44,7 +44,7 @@ def steps(ranks: list[list[list[int]]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize('workers', [0, 2])
-def test_every_sample_once_and_resumed_by_another_number_of_processes(
+def test_resume_with_other_process_count_keeps_sample_order(
     workers: int, even: Path, store: Store, tmp_path: Path
 ) -> None:
     remote, local = 's3://bucket/even', tmp_path / 'cache'
@@ -64,7 +64,7 @@ def test_every_sample_once_and_resumed_by_another_number_of_processes(
     assert found == whole
 
 
-def test_equal_counts_where_the_ranks_do_not_divide_the_samples(
+def test_uneven_sample_count_is_padded_to_equal_ranks(
     data: Path, store: Store, tmp_path: Path
 ) -> None:
     ranks = torchrun(2, tmp_path, 's3://bucket/data', tmp_path / 'cache', 8, 0, 0, store=store)

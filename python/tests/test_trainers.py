@@ -159,7 +159,7 @@ def samples(results: list[dict[str, Any]]) -> list[list[int]]:
 
 @ONCE
 @pytest.mark.parametrize('name', EVERY)
-def test_every_sample_is_read_once(name: str, once: Results) -> None:
+def test_split_ranks_read_every_sample_once(name: str, once: Results) -> None:
     results = once[name]
     found = samples(results)
     both = found[0] + found[1]
@@ -172,7 +172,7 @@ def test_every_sample_is_read_once(name: str, once: Results) -> None:
 
 @ONCE
 @pytest.mark.parametrize('name', ACCELERATE)
-def test_accelerate_knows_the_steps_and_gathers_every_sample(name: str, once: Results) -> None:
+def test_accelerate_counts_steps_and_gathers_all_samples(name: str, once: Results) -> None:
     result = once[name][0]
     assert set(result['gathered']) == set(range(SAMPLES))
     # accelerate counts too many steps of split batches of an iterable dataset.
@@ -182,7 +182,7 @@ def test_accelerate_knows_the_steps_and_gathers_every_sample(name: str, once: Re
 
 @ONCE
 @pytest.mark.parametrize('name', TRAINER)
-def test_the_trainer_takes_every_step_and_evaluates_every_sample(name: str, once: Results) -> None:
+def test_trainer_takes_every_step_and_evaluates_all_samples(name: str, once: Results) -> None:
     results = once[name]
     assert results[0]['steps'] == STEPS
     assert set(flat(results[0]['evaluated'] + results[1]['evaluated'])) == set(range(SAMPLES))
@@ -190,7 +190,7 @@ def test_the_trainer_takes_every_step_and_evaluates_every_sample(name: str, once
 
 @pytest.mark.xdist_group('stopped')
 @pytest.mark.parametrize('name', STOPPED)
-def test_a_stopped_run_continues_exactly(name: str, stopped: tuple[Results, ...]) -> None:
+def test_stopped_run_resumes_exactly(name: str, stopped: tuple[Results, ...]) -> None:
     whole, begun, rest = (results[name] for results in stopped)
     for rank in range(RANKS):
         expected = [numbers for _, numbers in whole[rank]['found']]
@@ -205,7 +205,7 @@ def test_a_stopped_run_continues_exactly(name: str, stopped: tuple[Results, ...]
 
 
 @ONCE
-def test_ranks_that_read_for_others_are_warned_of(once: Results) -> None:
+def test_dispatching_ranks_cause_a_warning(once: Results) -> None:
     def warned(name: str, words: str) -> bool:
         return any(words in text for text in once[name][0]['warnings'])
 
@@ -216,12 +216,12 @@ def test_ranks_that_read_for_others_are_warned_of(once: Results) -> None:
 
 
 @ONCE
-def test_a_state_that_would_be_of_another_rank_is_refused(once: Results) -> None:
+def test_state_with_dispatched_batches_is_rejected(once: Results) -> None:
     for result in once['dispatch-stateful']:
         assert 'dispatch_batches=False' in result['error']
 
 
-def test_ranks_that_share_samples() -> None:
+def test_replication_is_derived_from_process_groups() -> None:
     world = World(2, 4, 1, 5)
     split = Split('Shard', False, True, 4, 2, BATCH, False)
     # Four groups of two ranks, as with tensor parallelism.
@@ -240,7 +240,7 @@ def test_ranks_that_share_samples() -> None:
     assert (found.num_ranks, found.rank, found.worker_of_rank) == (3, 1, 1)
 
 
-def test_a_batch_size_that_differs_is_warned_of(folder: Path) -> None:
+def test_different_loader_batch_size_warns(folder: Path) -> None:
     from accelerate.data_loader import IterableDatasetShard
 
     dataset = StreamingDataset(local=str(folder), batch_size=6)
@@ -249,7 +249,7 @@ def test_a_batch_size_that_differs_is_warned_of(folder: Path) -> None:
         next(iter(shard))
 
 
-def test_own_wrappers_of_accelerate_are_recognized(folder: Path) -> None:
+def test_direct_iterable_dataset_shard_is_detected(folder: Path) -> None:
     from accelerate.data_loader import IterableDatasetShard
 
     for split in (False, True):
@@ -265,7 +265,7 @@ def test_own_wrappers_of_accelerate_are_recognized(folder: Path) -> None:
         assert set(flat(found)) == set(range(SAMPLES))
 
 
-def test_a_loader_within_a_dataset_is_recognized(folder: Path) -> None:
+def test_loader_nested_in_iterable_dataset_warns(folder: Path) -> None:
     from accelerate.data_loader import IterableDatasetShard
     from torch.utils.data import IterableDataset
 
@@ -284,7 +284,7 @@ def test_a_loader_within_a_dataset_is_recognized(folder: Path) -> None:
     assert set(flat(found)) == set(range(SAMPLES))
 
 
-def test_a_set_epoch_counts_from_a_loaded_state(folder: Path) -> None:
+def test_set_epoch_counts_from_loaded_state(folder: Path) -> None:
     def dataset() -> StreamingDataset:
         return StreamingDataset(local=str(folder), batch_size=BATCH, shuffle=True)
 
@@ -313,7 +313,7 @@ def test_a_set_epoch_counts_from_a_loaded_state(folder: Path) -> None:
         resumed.set_epoch(-1)
 
 
-def test_only_a_loader_knows_the_samples_of_a_state(
+def test_state_dict_without_num_samples_is_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Other tests import the loader that asks the dataset itself.
@@ -328,7 +328,9 @@ def test_only_a_loader_knows_the_samples_of_a_state(
 GUIDE = Path(__file__).parents[2] / 'docs' / 'guide' / 'trainers.md'
 
 
-def test_the_guide_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainer_guide_snippets_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
     class Model(torch.nn.Module):

@@ -34,7 +34,7 @@ def of_batches(dataset: StreamingDataset, **options: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize(('rank', 'ranks'), [(0, 1), (1, 3)])
 @pytest.mark.parametrize('drop_last', [False, True])
-def test_the_order_is_that_of_the_loader(
+def test_batch_order_equals_loader_order(
     data: Path, rank: int, ranks: int, drop_last: bool
 ) -> None:
     world = {'rank': rank, 'world_size': ranks}
@@ -46,7 +46,7 @@ def test_the_order_is_that_of_the_loader(
     assert (len(expected[-1]) == BATCH) == drop_last
 
 
-def test_types_of_columns(data: Path) -> None:
+def test_batch_columns_have_numpy_types(data: Path) -> None:
     batch = next(dataset_of(data).batches())
     assert {name: (each.dtype, each.shape) for name, each in batch.items()} == {
         'data': (np.dtype(object), (BATCH,)),
@@ -58,7 +58,7 @@ def test_types_of_columns(data: Path) -> None:
     assert isinstance(batch['text'][0], str) and isinstance(batch['data'][0], bytes)
 
 
-def test_values_that_are_objects(tmp_path: Path) -> None:
+def test_irregular_values_become_object_arrays(tmp_path: Path) -> None:
     columns = {'j': 'json', 'n': 'str_int', 'a': 'ndarray', 'b': 'ndarray:int8'}
     with MDSWriter(out=str(tmp_path), columns=columns) as out:
         for n in range(4):
@@ -73,7 +73,7 @@ def test_values_that_are_objects(tmp_path: Path) -> None:
     assert batch['b'].tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]]
 
 
-def test_only_some_columns_are_decoded(data: Path, tmp_path: Path) -> None:
+def test_only_selected_columns_are_decoded(data: Path, tmp_path: Path) -> None:
     batch = next(dataset_of(data).batches(columns=['vector', 'number']))
     assert list(batch) == ['vector', 'number']
     with pytest.raises(UsageError, match='no column `other`, only data, number'):
@@ -87,7 +87,7 @@ def test_only_some_columns_are_decoded(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('steps', [0, 1, 7])
-def test_a_run_resumes_on_other_ranks(data: Path, steps: int) -> None:
+def test_batches_resume_with_other_rank_count(data: Path, steps: int) -> None:
     whole = made.flat(of_loader(dataset_of(data)))
     first = dataset_of(data)
     with first.batches() as batches:
@@ -108,7 +108,7 @@ def test_a_run_resumes_on_other_ranks(data: Path, steps: int) -> None:
     assert found[:full] == [sorted(rest[at * BATCH : (at + 1) * BATCH]) for at in range(full)]
 
 
-def test_a_state_of_the_loader_resumes_batches_and_back(data: Path) -> None:
+def test_loader_and_batches_states_are_interchangeable(data: Path) -> None:
     loader = StreamingDataLoader(dataset_of(data), BATCH)
     taken = iter(loader)
     for _ in range(5):
@@ -126,7 +126,7 @@ def test_a_state_of_the_loader_resumes_batches_and_back(data: Path) -> None:
         dataset_of(data, shuffle_algo='py1s').load_state_dict(batches.state_dict())
 
 
-def test_the_batch_size_is_that_of_the_dataset(data: Path) -> None:
+def test_batch_size_must_match_the_dataset(data: Path) -> None:
     with pytest.raises(UsageError, match=r'`batch_size` is 4, and that of the dataset is 8'):
         dataset_of(data).batches(4)
     with pytest.raises(UsageError, match='neither `batches` nor the dataset has a batch size'):
@@ -150,7 +150,7 @@ class Fetched(Stream):
         return super()._download_file(from_basename, to_basename)
 
 
-def test_subclasses_and_streams_that_fetch_are_stacked(data: Path, tmp_path: Path) -> None:
+def test_samples_of_subclasses_and_custom_streams_are_stacked(data: Path, tmp_path: Path) -> None:
     expected = of_loader(dataset_of(data))
     doubled = Doubled(local=str(data), batch_size=BATCH, shuffle=True)
     found = list(doubled.batches())
@@ -169,7 +169,7 @@ def test_subclasses_and_streams_that_fetch_are_stacked(data: Path, tmp_path: Pat
         next(Numbers(local=str(data), batch_size=2).batches())
 
 
-def test_streams_with_different_columns(data: Path, tmp_path: Path) -> None:
+def test_streams_with_different_columns_are_batched(data: Path, tmp_path: Path) -> None:
     with MDSWriter(out=str(tmp_path), columns={'number': 'int', 'other': 'str'}) as out:
         for number in range(40):
             out.write({'number': 1000 + number, 'other': 'x'})
@@ -183,7 +183,7 @@ def test_streams_with_different_columns(data: Path, tmp_path: Path) -> None:
     assert sorted(numbers)[: made.SAMPLES] == list(range(made.SAMPLES))
 
 
-def test_a_second_iteration_ends_the_first(data: Path) -> None:
+def test_second_batches_call_stops_the_first(data: Path) -> None:
     dataset = dataset_of(data)
     first = dataset.batches()
     next(first)
@@ -194,7 +194,7 @@ def test_a_second_iteration_ends_the_first(data: Path) -> None:
     assert list(second) == []
 
 
-def test_torch_need_not_be_installed(data: Path, tmp_path: Path) -> None:
+def test_batches_work_without_torch_installed(data: Path, tmp_path: Path) -> None:
     installed = Path(np.__file__).parents[1]
     for path in installed.glob('numpy*'):
         (tmp_path / path.name).symlink_to(path)

@@ -94,7 +94,7 @@ def total(numbers: Iterable[int]) -> int:
     return sum(numbers)
 
 
-def test_classes_take_a_type_of_samples(data: Path) -> None:
+def test_dataset_classes_are_generic_at_runtime(data: Path) -> None:
     from torch.utils.data import DataLoader, IterableDataset
 
     dataset = Streaming[int](local=str(data), batch_size=2)
@@ -106,7 +106,7 @@ def test_classes_take_a_type_of_samples(data: Path) -> None:
     assert isinstance(loader, DataLoader)
 
 
-def test_types_are_those_that_are_promised() -> None:
+def test_mypy_strict_accepts_package() -> None:
     pytest.importorskip('mypy')
     arguments = [
         '-m',
@@ -122,7 +122,7 @@ def test_types_are_those_that_are_promised() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_importing_the_package_imports_no_torch() -> None:
+def test_importing_shardmill_does_not_import_torch() -> None:
     program = (
         'import sys, shardmill\n'
         'shardmill.StreamingDataset, shardmill.StreamingDataLoader, shardmill.LocalDataset\n'

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ('text', 'parts'), [('', []), ('a', ['a']), ('a,b', ['a', 'b']), (',', ['', ''])]
 )
-def test_lists(text: str, parts: list[str]) -> None:
+def test_list_argument_is_split_at_commas(text: str, parts: list[str]) -> None:
     assert get_list_arg(text) == parts
 
 
@@ -51,7 +51,7 @@ def test_lists(text: str, parts: list[str]) -> None:
         (1 << 50, 1 << 50),
     ],
 )
-def test_bytes(text: Any, number: int) -> None:
+def test_byte_sizes_are_parsed(text: Any, number: int) -> None:
     assert bytes_to_int(text) == number
     assert type(bytes_to_int(text)) is int
 
@@ -67,7 +67,7 @@ def test_bytes(text: Any, number: int) -> None:
         (2.5, 2),
     ],
 )
-def test_numbers(text: Any, number: int) -> None:
+def test_abbreviated_numbers_are_parsed(text: Any, number: int) -> None:
     assert number_abbrev_to_int(text) == number
     assert type(number_abbrev_to_int(text)) is int
 
@@ -75,18 +75,18 @@ def test_numbers(text: Any, number: int) -> None:
 @pytest.mark.parametrize(
     'text', ['', 'b', 'kb', '12kbb', 'one mb', '1.5', '-1', '1e400gb', 'nankb']
 )
-def test_texts_that_are_no_bytes(text: str) -> None:
+def test_invalid_byte_size_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match='Unsupported value/suffix'):
         bytes_to_int(text)
 
 
 @pytest.mark.parametrize('text', ['', 'k', '12kb', '1kk', 'many', '1.5', '-1', 'p 64', 'infk'])
-def test_texts_that_are_no_numbers(text: str) -> None:
+def test_invalid_abbreviated_number_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match='Unsupported value/suffix'):
         number_abbrev_to_int(text)
 
 
-def test_waiting_for_a_file(tmp_path: Path) -> None:
+def test_wait_for_file_returns_or_times_out(tmp_path: Path) -> None:
     path = tmp_path / 'file'
     with pytest.raises(RuntimeError, match=r'too late: .*file is not there'):
         wait_for_file_to_exist(str(path), 0.001, 0.01, 'too late')
@@ -96,7 +96,7 @@ def test_waiting_for_a_file(tmp_path: Path) -> None:
     timer.join()
 
 
-def test_missing_packages() -> None:
+def test_import_error_message_names_extra() -> None:
     message = get_import_exception_message('pillow', 'shardmill[images]')
     assert 'pillow' in message
     assert 'without pillow support' in message
@@ -124,7 +124,7 @@ def sleeps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def test_trying_again(sleeps: list[float]) -> None:
+def test_retry_succeeds_with_exponential_backoff(sleeps: list[float]) -> None:
     cleaned: list[int] = []
     flaky = Flaky(2)
 
@@ -137,7 +137,7 @@ def test_trying_again(sleeps: list[float]) -> None:
     assert (flaky.calls, len(cleaned), sleeps) == (3, 2, [2, 4])
 
 
-def test_giving_up(sleeps: list[float]) -> None:
+def test_retry_raises_after_last_attempt(sleeps: list[float]) -> None:
     flaky = Flaky(9)
     cleaned: list[int] = []
     with pytest.raises(OSError, match='call 3'):
@@ -149,7 +149,7 @@ def test_giving_up(sleeps: list[float]) -> None:
 
 
 @pytest.mark.usefixtures('sleeps')
-def test_only_what_is_named_is_tried_again() -> None:
+def test_retry_applies_only_to_given_exceptions() -> None:
     with pytest.raises(KeyError):
         retry([OSError, ValueError])(Flaky(1, KeyError).__call__)(5)
     assert retry([OSError, ValueError])(Flaky(1, ValueError).__call__)(5) == 5
@@ -200,7 +200,7 @@ def expected(*folders: str) -> list[str]:
     return [f'{folder}/shard.{number:05}.mds' for folder in folders for number in range(2)]
 
 
-def test_folders_are_merged_at_any_depth(tmp_path: Path) -> None:
+def test_merge_index_finds_nested_folders(tmp_path: Path) -> None:
     write(tmp_path, 'b', 'a/2', 'a/1/x', '.shardmill/work')
     (tmp_path / 'c').mkdir()
     merge_index(str(tmp_path))
@@ -211,13 +211,13 @@ def test_folders_are_merged_at_any_depth(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {'.shardmill', 'a', 'b', 'c', 'index.json'}
 
 
-def test_a_list_is_merged_in_its_order(tmp_path: Path) -> None:
+def test_merge_index_keeps_list_order(tmp_path: Path) -> None:
     first, second = write(tmp_path, 'b', 'a')
     merge_index([first, (second, 's3://nowhere/a/index.json'), first], str(tmp_path))
     assert names(tmp_path) == expected('b', 'a')
 
 
-def test_the_merged_index_is_that_of_the_format(tmp_path: Path) -> None:
+def test_merged_index_has_exact_json_format(tmp_path: Path) -> None:
     write(tmp_path, 'a')
     merge_index(str(tmp_path))
     shards = [shard(0), shard(1)]
@@ -226,13 +226,13 @@ def test_the_merged_index_is_that_of_the_format(tmp_path: Path) -> None:
     assert (tmp_path / 'index.json').read_text() == json.dumps({'version': 2, 'shards': shards})
 
 
-def test_partitions_elsewhere_are_named_by_their_folder(tmp_path: Path) -> None:
+def test_partitions_outside_output_are_named_by_folder(tmp_path: Path) -> None:
     (path,) = write(tmp_path / 'elsewhere', 'deep/part')
     merge_index([path], str(tmp_path / 'out'), True, 5)
     assert names(tmp_path / 'out') == expected('part')
 
 
-def test_the_merged_index_is_not_kept(tmp_path: Path) -> None:
+def test_merged_index_is_removed_without_keep_local(tmp_path: Path) -> None:
     (path,) = write(tmp_path, 'a')
     merge_index(str(tmp_path), keep_local=False)
     assert [entry.name for entry in tmp_path.iterdir()] == ['a']
@@ -242,7 +242,7 @@ def test_the_merged_index_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('arguments', [[[], 'out'], [['x'], ''], ['']])
-def test_nothing_to_merge(
+def test_merging_no_indexes_warns(
     arguments: list[Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -252,7 +252,7 @@ def test_nothing_to_merge(
     assert not list(tmp_path.iterdir())
 
 
-def test_indexes_that_cannot_be_merged(tmp_path: Path) -> None:
+def test_unmergeable_indexes_are_errors(tmp_path: Path) -> None:
     missing = str(tmp_path / 'none' / 'index.json')
     with pytest.raises(RuntimeError, match=r'^Failed to download index\.json: .*none'):
         merge_index([missing], str(tmp_path))
@@ -280,12 +280,12 @@ def test_indexes_that_cannot_be_merged(tmp_path: Path) -> None:
         ([], {'other': 1}),
     ],
 )
-def test_other_arguments(args: list[Any], kwargs: dict[str, Any]) -> None:
+def test_invalid_merge_index_arguments_are_errors(args: list[Any], kwargs: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='Invalid arguments to merge_index'):
         merge_index(*args, **kwargs)
 
 
-def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_partitions_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a store that is a folder."""
     remote, local = tmp_path / 'remote', tmp_path / 'local'
     write(remote, 'a', 'b/c')
@@ -346,7 +346,7 @@ def test_remote_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize('second', ['g/1', 'g/sub/2'])
 @pytest.mark.parametrize('only', [None, 'local', 'remote'])
-def test_partitions_in_a_folder_and_its_remote_folder(
+def test_local_and_remote_partitions_are_merged(
     tmp_path: Path, second: str, only: Optional[str]
 ) -> None:
     local, remote = tmp_path / 'local', tmp_path / 'remote'
@@ -376,5 +376,5 @@ def test_partitions_in_a_folder_and_its_remote_folder(
         ),
     ],
 )
-def test_urls_of_partitions(remote: str, files: list[str], urls: list[str]) -> None:
+def test_remote_index_files_become_urls(remote: str, files: list[str], urls: list[str]) -> None:
     assert _format_remote_index_files(remote, files) == urls

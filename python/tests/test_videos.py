@@ -95,7 +95,7 @@ def write(folder: Path, videos: list[bytes], **options: Any) -> Path:
 
 
 @pytest.mark.parametrize('kind', range(len(KINDS)))
-def test_frames_equal_a_full_decode(tmp_path: Path, videos: list[bytes], kind: int) -> None:
+def test_decoded_frames_equal_full_decode(tmp_path: Path, videos: list[bytes], kind: int) -> None:
     wanted = decode(tmp_path, videos[kind])
     clip = whole_clip(videos[kind])
     assert len(clip) == len(wanted) == FRAMES
@@ -109,7 +109,7 @@ def test_frames_equal_a_full_decode(tmp_path: Path, videos: list[bytes], kind: i
     assert clip.frames([5], format='gray').shape == (1, *wanted[0].shape[:2])
 
 
-def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None:
+def test_local_dataset_reads_video_frames(tmp_path: Path, videos: list[bytes]) -> None:
     folder = write(tmp_path / 'shards', videos)
     index = index_videos(folder, 'clip')
     index.save(tmp_path / 'clip.videos')
@@ -135,7 +135,7 @@ def test_a_local_dataset_has_videos(tmp_path: Path, videos: list[bytes]) -> None
     )
 
 
-def test_a_conversion_writes_the_same_index(
+def test_conversion_writes_equal_video_index(
     tmp_path: Path, videos: list[bytes], served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.environment.items():
@@ -171,7 +171,7 @@ def test_a_conversion_writes_the_same_index(
 
 
 @pytest.mark.parametrize('kind', range(len(KINDS)))
-def test_a_store_sends_the_needed_groups(
+def test_only_needed_frame_groups_are_fetched(
     tmp_path: Path,
     served: Path,
     store: Store,
@@ -208,7 +208,7 @@ def test_a_store_sends_the_needed_groups(
     assert dataset.stats()['fetched_shards'] == 1
 
 
-def test_compressed_shards_of_a_store_are_read_whole(
+def test_videos_in_compressed_remote_shards_need_whole_shard(
     tmp_path: Path, videos: list[bytes], served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.environment.items():
@@ -225,7 +225,7 @@ def test_compressed_shards_of_a_store_are_read_whole(
     assert np.array_equal(dataset.video(0, videos=index).frames([0]), whole)
 
 
-def test_errors_are_named(tmp_path: Path, videos: list[bytes]) -> None:
+def test_invalid_video_requests_are_errors(tmp_path: Path, videos: list[bytes]) -> None:
     folder = write(tmp_path / 'shards', videos[:2])
     dataset: LocalDataset[Any] = LocalDataset(folder)
     index = index_videos(folder, 'clip')
@@ -261,7 +261,7 @@ def test_errors_are_named(tmp_path: Path, videos: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize('seed', range(150))
-def test_damaged_headers_never_crash(videos: list[bytes], seed: int) -> None:
+def test_damaged_video_headers_do_not_crash(videos: list[bytes], seed: int) -> None:
     draw = random.Random(seed)
     data = bytearray(videos[seed % len(videos)])
     start, end = header_of(bytes(data))
@@ -278,7 +278,7 @@ def test_damaged_headers_never_crash(videos: list[bytes], seed: int) -> None:
         assert error.id in ('video-damaged', 'video-format')
 
 
-def test_tar_files_have_windows_and_videos(
+def test_tar_files_support_windows_and_videos(
     tmp_path: Path, videos: list[bytes], served: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in store.environment.items():

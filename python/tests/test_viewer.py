@@ -32,7 +32,7 @@ def facts(url: str, path: str = 'dataset') -> dict[str, object]:
     return found
 
 
-def test_the_server_ends_with_the_block(tmp_path: Path) -> None:
+def test_view_server_stops_after_with_block(tmp_path: Path) -> None:
     place = write(tmp_path / 'mds')
     with view(place, height=300) as page:
         assert facts(page.address)['samples'] == 5
@@ -44,7 +44,7 @@ def test_the_server_ends_with_the_block(tmp_path: Path) -> None:
     page.close()
 
 
-def test_datasets_show_themselves(tmp_path: Path) -> None:
+def test_dataset_view_method_opens_its_dataset(tmp_path: Path) -> None:
     write(tmp_path / 'all' / 'train')
     place = str(tmp_path / 'all')
     for dataset in (
@@ -57,7 +57,7 @@ def test_datasets_show_themselves(tmp_path: Path) -> None:
         page.close()
 
 
-def test_a_view_is_shown_alone(tmp_path: Path) -> None:
+def test_view_page_shows_only_selected_samples(tmp_path: Path) -> None:
     place = write(tmp_path / 'mds')
     few = select(place, samples=[1, 3, 4])
     out = tmp_path / 'few.view'
@@ -78,7 +78,7 @@ def test_a_view_is_shown_alone(tmp_path: Path) -> None:
         assert not file.parent.exists()
 
 
-def test_the_options_are_those_of_the_command(tmp_path: Path) -> None:
+def test_view_options_are_passed_to_the_command(tmp_path: Path) -> None:
     place = write(tmp_path / 'mds')
     other = write(tmp_path / 'other')
     cache = tmp_path / 'cache'
@@ -101,7 +101,7 @@ def test_the_options_are_those_of_the_command(tmp_path: Path) -> None:
         view(place, metrics='file:///etc/passwd')
 
 
-def test_tokens_are_shown_as_text(tmp_path: Path) -> None:
+def test_view_decodes_tokens_with_tokenizer(tmp_path: Path) -> None:
     tokenizer = Path(__file__).parents[2] / 'crates/tokenize/testdata/bpe.json'
     source = tmp_path / 'rows.jsonl'
     source.write_text('{"text": "the quick brown fox"}\n')
@@ -115,7 +115,7 @@ def test_tokens_are_shown_as_text(tmp_path: Path) -> None:
         view(tmp_path / 'out', tokenizer=tmp_path / 'none.json')
 
 
-def test_an_error_is_that_of_the_command(tmp_path: Path) -> None:
+def test_view_raises_errors_of_the_command(tmp_path: Path) -> None:
     (tmp_path / 'empty').mkdir()
     with pytest.raises(ShardmillError, match='no file') as caught:
         view(tmp_path / 'empty')

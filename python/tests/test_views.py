@@ -78,7 +78,7 @@ def epoch(options: dict[str, Any], world: int, workers: int, state: Any = None) 
     return found
 
 
-def test_views_are_sets(shards: Path, view: View, tmp_path: Path) -> None:
+def test_views_support_set_operations(shards: Path, view: View, tmp_path: Path) -> None:
     low = select(shards, where='n < 20')
     assert list(low) == list(range(20))
     assert list(view) == CHOSEN
@@ -107,7 +107,7 @@ def test_views_are_sets(shards: Path, view: View, tmp_path: Path) -> None:
         view & 3  # type: ignore[operator]
 
 
-def test_samples_are_selected_by_conditions(shards: Path, tmp_path: Path) -> None:
+def test_select_accepts_where_keys_and_samples(shards: Path, tmp_path: Path) -> None:
     keys = ['text of 5', 'text of 41']
     assert list(select(shards, keys=keys, key_column='text')) == [5, 41]
     both = select(shards, where='n % 2 = 1', samples=np.arange(10), out=tmp_path / 'odd.view')
@@ -125,7 +125,7 @@ def test_samples_are_selected_by_conditions(shards: Path, tmp_path: Path) -> Non
         select(shards, samples=[1], out=tmp_path / 'odd.view')
 
 
-def test_numbers_and_lengths_are_of_the_view(shards: Path, view: View, tmp_path: Path) -> None:
+def test_indexes_and_lengths_are_of_the_view(shards: Path, view: View, tmp_path: Path) -> None:
     view.save(tmp_path / 'v.view')
     for dataset in (
         LocalDataset(shards, view=view),
@@ -147,7 +147,7 @@ def test_numbers_and_lengths_are_of_the_view(shards: Path, view: View, tmp_path:
 
 
 @pytest.mark.parametrize('algo', ALGOS)
-def test_the_order_is_that_of_a_dataset_with_only_these_samples(
+def test_view_order_equals_rewritten_dataset(
     shards: Path, view: View, rewritten: Path, algo: str | None
 ) -> None:
     options: dict[str, Any] = {'shuffle': algo is not None, 'shuffle_algo': algo or 'py1e'}
@@ -157,7 +157,7 @@ def test_the_order_is_that_of_a_dataset_with_only_these_samples(
         assert found == epoch({**options, 'local': rewritten}, world, workers)
 
 
-def test_shares_are_those_of_a_dataset_with_only_these_samples(
+def test_view_stream_weights_equal_rewritten_dataset(
     shards: Path, view: View, rewritten: Path
 ) -> None:
     for granularity in (1, 2, 5):
@@ -177,7 +177,7 @@ def test_shares_are_those_of_a_dataset_with_only_these_samples(
             assert numbers(found[0]) == numbers(found[1])
 
 
-def test_runs_resume_exactly(shards: Path, tmp_path: Path) -> None:
+def test_random_view_runs_resume_exactly(shards: Path, tmp_path: Path) -> None:
     """In 500 random cases: a view, an order, a place to stop, and another world."""
     draw = random.Random(8)
     parts = [select(shards, samples=draw.sample(range(TOTAL), 30)) for _ in range(5)]
@@ -216,7 +216,7 @@ def test_runs_resume_exactly(shards: Path, tmp_path: Path) -> None:
         assert found == epoch({**options, 'local': datasets[name]}, then, 1, state_of_other)
 
 
-def test_a_state_is_of_its_view(shards: Path, view: View) -> None:
+def test_state_of_different_view_is_rejected(shards: Path, view: View) -> None:
     def make(view: View | None) -> StreamingDataset[Any]:
         return StreamingDataset(local=shards, batch_size=2, shuffle=True, view=view)
 
@@ -242,7 +242,7 @@ class Fetching(Stream):
 
 
 @pytest.mark.parametrize('kind', [Stream, Fetching])
-def test_only_shards_with_a_selected_sample_are_fetched(
+def test_only_shards_with_selected_samples_are_fetched(
     shards: Path, view: View, tmp_path: Path, kind: type[Stream]
 ) -> None:
     stream = kind(remote=str(shards), local=str(tmp_path / 'cache'), view=view)
@@ -256,7 +256,7 @@ def test_only_shards_with_a_selected_sample_are_fetched(
     assert numbers(again) == list(range(TOTAL))
 
 
-def test_deleted_samples_of_a_view_are_not_read(shards: Path, tmp_path: Path) -> None:
+def test_deleted_samples_in_a_view_are_skipped(shards: Path, tmp_path: Path) -> None:
     folder = write(tmp_path / 'few', range(TOTAL), SIZES)
     view = select(folder, samples=CHOSEN)
     delete(folder, [(3, 5), (15, 27), (57, 60)])
@@ -275,9 +275,7 @@ def test_deleted_samples_of_a_view_are_not_read(shards: Path, tmp_path: Path) ->
     assert list(select(folder, samples=[3, 4], with_deleted=True)) == [3, 4]
 
 
-def test_streams_of_a_mix_have_views_of_their_own(
-    shards: Path, view: View, rewritten: Path
-) -> None:
+def test_each_stream_can_have_its_own_view(shards: Path, view: View, rewritten: Path) -> None:
     streams = [Stream(local=shards, view=view), Stream(local=rewritten)]
     dataset = StreamingDataset(streams=streams, batch_size=4)
     assert [dataset[number]['n'] for number in range(60)] == CHOSEN + CHOSEN
@@ -287,7 +285,7 @@ def test_streams_of_a_mix_have_views_of_their_own(
         StreamingDataset(streams=[Stream(local=shards, view=view)], view=view)
 
 
-def test_views_of_other_datasets_and_damaged_files_are_refused(
+def test_views_of_other_datasets_and_damaged_files_rejected(
     view: View, rewritten: Path, shards: Path, tmp_path: Path
 ) -> None:
     for make in (LocalDataset, StreamingDataset):

@@ -59,7 +59,7 @@ def original(path: Path, *decoders: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize('expected', EXPECTED, ids=name_of)
-def test_what_the_original_reads(expected: Path, tmp_path: Path) -> None:
+def test_fixtures_match_webdataset_results(expected: Path, tmp_path: Path) -> None:
     wanted = json.loads(expected.read_text())
     shutil.copy(FIXTURES / f'{name_of(expected)}.tar', tmp_path)
     if 'unreadable' in wanted and 'refused' not in wanted:
@@ -89,7 +89,7 @@ def test_what_the_original_reads(expected: Path, tmp_path: Path) -> None:
     assert [local[place] for place in range(len(local))] == samples
 
 
-def test_decoders_are_those_of_the_original(tmp_path: Path) -> None:
+def test_decoders_match_webdataset(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     numbers = io.BytesIO()
     np.savez(numbers, a=np.arange(3), b=np.ones((2, 2), np.float32))
@@ -152,7 +152,7 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize('array', ARRAYS, ids=lambda array: f'{array.dtype.kind}{array.ndim}')
-def test_arrays_of_every_kind_are_those_of_numpy(array: Any, tmp_path: Path) -> None:
+def test_decoded_arrays_equal_numpy(array: Any, tmp_path: Path) -> None:
     numbers, archive = io.BytesIO(), io.BytesIO()
     np.save(numbers, array)
     np.savez(archive, a=array, plain=np.arange(3))
@@ -169,7 +169,7 @@ def test_arrays_of_every_kind_are_those_of_numpy(array: Any, tmp_path: Path) -> 
     assert found['npz']['plain'].tolist() == [0, 1, 2]
 
 
-def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
+def test_object_arrays_are_rejected(tmp_path: Path) -> None:
     numbers = io.BytesIO()
     np.save(numbers, np.array([None, {}], object), allow_pickle=True)
     write_tar(tmp_path / 'a.tar', [('one', {'npy': numbers.getvalue()})])
@@ -185,7 +185,7 @@ SPECS = [
 
 
 @pytest.mark.parametrize('spec', SPECS)
-def test_images_are_those_of_the_original(spec: str, tmp_path: Path) -> None:
+def test_decoded_images_match_webdataset(spec: str, tmp_path: Path) -> None:
     from PIL import Image
 
     rng = np.random.default_rng(2)
@@ -225,7 +225,7 @@ def test_images_are_those_of_the_original(spec: str, tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(own), np.asarray(other))
 
 
-def test_what_decode_may_be(tmp_path: Path) -> None:
+def test_invalid_decode_is_an_error_and_callable_is_used(tmp_path: Path) -> None:
     write_tar(tmp_path / 'a.tar', [('one', {'cls': b'3', 'x.gz': gzip.compress(b'abc')})])
     for spec in ('', 'pil8', 'rgb9', 'torchpil', 'CMYK', '8'):
         with pytest.raises(ValueError, match='form of images'):
@@ -241,7 +241,7 @@ def test_what_decode_may_be(tmp_path: Path) -> None:
     assert LocalDataset(str(tmp_path), decode=mine)[0] == found
 
 
-def test_a_field_that_is_not_what_its_extension_says(tmp_path: Path) -> None:
+def test_undecodable_field_is_an_error(tmp_path: Path) -> None:
     for field, data in (('cls', b'three'), ('json', b'{'), ('txt', b'\xff'), ('npy', b'\x93NUMPY')):
         folder = tmp_path / field
         write_tar(folder / 'a.tar', [('one', {field: data})])
@@ -250,7 +250,7 @@ def test_a_field_that_is_not_what_its_extension_says(tmp_path: Path) -> None:
             list(StreamingDataset(local=str(folder), batch_size=1, decode=True))
 
 
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     marker = tmp_path / 'marker'
     evil = b"cos\nsystem\n(S'touch %s'\ntR." % str(marker).encode()
     write_tar(tmp_path / 'tars' / 'a.tar', [('one', {'pkl': evil, 'pyd': evil, 'pth': evil})])
@@ -262,7 +262,7 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
 # Order, cache, stores.
 
 
-def test_the_order_is_that_of_mds(tmp_path: Path) -> None:
+def test_tar_sample_order_equals_mds_order(tmp_path: Path) -> None:
     """Shards of the same numbers of samples give the same samples at the same places."""
     tars = write_tars(tmp_path / 'tars', SAMPLES, shard_samples=24)
     firsts = range(0, SAMPLES, 24)
@@ -284,7 +284,7 @@ def test_the_order_is_that_of_mds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('workers', [0, 2])
-def test_batches_of_a_loader(workers: int, tmp_path: Path) -> None:
+def test_loader_yields_every_tar_sample(workers: int, tmp_path: Path) -> None:
     folder = write_tars(tmp_path / 'tars')
     dataset = StreamingDataset(local=str(folder), batch_size=BATCH, shuffle=True, decode=tar_value)
     loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers)
@@ -320,7 +320,7 @@ def from_a_store(remote: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize('ending', ['', '.gz', '.zst'])
-def test_from_a_store_with_a_small_cache(
+def test_remote_tars_stream_through_small_cache(
     ending: str, served: Path, store: Store, tmp_path: Path
 ) -> None:
     folder = write_tars(served / f'tars{ending}', shard_samples=10)
@@ -333,7 +333,7 @@ def test_from_a_store_with_a_small_cache(
     apart(from_a_store, f's3://bucket/{folder.name}', tmp_path, environment=store.environment)
 
 
-def test_samples_of_different_fields(tmp_path: Path) -> None:
+def test_samples_can_have_different_fields(tmp_path: Path) -> None:
     samples = [
         (f'{place:04}', {'txt': b'%d' % place, **({'cls': b'1'} if place % 3 else {})})
         for place in range(50)
@@ -348,7 +348,7 @@ def test_samples_of_different_fields(tmp_path: Path) -> None:
     assert all(dataset[place] == wanted[f'{place:04}'] for place in range(50))
 
 
-def test_folders_without_tar_files(tmp_path: Path) -> None:
+def test_folder_without_tar_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / 'notes.txt').write_text('no shard')
     with pytest.raises(MissingIndexError):
         StreamingDataset(local=str(tmp_path), batch_size=1)
@@ -361,7 +361,7 @@ def test_folders_without_tar_files(tmp_path: Path) -> None:
 # Patterns.
 
 
-def test_patterns_of_tar_files(tmp_path: Path) -> None:
+def test_brace_patterns_select_tar_files(tmp_path: Path) -> None:
     folder = write_tars(tmp_path / 'tars', shard_samples=40)
     shards = len(list(folder.glob('*.tar')))
     pattern = f'{folder}/shard-{{000000..{(shards - 1) * 40:06}..40}}.tar'
@@ -392,7 +392,7 @@ def test_patterns_of_tar_files(tmp_path: Path) -> None:
     assert sorted(n for batch in loader for n in numbers(batch)) == list(range(SAMPLES))
 
 
-def test_patterns_that_name_too_much(tmp_path: Path) -> None:
+def test_invalid_brace_patterns_are_errors(tmp_path: Path) -> None:
     folder = write_tars(tmp_path / 'tars', shard_samples=40)
     missing = f'{folder}/shard-{{000000..000080..40}}-x.tar'
     with pytest.raises(FileNotFoundError, match=r'shard-000000-x\.tar'):
@@ -432,14 +432,14 @@ def from_a_pattern(remote: str, folder: Path) -> None:
         )
 
 
-def test_patterns_in_a_store(served: Path, store: Store, tmp_path: Path) -> None:
+def test_brace_patterns_select_remote_tar_files(served: Path, store: Store, tmp_path: Path) -> None:
     folder = write_tars(served / 'pattern', shard_samples=40)
     last = (len(list(folder.glob('*.tar'))) - 1) * 40
     remote = f's3://bucket/pattern/shard-{{000000..{last:06}..40}}.tar'
     apart(from_a_pattern, remote, tmp_path, environment=store.environment)
 
 
-def test_a_single_tar_file(tmp_path: Path) -> None:
+def test_single_tar_file_is_a_dataset(tmp_path: Path) -> None:
     folder = write_tars(tmp_path / 'tars', shard_samples=40)
     tar = str(folder / 'shard-000040.tar')
     local = LocalDataset(tar, decode=tar_value)
@@ -456,7 +456,7 @@ def test_a_single_tar_file(tmp_path: Path) -> None:
         LocalDataset(tar, 'train')
 
 
-def test_tar_files_below_a_folder(tmp_path: Path) -> None:
+def test_tar_files_in_subfolders_are_found(tmp_path: Path) -> None:
     folder = write_tars(tmp_path / 'tars', shard_samples=40)
     for name in ('index.json', *(path.name for path in folder.glob('*.idx'))):
         (folder / name).unlink(missing_ok=True)
@@ -497,7 +497,7 @@ def check_keys(dataset: Any) -> None:
 
 
 @pytest.mark.parametrize('ending', ['', '.gz', '.zst'])
-def test_samples_by_key(ending: str, tmp_path: Path) -> None:
+def test_samples_are_found_by_key(ending: str, tmp_path: Path) -> None:
     folder = write_tars(tmp_path / 'tars', shard_samples=40)
     for tar in sorted(folder.glob('*.tar')) if ending else []:
         data = compress({'.gz': 'gz', '.zst': 'zstd'}[ending], tar.read_bytes())
@@ -511,7 +511,7 @@ def test_samples_by_key(ending: str, tmp_path: Path) -> None:
     check_keys(LocalDataset(str(folder), decode=tar_value))
 
 
-def test_keys_that_name_no_sample(tmp_path: Path) -> None:
+def test_ambiguous_and_unsupported_keys_are_errors(tmp_path: Path) -> None:
     write_tar(tmp_path / 'tars/a.tar', [('one', {'txt': b'1'}), ('d/two', {'txt': b'2'})])
     write_tar(tmp_path / 'tars/b.tar', [('three', {'txt': b'3'}), ('one', {'txt': b'4'})])
     dataset = LocalDataset(str(tmp_path / 'tars'))

@@ -47,7 +47,7 @@ def ids(found: StepSamples) -> list[int]:
 
 
 @pytest.mark.parametrize('algo', ['py1e', 'py1br', 'py1s', 'py2s', 'naive', 'shardmill'])
-def test_steps_are_the_batches_of_the_loader(shards: str, algo: str) -> None:
+def test_which_step_matches_loader_batches(shards: str, algo: str) -> None:
     made: dict[str, Any] = {
         'local': shards,
         'shuffle': True,
@@ -77,7 +77,7 @@ def test_steps_are_the_batches_of_the_loader(shards: str, algo: str) -> None:
             assert [(one.step, one.rank, one.position) for one in steps.steps] == places
 
 
-def test_a_sample_knows_its_place(shards: str) -> None:
+def test_which_sample_returns_origin_and_steps(shards: str) -> None:
     dataset = StreamingDataset(local=shards, batch_size=4)
     found = dataset.which(sample=37)
     assert isinstance(found, SampleSteps)
@@ -91,7 +91,7 @@ def test_a_sample_knows_its_place(shards: str) -> None:
     assert batches(dataset)[0] == [0, 1, 2, 3]
 
 
-def test_steps_count_from_a_state(shards: str) -> None:
+def test_which_counts_steps_from_a_state(shards: str) -> None:
     made: dict[str, Any] = {'local': shards, 'shuffle': True, 'batch_size': 8}
     dataset = StreamingDataset(**made)
     loader = StreamingDataLoader(dataset, batch_size=8)
@@ -112,7 +112,7 @@ def test_steps_count_from_a_state(shards: str) -> None:
     assert [(one.step, one.sample_in_epoch) for one in found.steps] == [(4, 72)]
 
 
-def test_samples_of_a_mix(tmp_path: Any, shards: str) -> None:
+def test_which_reports_stream_of_mixed_samples(tmp_path: Any, shards: str) -> None:
     from shardmill import Stream
 
     more = write(tmp_path / 'more', [50], 211)
@@ -126,7 +126,7 @@ def test_samples_of_a_mix(tmp_path: Any, shards: str) -> None:
         assert [one.origin.stream for one in found.samples] == [int(one > 210) for one in batch]
 
 
-def test_what_does_not_exist_is_an_error(tmp_path: Any, shards: str) -> None:
+def test_which_with_invalid_arguments_is_an_error(tmp_path: Any, shards: str) -> None:
     dataset = StreamingDataset(local=shards, batch_size=8)
     steps = len(batches(dataset))
     wrong: list[tuple[dict[str, Any], str]] = [

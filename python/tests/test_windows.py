@@ -144,7 +144,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
 
 
 @pytest.mark.parametrize('pad', [None, 'repeat'])
-def test_single_samples_and_batches_have_windows(
+def test_samples_and_batches_contain_windows(
     shards: tuple[Path, list[int]], pad: Optional[str]
 ) -> None:
     folder, episodes = shards
@@ -175,7 +175,7 @@ def test_single_samples_and_batches_have_windows(
     assert set(chosen) == ({'n', 'n_is_pad'} if pad else {'n'})
 
 
-def test_columns_have_their_own_offsets(shards: tuple[Path, list[int]]) -> None:
+def test_columns_can_have_different_window_offsets(shards: tuple[Path, list[int]]) -> None:
     folder, episodes = shards
     offsets = {'state': [-1, 0], 'n': [3, 0, 2]}
     window = Window(offsets, episode='episode', pad='repeat')
@@ -195,7 +195,7 @@ def test_columns_have_their_own_offsets(shards: tuple[Path, list[int]]) -> None:
 
 
 @pytest.mark.parametrize('seed', range(200))
-def test_windows_equal_a_list_in_any_world(tmp_path: Path, seed: int) -> None:
+def test_random_windows_match_list_model_in_any_world(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     lengths = [draw.randint(1, 14) for _ in range(draw.randint(1, 8))]
     sizes: list[int] = []
@@ -257,7 +257,9 @@ def _ranges(numbers: list[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-def test_episodes_are_found_once_and_saved(shards: tuple[Path, list[int]], tmp_path: Path) -> None:
+def test_found_episodes_can_be_saved_and_reused(
+    shards: tuple[Path, list[int]], tmp_path: Path
+) -> None:
     folder, episodes = shards
     found = find_episodes(folder, 'episode')
     firsts = [number for number, own in enumerate(episodes) if number == episodes.index(own)]
@@ -277,7 +279,7 @@ def test_episodes_are_found_once_and_saved(shards: tuple[Path, list[int]], tmp_p
         LocalDataset(other, window=Window(OFFSETS, episode=saved))
 
 
-def test_without_episodes_the_dataset_is_one_series(shards: tuple[Path, list[int]]) -> None:
+def test_without_episode_column_dataset_is_one_series(shards: tuple[Path, list[int]]) -> None:
     folder, episodes = shards
     dataset: LocalDataset[Any] = LocalDataset(folder, window=Window([0, 5]))
     assert [each['n'].tolist() for each in dataset[:]] == [
@@ -285,7 +287,7 @@ def test_without_episodes_the_dataset_is_one_series(shards: tuple[Path, list[int
     ]
 
 
-def test_a_state_of_other_windows_is_refused(shards: tuple[Path, list[int]]) -> None:
+def test_state_of_different_windows_is_rejected(shards: tuple[Path, list[int]]) -> None:
     folder, _ = shards
     options: dict[str, Any] = {'local': folder, 'batch_size': 2}
     some = StreamingDataset[Any](window=Window([0, 2], episode='episode'), **options)
@@ -299,7 +301,7 @@ def test_a_state_of_other_windows_is_refused(shards: tuple[Path, list[int]]) -> 
     )
 
 
-def test_loaders_return_windows(shards: tuple[Path, list[int]]) -> None:
+def test_loaders_collate_windows(shards: tuple[Path, list[int]]) -> None:
     torch = pytest.importorskip('torch')
     from torch.utils.data import DataLoader
 
@@ -323,7 +325,7 @@ def test_loaders_return_windows(shards: tuple[Path, list[int]]) -> None:
 
 
 @pytest.mark.parametrize('compression', [None, 'zstd'])
-def test_windows_of_a_store_cross_shards(
+def test_windows_cross_shards_of_remote_dataset(
     served: Path,
     tmp_path: Path,
     store: Store,
@@ -360,7 +362,7 @@ def test_windows_of_a_store_cross_shards(
         assert fetched == 0 if limit is None else fetched <= 2 * len(SIZES)
 
 
-def test_invalid_windows_are_named(shards: tuple[Path, list[int]], tmp_path: Path) -> None:
+def test_invalid_windows_are_errors(shards: tuple[Path, list[int]], tmp_path: Path) -> None:
     folder, _ = shards
     with pytest.raises(UsageError, match='window-offsets'):
         Window([])

@@ -14,7 +14,7 @@ from shardmill.base.world import World
 from shardmill.errors import UsageError
 
 
-def test_attributes() -> None:
+def test_world_attributes_are_derived_from_worker() -> None:
     world = World(num_nodes=2, ranks_per_node=4, workers_per_rank=3, worker=20)
     assert world.to_json() == {
         'node': 1,
@@ -39,12 +39,12 @@ def test_attributes() -> None:
 @pytest.mark.parametrize(
     ('worker', 'leader', 'local'), [(0, True, True), (6, False, True), (1, False, False)]
 )
-def test_leaders(worker: int, leader: bool, local: bool) -> None:
+def test_leader_flags_depend_on_worker(worker: int, leader: bool, local: bool) -> None:
     world = World(2, 3, 2, worker)
     assert (world.is_leader, world.is_local_leader) == (leader, local)
 
 
-def test_a_copy_is_another_object() -> None:
+def test_copy_returns_equal_new_object() -> None:
     world = World(2, 3, 2, 5)
     copy = world.copy()
     assert copy is not world
@@ -61,7 +61,9 @@ def test_a_copy_is_another_object() -> None:
         ((2, 2), 1, (2, 2)),
     ],
 )
-def test_replication(shape: tuple[int, int], replication: int, replicated: tuple[int, int]) -> None:
+def test_replicate_reduces_world_and_rank(
+    shape: tuple[int, int], replication: int, replicated: tuple[int, int]
+) -> None:
     nodes, ranks = shape
     for rank in range(nodes * ranks):
         for worker in range(3):
@@ -78,7 +80,7 @@ def test_replication(shape: tuple[int, int], replication: int, replicated: tuple
         (3, 'World size must be divisible by'),
     ],
 )
-def test_replication_that_cannot_be(replication: int, message: str) -> None:
+def test_invalid_replication_is_an_error(replication: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         World(2, 4, 1, 0).replicate(replication)
 
@@ -94,7 +96,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, **number: int) -> None:
         monkeypatch.setattr(distributed, f'get_{name}', lambda value=value: value)
 
 
-def test_detection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detect_reads_launcher_and_worker_info(monkeypatch: pytest.MonkeyPatch) -> None:
     launched(monkeypatch, rank=5, world_size=8, local_world_size=4)
     with_torch(monkeypatch, None)
     assert World.detect().to_json() == World(2, 4, 1, 5).to_json()
@@ -102,14 +104,14 @@ def test_detection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert World.detect().to_json() == World(2, 4, 3, 17).to_json()
 
 
-def test_workers_are_detected_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detect_workers_keeps_rank_of_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(2, 4, 1, 5)
     with_torch(monkeypatch, SimpleNamespace(id=2, num_workers=3))
     # The environment of the worker says nothing of ranks.
     assert world.detect_workers().to_json() == World(2, 4, 3, 17).to_json()
 
 
-def test_torch_is_not_imported_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_world_detection_does_not_import_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     for name in [name for name in sys.modules if name.partition('.')[0] == 'torch']:
@@ -129,7 +131,7 @@ def test_torch_is_not_imported_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
         ({'worker': 2, 'num_workers': 2}, ('worker', 'num_workers')),
     ],
 )
-def test_arguments_that_are_no_world(
+def test_inconsistent_world_arguments_are_errors(
     tmp_path: Path, given: dict[str, int], named: tuple[str, ...]
 ) -> None:
     data = written(tmp_path)
@@ -153,7 +155,7 @@ def test_arguments_that_are_no_world(
         },
     ],
 )
-def test_an_environment_that_is_no_world(
+def test_inconsistent_world_environment_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
 ) -> None:
     data = written(tmp_path)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize('format_', WRITERS)
 @pytest.mark.parametrize('limit', [None, 1, 100, '1kb', 1 << 26])
-def test_samples_come_back(format_: str, limit: Any, tmp_path: Path) -> None:
+def test_written_samples_round_trip(format_: str, limit: Any, tmp_path: Path) -> None:
     rows = samples(format_, 60)
     index = write(format_, tmp_path, rows, size_limit=limit, hashes=['md5', 'xxh64'])
     names = columns(format_)
@@ -61,14 +61,16 @@ def test_samples_come_back(format_: str, limit: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize('format_', WRITERS)
-def test_nothing_is_an_index_alone(format_: str, tmp_path: Path) -> None:
+def test_writing_no_samples_writes_only_an_index(format_: str, tmp_path: Path) -> None:
     assert write(format_, tmp_path, []) == {'shards': [], 'version': 2}
     assert files(tmp_path) == {'index.json': b'{"shards": [], "version": 2}'}
 
 
 @pytest.mark.parametrize('compression', ['br:1', 'bz2', 'gz:3', 'snappy', 'zstd', 'zstd:13'])
 @pytest.mark.parametrize('format_', ['mds', 'json', 'tsv'])
-def test_compressed_files_hold_the_raw_ones(format_: str, compression: str, tmp_path: Path) -> None:
+def test_compressed_shards_decompress_to_raw_shards(
+    format_: str, compression: str, tmp_path: Path
+) -> None:
     from shardmill.base.compression import decompress
 
     rows = samples(format_, 200)
@@ -96,7 +98,7 @@ def test_compressed_files_hold_the_raw_ones(format_: str, compression: str, tmp_
 
 
 @pytest.mark.parametrize('format_', WRITERS)
-def test_python_and_rust_write_the_same(format_: str, tmp_path: Path) -> None:
+def test_python_and_rust_writers_write_equal_bytes(format_: str, tmp_path: Path) -> None:
     class Plain:
         """Its own way of naming shards takes the writer out of the hands of Rust."""
 
@@ -150,7 +152,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize('encoding', VALUES)
-def test_the_fast_way_encodes_as_python_does(encoding: str, tmp_path: Path) -> None:
+def test_native_encoder_matches_python_encoder(encoding: str, tmp_path: Path) -> None:
     writer = MDSWriter(columns={'x': encoding, 'a': 'str'}, out=str(tmp_path / 'out'))
     for value in VALUES[encoding]:
         sample = {'x': value, 'a': 'text'}
@@ -160,7 +162,7 @@ def test_the_fast_way_encodes_as_python_does(encoding: str, tmp_path: Path) -> N
     writer.finish()
 
 
-def test_random_numbers_are_encoded_as_numpy_does(tmp_path: Path) -> None:
+def test_random_numbers_are_encoded_like_numpy(tmp_path: Path) -> None:
     rng = random.Random(1)
     names = {dtype.name: dtype.name for dtype in map(np.dtype, 'bBhHiIlLefd')}
     writer = MDSWriter(columns=names, out=str(tmp_path / 'out'))
@@ -212,7 +214,7 @@ WRONG: list[tuple[str, Any, type[Exception]]] = [
 
 
 @pytest.mark.parametrize(('encoding', 'value', 'error'), WRONG)
-def test_a_sample_that_is_refused_leaves_no_trace(
+def test_rejected_sample_leaves_shard_unchanged(
     encoding: str, value: Any, error: type[Exception], tmp_path: Path
 ) -> None:
     with MDSWriter(columns={'a': 'str', 'x': encoding, 'z': 'str'}, out=str(tmp_path)) as writer:
@@ -238,7 +240,7 @@ def encodings_of(encoding: str) -> Any:
 
 
 @pytest.mark.parametrize('value', [-1, 256, 1 << 70])
-def test_integers_out_of_range_are_left_to_numpy(value: int, tmp_path: Path) -> None:
+def test_out_of_range_integers_behave_like_numpy(value: int, tmp_path: Path) -> None:
     writer = MDSWriter(columns={'x': 'uint8'}, out=str(tmp_path))
     try:
         expected = writer.encode_sample({'x': value})
@@ -252,7 +254,7 @@ def test_integers_out_of_range_are_left_to_numpy(value: int, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize('format_', ['json', 'csv', 'tsv', 'xsv'])
-def test_text_columns_refuse_other_types(format_: str, tmp_path: Path) -> None:
+def test_text_columns_reject_other_types(format_: str, tmp_path: Path) -> None:
     good = {'text': 'a', 'number': 1, 'score': 0.5}
     bad: list[tuple[Sample, type[Exception]]] = [
         ({'text': b'a'}, AttributeError),
@@ -285,7 +287,7 @@ def test_text_columns_refuse_other_types(format_: str, tmp_path: Path) -> None:
     assert found[-1]['score'] == 1e22
 
 
-def test_json_text_is_that_of_the_standard_library(tmp_path: Path) -> None:
+def test_json_text_matches_json_module(tmp_path: Path) -> None:
     rows = [
         {'a': text, 'b': number, 'c': score}
         for text, number, score in [
@@ -302,7 +304,7 @@ def test_json_text_is_that_of_the_standard_library(tmp_path: Path) -> None:
     assert (tmp_path / 'shard.00000.json').read_bytes() == expected.encode()
 
 
-def test_the_order_of_columns_is_that_of_their_names(tmp_path: Path) -> None:
+def test_columns_are_sorted_by_name(tmp_path: Path) -> None:
     names = {'b': 'int8', 'a': 'int8', 'B': 'int8', '\u00e9': 'int8', 'z': 'int8'}
     with MDSWriter(columns=names, out=str(tmp_path)) as writer:
         writer.write({'z': 5, '\u00e9': 4, 'B': 1, 'a': 2, 'b': 3})
@@ -311,7 +313,7 @@ def test_the_order_of_columns_is_that_of_their_names(tmp_path: Path) -> None:
     assert index_of(tmp_path)['shards'][0]['column_names'] == sorted(names)
 
 
-def test_samples_may_be_any_mapping(tmp_path: Path) -> None:
+def test_dict_subclass_with_missing_hook_is_accepted(tmp_path: Path) -> None:
     class Missing(dict[str, Any]):
         def __missing__(self, name: str) -> str:
             return name
@@ -321,7 +323,7 @@ def test_samples_may_be_any_mapping(tmp_path: Path) -> None:
     assert read(tmp_path) == [{'a': 'a'}]
 
 
-def test_a_shard_may_be_as_large_as_the_limit_and_only_the_first_empty(tmp_path: Path) -> None:
+def test_size_limit_is_inclusive_and_only_first_shard_empty(tmp_path: Path) -> None:
     rows = [{'b': bytes(10)}] * 9
     probe = write('mds', tmp_path / 'probe', rows[:3], columns={'b': 'bytes'}, size_limit=999)
     size = probe['shards'][0]['raw_data']['bytes']
@@ -348,14 +350,14 @@ def test_a_shard_may_be_as_large_as_the_limit_and_only_the_first_empty(tmp_path:
         ({'columns': {'a': 'int:8'}}, AttributeError, 'int:8'),
     ],
 )
-def test_arguments(
+def test_invalid_mds_writer_arguments_are_errors(
     options: dict[str, Any], error: type[Exception], text: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=text):
         MDSWriter(**{'columns': MDS, 'out': str(tmp_path), **options})
 
 
-def test_arguments_of_the_text_formats(tmp_path: Path) -> None:
+def test_invalid_text_writer_arguments_are_errors(tmp_path: Path) -> None:
     for make in (JSONWriter, CSVWriter):
         with pytest.raises(AssertionError):
             make(columns={'a': 'bytes'}, out=str(tmp_path))
@@ -367,7 +369,7 @@ def test_arguments_of_the_text_formats(tmp_path: Path) -> None:
         XSVWriter(columns={'a': 'str'}, out=str(tmp_path))  # type: ignore[call-arg]
 
 
-def test_values_that_reach_over_into_a_separator_are_refused(tmp_path: Path) -> None:
+def test_values_overlapping_a_separator_are_rejected(tmp_path: Path) -> None:
     columns = {'a': 'str', 'b': 'str'}
     out = str(tmp_path)
     with XSVWriter(columns=columns, separator='||', newline='\n\r\n', out=out) as writer:
@@ -379,7 +381,7 @@ def test_values_that_reach_over_into_a_separator_are_refused(tmp_path: Path) -> 
     assert reader[0] == {'a': '|x', 'b': '|y'}
 
 
-def test_attributes(tmp_path: Path) -> None:
+def test_writer_exposes_config_and_counters(tmp_path: Path) -> None:
     writer = MDSWriter(columns=MDS, out=str(tmp_path), size_limit='1kb', hashes=['md5'])
     config = {
         'version': 2,
@@ -411,7 +413,7 @@ def test_attributes(tmp_path: Path) -> None:
         writer.write(samples('mds', 1)[0])
 
 
-def test_a_folder_with_something_in_it(tmp_path: Path) -> None:
+def test_non_empty_output_folder_needs_exist_ok(tmp_path: Path) -> None:
     rows = samples('mds', 5)
     write('mds', tmp_path, rows)
     before = files(tmp_path)
@@ -423,7 +425,7 @@ def test_a_folder_with_something_in_it(tmp_path: Path) -> None:
     assert files(tmp_path) == before
 
 
-def test_an_exception_in_the_block_leaves_no_index(tmp_path: Path) -> None:
+def test_exception_in_with_block_leaves_no_index(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match='mine'):
         with MDSWriter(columns=MDS, out=str(tmp_path), size_limit=500) as writer:
             for row in samples('mds', 500):
@@ -436,7 +438,7 @@ def test_an_exception_in_the_block_leaves_no_index(tmp_path: Path) -> None:
     assert not (tmp_path / 'index.json').exists()
 
 
-def test_a_writer_that_is_forgotten_leaves_no_index(tmp_path: Path) -> None:
+def test_unfinished_writer_leaves_no_index(tmp_path: Path) -> None:
     writer = MDSWriter(columns=MDS, out=str(tmp_path), size_limit=500)
     for row in samples('mds', 500):
         writer.write(row)
@@ -445,7 +447,7 @@ def test_a_writer_that_is_forgotten_leaves_no_index(tmp_path: Path) -> None:
     assert all(name.startswith('shard.') for name in files(tmp_path))
 
 
-def test_a_folder_that_vanishes(tmp_path: Path) -> None:
+def test_removed_output_folder_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / 'out'
     writer = MDSWriter(columns={'b': 'bytes'}, out=str(folder), size_limit=1 << 20)
     writer.write({'b': b''})
@@ -460,7 +462,7 @@ def test_a_folder_that_vanishes(tmp_path: Path) -> None:
 # Subclasses and encodings of one's own.
 
 
-def test_samples_encoded_by_a_subclass(tmp_path: Path) -> None:
+def test_subclass_encode_sample_is_used(tmp_path: Path) -> None:
     class Upper(MDSWriter):
         def encode_sample(self, sample: Sample) -> bytes:
             return super().encode_sample({'a': sample['a'].upper()})
@@ -473,7 +475,7 @@ def test_samples_encoded_by_a_subclass(tmp_path: Path) -> None:
     assert read(tmp_path) == [{'a': 'X'}]
 
 
-def test_a_name_of_ones_own(tmp_path: Path) -> None:
+def test_subclass_format_names_the_shards(tmp_path: Path) -> None:
     class Named(MDSWriter):
         format = 'mine'
 
@@ -482,7 +484,7 @@ def test_a_name_of_ones_own(tmp_path: Path) -> None:
     assert set(files(tmp_path)) == {'index.json', 'shard.00000.mine'}
 
 
-def test_an_encoding_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writer_supports_custom_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Complex(encodings.Encoding):
         size = 16
 
@@ -500,7 +502,7 @@ def test_an_encoding_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert read(tmp_path) == rows
 
 
-def test_a_stock_encoding_that_was_replaced(
+def test_writer_uses_replaced_stock_encoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Title(encodings.Str):
@@ -512,7 +514,7 @@ def test_a_stock_encoding_that_was_replaced(
     assert read(tmp_path) == [{'a': 'Abc'}]
 
 
-def test_a_format_of_ones_own(tmp_path: Path) -> None:
+def test_custom_writer_formats_are_written(tmp_path: Path) -> None:
     class Lines(JointWriter):
         format = 'lines'
 
@@ -551,7 +553,7 @@ def test_a_format_of_ones_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('make', [MDSWriter, JSONWriter, CSVWriter])
 @pytest.mark.parametrize('in_python', [False, True])
-def test_a_missing_column_is_named(make: Any, in_python: bool, tmp_path: Path) -> None:
+def test_missing_column_error_names_the_column(make: Any, in_python: bool, tmp_path: Path) -> None:
     class Own(make):  # type: ignore[misc]
         def encode_sample(self, sample: dict[str, Any]) -> bytes:
             encoded: bytes = super().encode_sample(sample)
@@ -596,7 +598,7 @@ def test_a_missing_column_is_named(make: Any, in_python: bool, tmp_path: Path) -
         ('ndarray', {'a': 1}, r'a list of numbers is needed, not dict'),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(
+def test_unsuitable_value_error_names_the_column(
     encoding: str, value: Any, words: str, tmp_path: Path
 ) -> None:
     with MDSWriter(columns={'n': encoding}, out=str(tmp_path)) as writer:

@@ -65,7 +65,9 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Recorder]]:
 
 @pytest.mark.parametrize('keep_local', [False, True])
 @pytest.mark.parametrize('format_', WRITERS)
-def test_files_arrive_at_the_remote_place(format_: str, keep_local: bool, tmp_path: Path) -> None:
+def test_written_files_are_uploaded_to_remote(
+    format_: str, keep_local: bool, tmp_path: Path
+) -> None:
     rows = samples(format_, 100)
     options = {'columns': columns(format_), 'size_limit': 1000}
     write(format_, tmp_path / 'expected', rows, **options)
@@ -82,7 +84,7 @@ def test_files_arrive_at_the_remote_place(format_: str, keep_local: bool, tmp_pa
 
 
 @pytest.mark.parametrize('in_python', [False, True])
-def test_the_index_is_uploaded_when_all_shards_are(
+def test_index_is_uploaded_after_all_shards(
     in_python: bool, recorder: type[Recorder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if in_python:
@@ -101,7 +103,7 @@ def test_the_index_is_uploaded_when_all_shards_are(
 
 @pytest.mark.parametrize('in_python', [False, True])
 @pytest.mark.parametrize('at_the_end', [False, True])
-def test_an_upload_that_fails_ends_the_writing(
+def test_failed_upload_stops_the_writer(
     at_the_end: bool,
     in_python: bool,
     recorder: type[Recorder],
@@ -125,16 +127,14 @@ def test_an_upload_that_fails_ends_the_writing(
         writer.write(sample)
 
 
-def test_an_index_that_cannot_be_uploaded(recorder: type[Recorder], tmp_path: Path) -> None:
+def test_failed_index_upload_is_an_error(recorder: type[Recorder], tmp_path: Path) -> None:
     recorder.fail = 'index.json'
     with pytest.raises(RuntimeError, match='no way to index'):
         with MDSWriter(columns=MDS, out=(str(tmp_path), 's3://bucket/x')) as writer:
             writer.write(samples('mds', 1)[0])
 
 
-def test_an_exception_in_the_block_uploads_no_index(
-    recorder: type[Recorder], tmp_path: Path
-) -> None:
+def test_exception_in_with_block_uploads_no_index(recorder: type[Recorder], tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         with MDSWriter(columns=MDS, out=(str(tmp_path), 's3://b/x'), size_limit=500) as writer:
             for row in samples('mds', 100):
@@ -147,7 +147,7 @@ def test_an_exception_in_the_block_uploads_no_index(
 # Threads, processes, signals.
 
 
-def test_threads_that_write_at_once(tmp_path: Path) -> None:
+def test_threads_can_write_concurrently(tmp_path: Path) -> None:
     with MDSWriter(
         columns={'n': 'int', 'json': 'json'}, out=str(tmp_path), size_limit=20_000
     ) as writer:
@@ -166,7 +166,9 @@ def test_threads_that_write_at_once(tmp_path: Path) -> None:
     assert all(sample['json'] == {'n': sample['n']} for sample in found)
 
 
-def test_an_encoder_that_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reentrant_write_from_encoder_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Loop(encodings.Encoding):
         def encode(self, obj: Any) -> bytes:
             writer.write({'a': obj})
@@ -189,7 +191,7 @@ def test_an_encoder_that_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
-def test_a_forked_child_neither_hangs_nor_writes(tmp_path: Path) -> None:
+def test_finish_in_forked_child_is_an_error(tmp_path: Path) -> None:
     writer = MDSWriter(columns={'b': 'bytes'}, out=str(tmp_path), size_limit=1 << 16)
     for _ in range(200):
         writer.write({'b': bytes(1 << 15)})
@@ -209,7 +211,7 @@ def test_a_forked_child_neither_hangs_nor_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == 'win32', reason='needs setitimer')
-def test_a_signal_is_heard_while_shards_are_finished(tmp_path: Path) -> None:
+def test_signal_interrupts_writer_finish(tmp_path: Path) -> None:
     class AlarmError(Exception):
         pass
 

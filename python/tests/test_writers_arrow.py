@@ -58,7 +58,7 @@ def arrow_table(rows: list[Sample]) -> Any:
         lambda table: [table.slice(0, 5), table.slice(5, 0), table.slice(5)],
     ],
 )
-def test_arrow_is_written_as_samples_are(
+def test_arrow_batches_write_same_shards_as_samples(
     pieces: Callable[[Any], list[Any]], tmp_path: Path
 ) -> None:
     rows = samples('mds', 100)
@@ -74,7 +74,7 @@ def test_arrow_is_written_as_samples_are(
 
 
 @pytest.mark.parametrize('format_', ['json', 'csv'])
-def test_arrow_is_written_as_text(format_: str, tmp_path: Path) -> None:
+def test_arrow_batches_write_text_formats(format_: str, tmp_path: Path) -> None:
     rows = samples('mds', 20)
     for row in rows:
         row['score'] = float(np.float32(row['score']))
@@ -84,7 +84,7 @@ def test_arrow_is_written_as_text(format_: str, tmp_path: Path) -> None:
     assert files(tmp_path / 'arrow') == files(tmp_path / 'samples')
 
 
-def test_arrow_that_does_not_fit(tmp_path: Path) -> None:
+def test_unsuitable_arrow_data_is_an_error(tmp_path: Path) -> None:
     pa = pytest.importorskip('pyarrow')
     with MDSWriter(columns={'a': 'int32', 'b': 'str'}, out=str(tmp_path)) as writer:
         writer.write_batch(pa.table({'a': [1], 'b': ['x']}))
@@ -102,7 +102,7 @@ def test_arrow_that_does_not_fit(tmp_path: Path) -> None:
     assert read(tmp_path) == [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'y'}]
 
 
-def test_an_arrow_stream_that_fails(tmp_path: Path) -> None:
+def test_failing_arrow_stream_is_an_error(tmp_path: Path) -> None:
     pa = pytest.importorskip('pyarrow')
     schema = pa.schema({'a': pa.int32()})
 

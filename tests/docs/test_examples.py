@@ -149,7 +149,7 @@ def placeholders(line, scratch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_examples_of_a_page_run(page, scratch, environment):
+def test_page_examples_run_as_shown(page, scratch, environment):
     session = Session(page, scratch, environment)
     changes = []
     try:
@@ -192,7 +192,7 @@ def must_parse(block, place):
         assert done.returncode == 0, f"{place}: {done.stderr}"
 
 
-def test_every_block_has_a_language_that_is_known():
+def test_every_code_block_has_a_known_language():
     unknown = [
         f"{name(page)}:{block.line}: {block.language or 'no language'}"
         for page in pages.all_pages()
@@ -202,7 +202,7 @@ def test_every_block_has_a_language_that_is_known():
     assert not unknown, "\n".join(unknown)
 
 
-def test_the_reference_names_everything_public():
+def test_reference_lists_every_public_name():
     tree = ast.parse((pages.ROOT / "python/shardmill/__init__.py").read_text(encoding="utf-8"))
     lists = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
     public = {name for name in ast.literal_eval(lists[0]) if not name.startswith("_")}
@@ -211,7 +211,7 @@ def test_the_reference_names_everything_public():
     assert not public - shown, "add them to docs/reference/python"
 
 
-def test_few_blocks_are_not_run():
+def test_number_of_skipped_blocks_is_limited():
     reasons = [
         f"{name(page)}:{block.line}: {block.reason}"
         for page in pages.all_pages()
@@ -236,18 +236,18 @@ def test_few_blocks_are_not_run():
         (["a   1 ms"], ["a  1 ms"], True),
     ],
 )
-def test_placeholders(expected, found, same):
+def test_ellipsis_matches_any_output(expected, found, same):
     assert pages.matches(expected, found) == same
 
 
-def test_a_block_with_a_title_is_a_file(tmp_path):
+def test_titled_block_becomes_a_file(tmp_path):
     page = tmp_path / "page.md"
     page.write_text('```python title="a/b.py"\nprint(1)\n```\n')
     (block,) = pages.blocks(page)
     assert (block.language, block.title, block.text) == ("python", "a/b.py", "print(1)\n")
 
 
-def test_a_block_knows_its_place_and_its_marker(tmp_path):
+def test_block_has_line_number_and_skip_reason(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "<!-- setup\ntouch a\n-->\n<!-- not run: needs a cluster -->\n```sh\nrun\n```\n\n```console\n$ a \\\n  b\nout\n$ c\n```\n"

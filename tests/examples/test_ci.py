@@ -81,13 +81,13 @@ def samples(store, prefix):
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_workflow_matches_its_schema(name):
+def test_workflow_matches_its_schema(name):
     tool = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{WORKFLOWS[name]}"]
     done = subprocess.run([*tool, str(CI / name)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_steps_of_the_nightly_workflow_run(store, steps, tmp_path):
+def test_nightly_workflow_steps_run(store, steps, tmp_path):
     store.policy = policy("s3-convert.json")
     workflow = load("github.yml")
     commands = run_steps(workflow["jobs"]["convert"])
@@ -99,14 +99,14 @@ def test_the_steps_of_the_nightly_workflow_run(store, steps, tmp_path):
     assert samples(store, "shards/clicks") == first
 
 
-def test_the_nightly_workflow_passes_an_exit_code_on(store, steps):
+def test_nightly_workflow_propagates_exit_code(store, steps):
     store.policy = policy("s3-convert.json")
     workflow = load("github.yml")
     with pytest.raises(AssertionError, match="ended with status 2"):
         steps(run_steps(workflow["jobs"]["convert"]), {**workflow["env"], "SOURCE": "s3://bucket/raw/missing"})
 
 
-def test_the_steps_of_the_workflow_in_parts_run(store, steps):
+def test_parts_workflow_steps_run(store, steps):
     store.policy = policy("s3-convert.json")
     workflow = load("github-parts.yml")
     jobs = workflow["jobs"]
@@ -118,7 +118,7 @@ def test_the_steps_of_the_workflow_in_parts_run(store, steps):
     assert samples(store, "shards/tables") == 400
 
 
-def test_the_script_of_the_gitlab_job_runs(store, steps):
+def test_gitlab_job_script_runs(store, steps):
     store.policy = policy("s3-convert.json")
     job = load("gitlab-ci.yml")["shards"]
     steps(["\n".join(job["script"])], job["variables"])
@@ -139,14 +139,14 @@ def without_one_action(whole):
 @pytest.mark.parametrize(
     ("name", "less"), [pytest.param(*case, id=case[0]) for case in without_one_action(policy("s3-convert.json"))]
 )
-def test_the_policy_for_conversions_is_minimal(name, less, store, steps):
+def test_conversion_policy_is_minimal(name, less, store, steps):
     store.policy = less
     workflow = load("github.yml")
     with pytest.raises(AssertionError, match="ended with status 8"):
         steps(run_steps(workflow["jobs"]["convert"]), workflow["env"])
 
 
-def test_the_policy_for_training_suffices(store, steps, run, tmp_path):
+def test_training_policy_is_sufficient(store, steps, run, tmp_path):
     store.policy = policy("s3-convert.json")
     workflow = load("github.yml")
     steps(run_steps(workflow["jobs"]["convert"]), workflow["env"])
@@ -160,7 +160,7 @@ def test_the_policy_for_training_suffices(store, steps, run, tmp_path):
     assert steps([f"python {tmp_path / 'read.py'}"], workflow["env"]) == ["True\n"]
 
 
-def test_the_container_installs_the_version_of_the_workflows():
+def test_container_and_workflows_pin_the_same_version():
     container = (CI / "Containerfile").read_text(encoding="utf-8")
     instructions = re.findall(r"^([A-Z]+) ", container, re.MULTILINE)
     assert instructions == ["FROM", "RUN", "USER", "WORKDIR", "ENV", "ENTRYPOINT"]
@@ -170,7 +170,7 @@ def test_the_container_installs_the_version_of_the_workflows():
     assert versions == {re.search(r'^version = "(.+)"', manifest, re.MULTILINE)[1]}
 
 
-def test_the_guide_shows_the_files():
+def test_ci_guide_shows_the_example_files():
     shown = {block.title: block.text for block in pages.blocks(pages.ROOT / "docs/guide/ci.md") if block.title}
     titles = {".github/workflows/shards.yml": "github.yml", ".gitlab-ci.yml": "gitlab-ci.yml"}
     titles |= {name: name for name in ("Containerfile", "iam/s3-convert.json")}

@@ -52,7 +52,7 @@ def executed(run, tmp_path, monkeypatch):
     return notebook
 
 
-def test_the_notebook_shows_what_is_stored(executed):
+def test_notebook_outputs_match_stored_outputs(executed):
     if os.environ.get("UPDATE_DOCS") == "1":
         nbformat.write(executed, NOTEBOOK)
     stored = nbformat.read(NOTEBOOK, as_version=4)

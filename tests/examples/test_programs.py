@@ -29,7 +29,7 @@ def compare(expected, found):
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: path.name)
-def test_a_program_prints_what_its_header_says(path, run):
+def test_python_example_prints_output_in_its_header(path, run):
     commands, printed = indented_blocks(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
     assert f"python {path.name}" in commands or f" {path.name}" in commands
     folder, variables = ENVIRONMENTS.get(path.name, (".venv", {}))
@@ -38,7 +38,7 @@ def test_a_program_prints_what_its_header_says(path, run):
     compare(printed, run(commands, python=python, **variables))
 
 
-def test_the_rust_program_prints_what_its_header_says(run):
+def test_rust_example_prints_output_in_its_header(run):
     source = (EXAMPLES / "rust/src/main.rs").read_text(encoding="utf-8")
     header = "\n".join(re.findall(r"^//! ?(.*)$", source, re.MULTILINE))
     commands, printed = re.findall(r"```\w+\n(.*?)```", header, re.DOTALL)
@@ -47,7 +47,7 @@ def test_the_rust_program_prints_what_its_header_says(run):
     compare(printed, run("\n".join(commands.replace(command, str(built("shardmill-example"))).splitlines())))
 
 
-def test_the_quickstart_for_rust_shows_the_rust_program():
+def test_rust_quickstart_shows_the_rust_example():
     shown = {block.title: block.text for block in pages.blocks(pages.ROOT / "docs/quickstart/rust.md")}
     source = (EXAMPLES / "rust/src/main.rs").read_text(encoding="utf-8")
     assert shown["src/main.rs"] == re.sub(r"^//!.*\n", "", source, flags=re.MULTILINE).lstrip()
@@ -56,7 +56,7 @@ def test_the_quickstart_for_rust_shows_the_rust_program():
     assert re.findall(r"^([\w-]+) = \{ git", shown["Cargo.toml"], re.MULTILINE) == crates
 
 
-def test_the_list_of_examples_is_complete():
+def test_examples_readme_lists_every_example():
     links = re.findall(r"\]\(([^)#:]+)\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"))
     listed = {link for link in links if not link.startswith("../")}
     files = {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.*") if path.suffix != ".pyc"}

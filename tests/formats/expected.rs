@@ -157,7 +157,7 @@ pub fn same_text_value(value: &TextValue<'_>, tag: &Json) -> bool {
 }
 
 #[test]
-fn base64_is_read_at_every_length() {
+fn base64_is_decoded_at_every_length() {
     for (text, bytes) in [
         ("", &b""[..]),
         ("Zg==", b"f"),

@@ -10,7 +10,7 @@ use crate::expected::is_unreadable;
 use crate::fixtures::{self, Fixture, limits};
 
 #[test]
-fn every_index_prints_as_it_was() {
+fn every_index_round_trips_byte_for_byte() {
     for fixture in fixtures::accepted() {
         let bytes = fixture.index_bytes();
         let index = fixture.index();
@@ -29,7 +29,7 @@ fn every_index_prints_as_it_was() {
 }
 
 #[test]
-fn an_index_without_samples_has_no_shards() {
+fn index_without_samples_has_no_shards() {
     for format in Format::ALL {
         let index = fixtures::named(&format!("{format}-empty")).index();
         assert_eq!((index.shards.len(), index.samples()), (0, 0));
@@ -38,7 +38,7 @@ fn an_index_without_samples_has_no_shards() {
 }
 
 #[test]
-fn every_index_counts_its_samples() {
+fn index_sample_count_matches_the_fixture() {
     for fixture in fixtures::accepted() {
         assert_eq!(
             fixture.index().samples(),
@@ -60,7 +60,7 @@ fn stored(entry: &ShardEntry) -> impl Iterator<Item = &FileInfo> {
 }
 
 #[test]
-fn every_file_has_the_name_that_the_format_gives_it() {
+fn file_names_match_the_naming_scheme() {
     for fixture in fixtures::accepted()
         .iter()
         .filter(|fixture| !fixture.is_merged())
@@ -126,7 +126,7 @@ fn shard_numbers_have_at_least_five_digits() {
 }
 
 #[test]
-fn every_file_has_its_length_and_its_hashes() {
+fn file_lengths_and_hashes_match_the_index() {
     let mut algorithms = BTreeSet::new();
     for fixture in fixtures::accepted() {
         for shard in fixture.shards() {
@@ -171,7 +171,7 @@ fn every_file_has_its_length_and_its_hashes() {
 }
 
 #[test]
-fn every_shard_tells_its_config_without_the_index() {
+fn shard_config_is_readable_without_the_index() {
     for fixture in fixtures::accepted() {
         for shard in fixture.shards() {
             let is_meta = shard.meta.is_some();
@@ -202,7 +202,7 @@ fn parts(fixture: &Fixture, names: &[&str]) -> Vec<(String, Index)> {
 }
 
 #[test]
-fn merging_gives_the_bytes_of_the_original_merge() {
+fn merged_index_matches_mosaicml_streaming_bytes() {
     for (name, order) in [
         ("merged-one-level", &["a", "b", "part-10", "part-9"][..]),
         ("merged-with-empty", &["a", "b", "c"]),
@@ -221,7 +221,7 @@ fn merging_gives_the_bytes_of_the_original_merge() {
 
 /// The original keeps only the last folder. Two partitions then claim the same file, and neither is found.
 #[test]
-fn merging_two_levels_names_files_that_exist() {
+fn merging_two_folder_levels_names_existing_files() {
     let fixture = fixtures::named("merged-two-levels");
     let error = Index::parse(&fixture.index_bytes(), &limits()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -244,7 +244,7 @@ fn merging_two_levels_names_files_that_exist() {
 }
 
 #[test]
-fn a_newline_that_spoils_the_lines_is_refused_by_name() {
+fn invalid_json_newline_setting_is_an_error() {
     let fixture = fixtures::named("json-newline-word");
     let error = Index::parse(&fixture.index_bytes(), &limits()).unwrap_err();
     assert!(error.to_string().contains("<end of line>"), "{error}");

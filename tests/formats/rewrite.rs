@@ -195,7 +195,7 @@ fn write_shard(config: &ShardConfig, view: &ShardView<'_>) -> (Vec<u8>, Option<V
 }
 
 #[test]
-fn every_shard_is_written_again_byte_for_byte() {
+fn every_shard_is_rewritten_byte_for_byte() {
     let mut shards = 0;
     for fixture in fixtures::accepted()
         .iter()

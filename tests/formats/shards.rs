@@ -8,7 +8,7 @@ use crate::fixtures::{self, limits};
 
 /// Replays the sizes of all samples, and compares the resulting shards with those of the original writer.
 #[test]
-fn shards_are_cut_where_the_original_cuts_them() {
+fn shard_boundaries_match_mosaicml_streaming() {
     for fixture in fixtures::accepted()
         .iter()
         .filter(|fixture| !fixture.is_merged())
@@ -51,7 +51,7 @@ fn shards_are_cut_where_the_original_cuts_them() {
 }
 
 #[test]
-fn a_cut_by_samples_leaves_no_empty_shard() {
+fn sample_limit_leaves_no_empty_shard() {
     let shards = fixtures::named("mds-cut-many").shards();
     let mut cutter = Cutter::new(&shards[0].entry.config, Some(1));
     let cuts: Vec<bool> = (0..4).map(|_| cutter.push(1)).collect();
@@ -60,7 +60,7 @@ fn a_cut_by_samples_leaves_no_empty_shard() {
 
 /// Recompresses what the original compressed. The fixtures cover every level.
 #[test]
-fn every_compression_goes_round() {
+fn every_compression_round_trips() {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for fixture in fixtures::accepted() {
         for shard in fixture.shards() {
@@ -95,7 +95,7 @@ fn every_compression_goes_round() {
 }
 
 #[test]
-fn a_compressed_file_of_the_original_with_another_length_is_refused() {
+fn compressed_file_with_wrong_length_is_rejected() {
     for name in [
         "mds-zip-br",
         "mds-zip-bz2",

@@ -17,7 +17,7 @@ fn is_odd(fixture: &Fixture) -> bool {
 }
 
 #[test]
-fn every_mds_value_is_what_the_original_reader_returned() {
+fn mds_values_match_mosaicml_streaming() {
     let limits = limits();
     let mut encodings = BTreeSet::new();
     for fixture in fixtures::accepted()
@@ -82,7 +82,7 @@ fn every_mds_value_is_what_the_original_reader_returned() {
 }
 
 #[test]
-fn every_sample_as_a_whole_is_what_the_original_reader_returned() {
+fn whole_samples_match_mosaicml_streaming() {
     let limits = limits();
     for fixture in fixtures::accepted()
         .iter()
@@ -151,7 +151,7 @@ fn for_each_datum(fixture: &Fixture, mut check: impl FnMut(&Encoding, &[u8], &Js
 
 /// Python reads more spellings of a number than it writes. Those that shardmill accepts must have Python's value.
 #[test]
-fn numbers_in_other_spellings_are_refused_or_read_alike() {
+fn unusual_number_spellings_match_python_or_are_rejected() {
     let mut read = 0;
     for_each_datum(
         &fixtures::named("mds-loose-text"),
@@ -172,7 +172,7 @@ fn numbers_in_other_spellings_are_refused_or_read_alike() {
 }
 
 #[test]
-fn sixty_three_dimensions_are_above_the_default_limit() {
+fn ndarray_with_63_dimensions_exceeds_the_default_limit() {
     for_each_datum(
         &fixtures::named("mds-enc-ndarray-63d"),
         |encoding, datum, tag| {

@@ -36,7 +36,7 @@ def write_source(rng, folder, data):
 
 
 @pytest.mark.parametrize("case", range(CASES), ids=lambda n: f"case[{n}]")
-def test_random_tables(case, convert, tmp_path):
+def test_random_tables_are_byte_identical(case, convert, tmp_path):
     rng = random.Random(f"{SEED} {case}")
     format_ = rng.choice(["mds", "mds", "mds", "json", "csv", "tsv", "xsv"])
     separator = {"csv": ",", "tsv": "\t", "xsv": rng.choice(["|", ";", "<->", "→", "::"])}.get(format_)
@@ -63,7 +63,7 @@ def test_random_tables(case, convert, tmp_path):
     assert found is None, f"SHARDMILL_SEED={SEED} case {case}: {data.columns}\n{data.arrow.schema}\n{done}\n{found}"
 
 
-def test_number_of_threads_changes_nothing(convert, tmp_path):
+def test_output_is_independent_of_job_count(convert, tmp_path):
     rng = random.Random(f"{SEED} threads")
     samples = [{"n": n, "blob": rng.randbytes(rng.randint(0, 2000))} for n in range(2000)]
     pq.write_table(pa.table({"n": [s["n"] for s in samples], "blob": [s["blob"] for s in samples]}), tmp_path / "in.parquet",
@@ -75,14 +75,14 @@ def test_number_of_threads_changes_nothing(convert, tmp_path):
 
 
 @pytest.mark.parametrize("format_", ["mds", "json", "csv", "tsv"])
-def test_empty_table(format_, convert, tmp_path):
+def test_empty_table_writes_only_an_index(format_, convert, tmp_path):
     pq.write_table(pa.table({"a": pa.array([], pa.string())}), tmp_path / "in.parquet")
     convert(tmp_path / "in.parquet", tmp_path / "ours", f"--to={format_}")
     assert (tmp_path / "ours" / "index.json").read_bytes() == b'{"shards": [], "version": 2}'
     assert set(peer.files(tmp_path / "ours")) - peer.SIDE_FILES == {"index.json"}
 
 
-def test_a_first_sample_above_the_limit_has_the_first_shard(convert, tmp_path):
+def test_oversized_first_sample_gets_no_empty_shard_before_it(convert, tmp_path):
     """The original writes a shard without samples before it."""
     samples = [{"b": b"x" * n} for n in (5000, 10, 10, 5000, 10)]
     pq.write_table(pa.table({"b": [s["b"] for s in samples]}), tmp_path / "in.parquet")
@@ -95,7 +95,7 @@ def test_a_first_sample_above_the_limit_has_the_first_shard(convert, tmp_path):
 
 
 @pytest.mark.parametrize("delta", [-1, 0, 1])
-def test_a_shard_of_exactly_the_limit(delta, convert, tmp_path):
+def test_shard_size_limit_boundary_matches_streaming(delta, convert, tmp_path):
     samples = [{"b": bytes([n]) * 10} for n in range(9)]
     peer.write(tmp_path / "probe", "mds", {"b": "bytes"}, samples[:3], size_limit=999)
     limit = peer.index(tmp_path / "probe")["shards"][0]["raw_data"]["bytes"] + delta
@@ -106,7 +106,7 @@ def test_a_shard_of_exactly_the_limit(delta, convert, tmp_path):
     assert peer.index(tmp_path / "ours")["shards"][0]["samples"] == (2 if delta < 0 else 3)
 
 
-def test_more_than_ten_thousand_rows(convert, tmp_path):
+def test_large_table_is_byte_identical(convert, tmp_path):
     """Past the batch size of any reader."""
     rng = random.Random(f"{SEED} large")
     count = 20_000

@@ -38,7 +38,7 @@ def encodings(folder):
 # --- Parquet ------------------------------------------------------------------------------------------------------
 
 
-def test_parquet_folder_in_the_order_of_its_paths(samples_of, tmp_path):
+def test_parquet_folder_is_read_in_path_order(samples_of, tmp_path):
     for name, start in (("b/0.parquet", 20), ("a.parquet", 0), ("b/1.parquet", 30), ("aa.parquet", 10)):
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"n": range(start, start + 10)}), tmp_path / "in" / name)
@@ -54,7 +54,7 @@ def test_hive_partitions_become_columns(samples_of, tmp_path):
     assert {(s["n"], int(s["year"]), s["lang"]) for s in found} == set(zip(range(12), [2023, 2024, 2025] * 4, ["de", "en"] * 6))
 
 
-def test_several_sources_in_the_order_given(convert, tmp_path):
+def test_several_sources_keep_given_order(convert, tmp_path):
     for name in ("b", "a"):
         pq.write_table(pa.table({"name": [name] * 2}), tmp_path / f"{name}.parquet")
     convert(tmp_path / "b.parquet", tmp_path / "a.parquet", tmp_path / "ours", "--compression=none")
@@ -62,7 +62,7 @@ def test_several_sources_in_the_order_given(convert, tmp_path):
     assert [dataset[i]["name"] for i in range(4)] == ["b", "b", "a", "a"]
 
 
-def test_types_that_have_no_encoding_of_their_own(samples_of, tmp_path):
+def test_arrow_types_without_mds_encoding_are_converted(samples_of, tmp_path):
     utc = datetime.timezone.utc
     moment = datetime.datetime(2024, 2, 29, 12, 30, 45, 123456)
     table = pa.table({
@@ -92,7 +92,7 @@ def test_types_that_have_no_encoding_of_their_own(samples_of, tmp_path):
 
 
 @pytest.mark.parametrize("expression", ["", "=image['bytes']"])
-def test_images_of_hugging_face_tables(samples_of, tmp_path, expression):
+def test_hugging_face_image_structs_become_images(samples_of, tmp_path, expression):
     """A struct of bytes and a path is its bytes, which an expression can take out as well."""
     files = []
     for value in (0, 200):
@@ -117,27 +117,27 @@ def people(tmp_path):
     return tmp_path / "people.parquet"
 
 
-def test_where(samples_of, people):
+def test_where_filters_rows(samples_of, people):
     assert [s["Name"] for s in samples_of(people, "--where=age > 18")] == ["Ann", "Eve"]
 
 
-def test_select(samples_of, people):
+def test_select_expressions_become_columns(samples_of, people):
     found = samples_of(people, '--select=upper("Name") AS name, age * 2 AS twice')
     assert found == [{"name": n, "twice": t} for n, t in (("ANN", 62), ("BOB", 34), ("EVE", 90), ("JOE", 34))]
 
 
-def test_sql(samples_of, people):
+def test_sql_query_defines_samples(samples_of, people):
     found = samples_of(people, "--sql=SELECT age, count(*) AS n FROM source GROUP BY age ORDER BY age")
     assert found == [{"age": 17, "n": 2}, {"age": 31, "n": 1}, {"age": 45, "n": 1}]
 
 
-def test_column_with_encoding_and_expression(samples_of, people, tmp_path):
+def test_column_option_sets_encoding_and_expression(samples_of, people, tmp_path):
     found = samples_of(people, "--column=n:int=CAST(age AS BIGINT)", "--column=Name")
     assert found[1] == {"n": 17, "Name": "Bob"}
     assert encodings(tmp_path / "ours") == {"Name": "str", "n": "int"}
 
 
-def test_column_that_does_not_exist(run, people, tmp_path):
+def test_unknown_column_is_an_error(run, people, tmp_path):
     done = run("convert", people, tmp_path / "ours", "--column=missing", status=2)
     assert "missing" in done.stderr and not (tmp_path / "ours" / "index.json").exists()
 
@@ -152,24 +152,24 @@ def holes(tmp_path):
     return tmp_path / "holes.parquet"
 
 
-def test_nulls_stop_the_conversion(run, holes, tmp_path):
+def test_null_values_are_an_error_by_default(run, holes, tmp_path):
     done = run("convert", holes, tmp_path / "ours", status=None)
     assert done.status in (2, 3) and "error[" in done.stderr, done
     assert not (tmp_path / "ours" / "index.json").exists()
 
 
-def test_nulls_masked(samples_of, holes):
+def test_nulls_mask_adds_mask_columns(samples_of, holes):
     found = samples_of(holes, "--nulls=mask")
     assert [(s["n"], s["n__is_null"]) for s in found] == [(1, 0), (0, 1), (3, 0)]
     assert [(s["s"], s["s__is_null"]) for s in found] == [("a", 0), ("b", 0), ("", 1)]
     assert [s["j"] for s in found] == [{"k": None}, None, {"k": 1}]
 
 
-def test_nulls_dropped(samples_of, holes):
+def test_nulls_drop_skips_rows_with_nulls(samples_of, holes):
     assert [(s["n"], s["s"]) for s in samples_of(holes, "--nulls=drop", "--column=n", "--column=s")] == [(1, "a")]
 
 
-def test_nulls_filled(samples_of, holes):
+def test_null_as_fills_nulls(samples_of, holes):
     found = samples_of(holes, "--null-as=n=-1", "--null-as=s=nothing")
     assert [(s["n"], s["s"]) for s in found] == [(1, "a"), (-1, "b"), (3, "nothing")]
 
@@ -178,7 +178,7 @@ def test_nulls_filled(samples_of, holes):
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-def test_csv(zipped, samples_of, tmp_path):
+def test_csv_and_gzipped_csv_are_converted(zipped, samples_of, tmp_path):
     rows = [["id", "text", "score"], [1, "plain", 0.5], [2, 'with, "quotes"\nand a line', 1e-7], [3, "é日本", -2.0]]
     text = io.StringIO()
     csv.writer(text).writerows(rows)
@@ -189,7 +189,7 @@ def test_csv(zipped, samples_of, tmp_path):
     assert encodings(tmp_path / "ours") == {"id": "int64", "text": "str", "score": "float64"}
 
 
-def test_json_lines(samples_of, tmp_path):
+def test_json_lines_are_converted(samples_of, tmp_path):
     rows = [
         {"id": 1, "text": "a", "nested": {"b": [1, 2.5, None], "a": "é"}, "tags": ["x", "y"], "ok": True},
         {"id": 2, "text": "\U0001d54f", "nested": {"b": [], "a": ""}, "tags": [], "ok": False},
@@ -211,19 +211,19 @@ def check_table(found):
 
 
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_arrow_file(compression, samples_of, tmp_path):
+def test_arrow_file_is_converted(compression, samples_of, tmp_path):
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_file(tmp_path / "in.arrow", TABLE.schema, options=options) as out:
         out.write_table(TABLE, max_chunksize=30)
     check_table(samples_of(tmp_path / "in.arrow"))
 
 
-def test_feather(samples_of, tmp_path):
+def test_feather_file_is_converted(samples_of, tmp_path):
     pyarrow.feather.write_feather(TABLE, tmp_path / "in.feather")
     check_table(samples_of(tmp_path / "in.feather"))
 
 
-def test_arrow_stream(samples_of, tmp_path):
+def test_arrow_stream_is_converted(samples_of, tmp_path):
     with pa.ipc.new_stream(tmp_path / "in.arrows", TABLE.schema) as out:
         out.write_table(TABLE, max_chunksize=30)
     check_table(samples_of(tmp_path / "in.arrows", "--from=arrow"))
@@ -243,7 +243,7 @@ def tree(tmp_path):
     return tmp_path / "tree"
 
 
-def test_tree_of_stems(samples_of, tree, tmp_path):
+def test_files_with_equal_stem_become_one_sample(samples_of, tree, tmp_path):
     found = samples_of(tree)
     assert [s["__key__"] for s in found] == ["a/001", "a/002", "b/c/é"]
     for n, sample in enumerate(found):
@@ -253,18 +253,18 @@ def test_tree_of_stems(samples_of, tree, tmp_path):
     assert encodings(tmp_path / "ours") == {"__key__": "str", "jpg": "jpeg", "json": "json", "txt": "str"}
 
 
-def test_tree_of_files(samples_of, tree):
+def test_group_file_makes_each_file_a_sample(samples_of, tree):
     found = samples_of(tree, "--group=file")
     assert [s["__key__"] for s in found] == sorted(p.relative_to(tree).as_posix() for p in tree.rglob("*") if p.is_file())
     assert all(s["data"] == (tree / s["__key__"]).read_bytes() for s in found)
 
 
-def test_tree_with_chosen_columns(samples_of, tree):
+def test_selected_columns_of_a_tree_are_converted(samples_of, tree):
     found = samples_of(tree, "--key-column=path", "--column=path", "--column=txt:bytes")
     assert found == [{"path": k, "txt": f"caption {n}".encode()} for n, k in enumerate(["a/001", "a/002", "b/c/é"])]
 
 
-def test_tree_and_back(convert, run, tree, tmp_path):
+def test_converted_tree_can_be_extracted_unchanged(convert, run, tree, tmp_path):
     """Converted, verified, extracted: the same files."""
     convert(tree, tmp_path / "ours")
     run("verify", tmp_path / "ours", "--deep")
@@ -280,7 +280,7 @@ def test_dry_run_writes_nothing(run, people, tmp_path):
     assert not (tmp_path / "ours").exists()
 
 
-def test_second_run_leaves_the_dataset_alone(convert, run, people, tmp_path):
+def test_second_run_changes_nothing(convert, run, people, tmp_path):
     convert(people, tmp_path / "ours")
     before = {path: (tmp_path / "ours" / path).stat().st_mtime_ns for path in peer.files(tmp_path / "ours")}
     convert(people, tmp_path / "ours")

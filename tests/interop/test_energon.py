@@ -90,7 +90,7 @@ def written(request, run, tree, tmp_path):
     return out
 
 
-def test_the_index_of_tar_files_of_others_is_that_of_prepare(run, tmp_path):
+def test_index_of_other_tar_files_equals_energon_prepare(run, tmp_path):
     """A header for all members, directories, files that are no fields, capitals."""
     out = tmp_path / "out"
     out.mkdir()
@@ -103,10 +103,10 @@ def test_the_index_of_tar_files_of_others_is_that_of_prepare(run, tmp_path):
                 member.size = len(name)
             tar.addfile(member, io.BytesIO(name.encode()))
     run("index", "export", out, "--for", "energon")
-    test_the_index_is_that_of_prepare(out, tmp_path)
+    test_index_equals_energon_prepare(out, tmp_path)
 
 
-def test_the_index_is_that_of_prepare(written, tmp_path):
+def test_index_equals_energon_prepare(written, tmp_path):
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     tars = names(written)
@@ -124,7 +124,7 @@ def test_the_index_is_that_of_prepare(written, tmp_path):
     assert list(info[0]["shard_counts"]) == list(info[1]["shard_counts"])
 
 
-def test_the_same_again_is_the_same_bytes(run, tree, tmp_path):
+def test_energon_index_is_deterministic(run, tree, tmp_path):
     for jobs in ("1", "2"):
         run("convert", tree, tmp_path / jobs, *OPTIONS, "--index-for", "energon", "--jobs", jobs)
     for name in ("index.sqlite", "index.uuid", ".info.json", "split.yaml", "dataset.yaml"):
@@ -144,7 +144,7 @@ class AsTheyAre(DefaultTaskEncoder):
 
 
 @pytest.mark.filterwarnings("ignore:.pin_memory. argument")
-def test_energon_reads_it(written):
+def test_energon_reads_the_dataset(written):
     """Its loader, without a shuffle, and its access by key."""
     config = WorkerConfig(rank=0, world_size=1, num_workers=0)
     dataset = get_train_dataset(

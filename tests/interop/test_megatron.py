@@ -23,7 +23,7 @@ def rows(folder, values):
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "int32", "int64", "float32"])
-def test_the_builder_writes_the_same_bytes(convert, tmp_path, dtype):
+def test_output_equals_megatron_builder_output(convert, tmp_path, dtype):
     expected = rows(tmp_path / "rows", documents())
     convert(tmp_path / "rows", tmp_path / "out", "--to=megatron", f"--column=tokens:{dtype}")
     builder = indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=getattr(np, dtype))
@@ -39,7 +39,7 @@ def test_the_builder_writes_the_same_bytes(convert, tmp_path, dtype):
         assert found.document_indices.tolist() == list(range(len(expected) + 1))
 
 
-def test_documents_of_several_sequences(convert, tmp_path):
+def test_multi_sequence_documents_round_trip(convert, tmp_path):
     random = np.random.default_rng(3)
     expected = [[random.integers(0, 9, random.integers(0, 5)).tolist() for _ in range(random.integers(1, 4))] for _ in range(50)]
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"tokens": document}) for document in expected))

@@ -56,7 +56,7 @@ def theirs(encoding, datum):
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_what_ours_reads_the_original_reads_alike(encoding, run, tmp_path, monkeypatch):
+def test_mutated_values_match_streaming_if_accepted(encoding, run, tmp_path, monkeypatch):
     monkeypatch.setattr(JPEG, "decode", lambda self, data: data)
     rng = random.Random(f"{SEED} {encoding}")
     base = data_of(f"mds-enc-{ENCODINGS[encoding]}")

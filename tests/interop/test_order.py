@@ -26,15 +26,15 @@ def check(program, asked):
     assert compared.counts["equal"] >= len(asked) // 2, compared
 
 
-def test_random_orders(pytestconfig):
+def test_random_orders_match_streaming(pytestconfig):
     check(pytestconfig.shardmill_bin, configs.configs(SEED, CASES))
 
 
-def test_weights_are_read_to_the_last_bit(pytestconfig):
+def test_weighted_orders_match_streaming(pytestconfig):
     check(pytestconfig.shardmill_bin, configs.weighted(SEED, CASES))
 
 
-def test_long_orders(pytestconfig):
+def test_large_orders_match_streaming(pytestconfig):
     check(pytestconfig.shardmill_bin, configs.large(SEED, 5))
 
 
@@ -52,7 +52,7 @@ def ids(batch):
 
 
 @pytest.mark.parametrize("algo", configs.ALGOS)
-def test_a_stopped_epoch_continues_alike(algo, run, tmp_path):
+def test_resumed_epoch_order_matches_streaming(algo, run, tmp_path):
     with MDSWriter(out=str(tmp_path / "data"), columns={"id": "int"}, size_limit=300) as out:
         for number in range(SAMPLES):
             out.write({"id": number})

@@ -31,7 +31,7 @@ def table(rows=2000):
 
 
 @pytest.mark.parametrize("compression", ["zstd:3", "snappy", "gz:1", "br:1", "none"])
-def test_pyarrow_reads_the_same_values_and_types(convert, tmp_path, compression):
+def test_pyarrow_reads_equal_values_and_types(convert, tmp_path, compression):
     expected = table()
     (tmp_path / "in").mkdir()
     pq.write_table(expected.slice(0, 1500), tmp_path / "in" / "a.parquet", row_group_size=400)
@@ -46,7 +46,7 @@ def test_pyarrow_reads_the_same_values_and_types(convert, tmp_path, compression)
     assert file.num_row_groups > 1 and column.has_offset_index and column.has_column_index
 
 
-def test_datasets_reads_files_folders_and_streams(convert, tmp_path):
+def test_hugging_face_datasets_reads_parquet_output(convert, tmp_path):
     expected = table()
     pq.write_table(expected, tmp_path / "in.parquet")
     out = tmp_path / "out"
@@ -61,7 +61,7 @@ def test_datasets_reads_files_folders_and_streams(convert, tmp_path):
     assert [row["z"] for row in stream] == list(range(2000))
 
 
-def test_mds_becomes_lists_and_mds_again(convert, tmp_path):
+def test_mds_round_trips_through_parquet(convert, tmp_path):
     columns = {
         "bytes": "bytes",
         "fixed": "ndarray:float32:2,3",

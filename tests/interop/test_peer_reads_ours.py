@@ -43,7 +43,7 @@ def read_both(tmp_path, convert, data, format_, options, peer_options, validate_
 
 
 @pytest.mark.parametrize("compression", LEVELS)
-def test_mds(compression, convert, tmp_path):
+def test_streaming_reads_mds_of_every_compression(compression, convert, tmp_path):
     data = one_of_each(random.Random(f"{SEED} {compression}"), 60)
     options = [f"--compression={compression}", "--hashes=sha256,xxh3_128", "--size-limit=10kb"]
     index = read_both(tmp_path, convert, data, "mds", options, {"size_limit": "10kb"}, "xxh3_128")
@@ -54,7 +54,7 @@ def test_mds(compression, convert, tmp_path):
 
 @pytest.mark.parametrize("compression", ["none", "br", "bz2", "gz", "snappy", "zstd", "zstd:19"])
 @pytest.mark.parametrize("format_", ["json", "csv", "tsv", "xsv"])
-def test_text_formats(format_, compression, convert, tmp_path):
+def test_streaming_reads_text_formats(format_, compression, convert, tmp_path):
     rng = random.Random(f"{SEED} {format_} {compression}")
     separator = {"csv": ",", "tsv": "\t", "xsv": "<|>"}.get(format_, "")
     data = table(rng, format_, forbidden=separator)
@@ -68,7 +68,7 @@ def test_text_formats(format_, compression, convert, tmp_path):
     read_both(tmp_path, convert, data, format_, options, peer_options, "sha256")
 
 
-def test_defaults(convert, tmp_path):
+def test_streaming_reads_default_output(convert, tmp_path):
     """Without an option: MDS, zstd:3, sha256, 64 MiB."""
     data = one_of_each(random.Random(f"{SEED} defaults"), 10)
     index = read_both(tmp_path, convert, data, "mds", [], {}, "sha256")
@@ -78,7 +78,7 @@ def test_defaults(convert, tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["zstd:3", "zstd:12", "gz:1"])
-def test_shards_above_8_mib(compression, convert, tmp_path):
+def test_streaming_reads_shards_above_8_mib(compression, convert, tmp_path):
     """Fast levels of zstd are written as one frame for each 8 MiB, which the original reads as one stream."""
     rng = random.Random(f"{SEED} large")
     blobs = [rng.randbytes(1500) + bytes(1000) for _ in range(8000)]
@@ -95,14 +95,14 @@ def test_shards_above_8_mib(compression, convert, tmp_path):
     assert [sample["n"][1] for sample in found] == [n.to_bytes(8, "little") for n in range(8000)]
 
 
-def test_samples_per_shard(convert, tmp_path):
+def test_streaming_reads_samples_per_shard_output(convert, tmp_path):
     pq.write_table(pa.table({"n": range(25)}), tmp_path / "in.parquet")
     convert(tmp_path / "in.parquet", tmp_path / "ours", "--samples-per-shard=10")
     assert [shard["samples"] for shard in peer.index(tmp_path / "ours")["shards"]] == [10, 10, 5]
     assert len(peer.streamed(tmp_path / "ours", "sha256")) == 25
 
 
-def test_splits(convert, tmp_path):
+def test_streaming_reads_splits(convert, tmp_path):
     """Each split is a dataset of its own, below the destination, and together they hold every row once."""
     pq.write_table(pa.table({"n": range(500), "user": [n % 50 for n in range(500)]}), tmp_path / "in.parquet")
     convert(tmp_path / "in.parquet", tmp_path / "ours", "--split=train=0.8,val=0.2", "--split-key=user")

@@ -89,7 +89,7 @@ def config(draw):
 
 
 @pytest.mark.parametrize("number", range(MOST))
-def test_states_move_both_ways(number, folders):
+def test_states_are_interchangeable_with_streaming(number, folders):
     draw = random.Random(f"{SEED} {number}")
     asked = config(draw)
     # Epoch 0 is left early, epoch 1 is stopped, epoch 2 follows.
@@ -123,7 +123,7 @@ def test_states_move_both_ways(number, folders):
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_a_state_of_the_original_on_other_ranks(algo, folders):
+def test_streaming_state_resumes_with_other_rank_count(algo, folders):
     # One process there, four here; both datasets are cut to what all of them divide.
     weights = ({"choose": 96}, {"choose": 48})
     options = {"shuffle": True, "shuffle_algo": algo, "shuffle_seed": 5, "shuffle_block_size": 50}
@@ -144,7 +144,7 @@ def test_a_state_of_the_original_on_other_ranks(algo, folders):
     assert [sorted(sum(step, [])) for step in zip(*ranks)] == [sorted(batch) for batch in whole[5:]]
 
 
-def test_workers_of_both(folders):
+def test_states_are_interchangeable_with_worker_processes(folders):
     asked = WEIGHTS[0], {"batch_size": 4, "shuffle": True, "shuffle_seed": 8, "num_canonical_nodes": 2}
 
     def with_workers(package, persistent):

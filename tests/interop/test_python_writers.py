@@ -63,7 +63,7 @@ def difference(ours, theirs, compression, same_bytes=SAME_BYTES):
 
 
 @pytest.mark.parametrize("case", range(CASES), ids=lambda n: f"case[{n}]")
-def test_random_samples(case, tmp_path):
+def test_random_samples_are_written_identically(case, tmp_path):
     rng = random.Random(f"{SEED} python {case}")
     format_ = rng.choice(["mds", "mds", "mds", "json", "csv", "tsv", "xsv"])
     separator = {"csv": ",", "tsv": "\t", "xsv": rng.choice(["|", ";", "<->", "→", "::"])}.get(format_)
@@ -82,7 +82,7 @@ def test_random_samples(case, tmp_path):
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_every_compression(compression, tmp_path):
+def test_every_compression_is_written_identically(compression, tmp_path):
     rng = random.Random(compression)
     samples = [{"n": n, "text": "w" * rng.randint(0, 50)} for n in range(300)]
     for format_, encoding in (("mds", "int64"), ("json", "int")):
@@ -104,7 +104,7 @@ def file_of(image, kind):
     return out.getvalue()
 
 
-def test_python_objects_that_tables_do_not_have(tmp_path):
+def test_python_only_objects_are_written_identically(tmp_path):
     """Images, pickles, scalars of every type, arrays in every form and order of memory."""
     rng = random.Random(SEED)
     scalars = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
@@ -146,14 +146,14 @@ def test_python_objects_that_tables_do_not_have(tmp_path):
 
 
 @pytest.mark.parametrize("format_", peer.WRITERS)
-def test_no_samples(format_, tmp_path):
+def test_empty_datasets_are_written_identically(format_, tmp_path):
     options = {"separator": "|"} if format_ == "xsv" else {}
     ours, theirs = write_both(tmp_path, format_, {"a": "str"}, [], **options)
     assert peer.difference(ours, theirs) is None
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "zstd:15"])
-def test_large_shards(compression, tmp_path):
+def test_large_shards_are_written_identically(compression, tmp_path):
     """Several chunks, several pieces that are compressed one by one."""
     rng = np.random.default_rng(SEED)
     blob = rng.integers(0, 50, 5_000_000, np.uint8).tobytes()
@@ -165,7 +165,7 @@ def test_large_shards(compression, tmp_path):
     assert len(peer.streamed(ours)) == 20_000
 
 
-def test_arrow_and_samples(tmp_path):
+def test_write_batch_equals_writing_each_sample(tmp_path):
     """A record batch is the samples of its rows."""
     rng = random.Random(SEED)
     for case in range(20):

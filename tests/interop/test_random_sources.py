@@ -17,7 +17,7 @@ SEED = "20261123"
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", range(30))
-def test_case(number, pytestconfig, tmp_path):
+def test_random_source_matches_independent_reader(number, pytestconfig, tmp_path):
     family = list(FAMILIES)[number % len(FAMILIES)]
     _, problem = run_case(pytestconfig.shardmill_bin, tmp_path, SEED, family, number)
     assert problem is None, f"case {number} ({family}) of seed {SEED}: {problem}"

@@ -54,7 +54,7 @@ def tokens_of(folder, column="tokens"):
 
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_tokens_are_those_of_the_package(convert, table, tmp_path, name, special):
+def test_tokens_match_tokenizers_package(convert, table, tmp_path, name, special):
     path, texts = table
     append = {"bpe": "<|end|>", "split": "</s>", "wordpiece": "[SEP]", "unigram": "</s>"}[name]
     options = [f"--tokenize={TESTDATA / f'{name}.json'}", f"--append={append}"]
@@ -92,7 +92,7 @@ def sources(folder, texts):
             archive.addfile(member, io.BytesIO(text.encode()))
 
 
-def test_every_source_and_both_formats(convert, tmp_path):
+def test_every_source_kind_is_tokenized_to_both_formats(convert, tmp_path):
     texts = [text for text in HARD if text.strip() and "\0" not in text]
     expected = ids_of("bpe", texts)
     made = []
@@ -118,7 +118,7 @@ def test_every_source_and_both_formats(convert, tmp_path):
         assert found == expected, kind
 
 
-def test_an_increment_has_the_tokens_of_new_rows(convert, tmp_path):
+def test_incremental_run_tokenizes_new_rows(convert, tmp_path):
     table, out = tmp_path / "table", tmp_path / "out"
     options = [f"--tokenize={TESTDATA / 'unigram.json'}", "--incremental", "--compression=none"]
     write_deltalake(str(table), pa.table({"n": [1, 2], "text": ["first text", "second text"]}))
@@ -133,7 +133,7 @@ def test_an_increment_has_the_tokens_of_new_rows(convert, tmp_path):
     convert(table, out, options[0].replace("unigram", "bpe"), *options[1:], status=4)
 
 
-def test_parts_are_those_of_a_single_run(run, convert, table, tmp_path):
+def test_tokenized_parts_equal_a_single_run(run, convert, table, tmp_path):
     path, texts = table
     options = [f"--tokenize={TESTDATA / 'split.json'}", "--append=</s>", "--compression=none"]
     for part in (1, 0):
@@ -143,7 +143,7 @@ def test_parts_are_those_of_a_single_run(run, convert, table, tmp_path):
     assert tokens_of(tmp_path / "out") == [[*ids, end] for ids in ids_of("split", texts)]
 
 
-def test_bytes_that_are_not_text_are_an_error(convert, tmp_path):
+def test_invalid_utf8_text_is_an_error(convert, tmp_path):
     pq.write_table(pa.table({"text": [b"good", b"bad \xff"]}), tmp_path / "t.parquet")
     options = [f"--tokenize={TESTDATA / 'bpe.json'}", "--text=text"]
     done = convert(tmp_path / "t.parquet", tmp_path / "out", *options, status=3)

@@ -29,22 +29,22 @@ READABLE = [name for name in ALL if name not in UNREADABLE | BROKEN | STRICTER]
 LIMITS = ["--safety-limit=array-dims=63"]
 
 
-def test_the_fixtures_are_there():
+def test_fixtures_exist():
     assert len(ALL) >= 160
 
 
 @pytest.mark.parametrize("name", READABLE)
-def test_verify(name, run):
+def test_verify_accepts_readable_fixtures(name, run):
     run("verify", FIXTURES / name, "--deep", *LIMITS)
 
 
 @pytest.mark.parametrize("name", sorted(UNREADABLE | BROKEN))
-def test_verify_says_what_cannot_be_read(name, run):
+def test_verify_reports_unreadable_fixtures(name, run):
     done = run("verify", FIXTURES / name, "--deep", status=3)
     assert "error[" in done.stderr
 
 
-def test_verify_finds_a_changed_byte(run, copy_of):
+def test_verify_detects_a_changed_byte(run, copy_of):
     folder = copy_of("mds-zip-zstd")
     shard = sorted(folder.glob("shard.*"))[0]
     data = bytearray(shard.read_bytes())
@@ -54,7 +54,7 @@ def test_verify_finds_a_changed_byte(run, copy_of):
 
 
 @pytest.mark.parametrize("name", READABLE)
-def test_cat(name, run):
+def test_cat_prints_expected_samples(name, run):
     expected = [json.loads(line) for line in (FIXTURES / f"{name}.expected.jsonl").read_text().splitlines()]
     found = run("cat", FIXTURES / name, "0..", *LIMITS).lines()
     assert len(found) == len(expected)
@@ -69,7 +69,7 @@ REBUILT = [name for name in ALL if not name.startswith("merged-") and not name.e
 
 
 @pytest.mark.parametrize("name", REBUILT)
-def test_rebuilt_index(name, run, copy_of):
+def test_rebuilt_index_is_byte_identical(name, run, copy_of):
     """The index that was lost comes back byte for byte."""
     folder = copy_of(name)
     (folder / "index.json").unlink()
@@ -105,7 +105,7 @@ def numbers_alike(sample):
 
 @pytest.mark.parametrize("format_", ["json", "csv", "tsv", "xsv"])
 @pytest.mark.parametrize("to", ["json", "csv", "tsv", "xsv", "mds"])
-def test_convert_text_formats(format_, to, run, copy_of, tmp_path):
+def test_text_formats_convert_to_every_format(format_, to, run, copy_of, tmp_path):
     """From every text format to every format; MDS has numpy scalars where the others have numbers."""
     source = copy_of(f"{format_}-zip-bz2")
     options = ["--separator=|"] if to == "xsv" else []
@@ -119,7 +119,7 @@ def test_convert_text_formats(format_, to, run, copy_of, tmp_path):
 
 
 @pytest.mark.parametrize("format_", ["json", "csv", "tsv", "xsv"])
-def test_whole_numbers_beyond_64_bits(format_, run, copy_of, tmp_path):
+def test_integers_beyond_64_bits_are_preserved(format_, run, copy_of, tmp_path):
     """Text formats hold whole numbers of any size, and they stay what they are."""
     source = copy_of(f"{format_}-enc-int")
     separator = ["--separator=|"] if format_ == "xsv" else []
@@ -127,7 +127,7 @@ def test_whole_numbers_beyond_64_bits(format_, run, copy_of, tmp_path):
     assert peer.streamed(ours, "sha256") == peer.streamed(source)
 
 
-def test_convert_back_to_the_original_bytes(run, copy_of, tmp_path):
+def test_converting_with_same_options_is_byte_identical(run, copy_of, tmp_path):
     """With the options of the dataset itself, converting it gives it again."""
     source = copy_of("mds-cut-many")
     ours = converted(run, source, tmp_path / "ours", "--compression=none", "--hashes=none", "--size-limit=700")
@@ -136,7 +136,7 @@ def test_convert_back_to_the_original_bytes(run, copy_of, tmp_path):
 
 @pytest.mark.parametrize("compression", ["zstd:3", "gz", "br:5", "bz2", "snappy", None])
 @pytest.mark.parametrize("format_", ["mds", "json", "csv", "tsv", "xsv"])
-def test_random_datasets(format_, compression, run, tmp_path):
+def test_random_streaming_datasets_are_verified_and_converted(format_, compression, run, tmp_path):
     """Written on the spot: verified, and the same after compression by ours."""
     rng = random.Random(f"{SEED} {format_} {compression} theirs")
     separator = {"csv": ",", "tsv": "\t", "xsv": ";"}.get(format_, "")
@@ -153,21 +153,21 @@ def test_random_datasets(format_, compression, run, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["merged-one-level", "merged-with-empty"])
-def test_merged_index_is_that_of_the_original(name, run, copy_of):
+def test_merged_index_equals_streaming_merge(name, run, copy_of):
     folder = copy_of(name)
     (folder / "index.json").unlink()
     run("index", "merge", folder)
     assert (folder / "index.json").read_bytes() == (FIXTURES / name / "index.json").read_bytes()
 
 
-def test_merged_list_is_that_of_the_original(run, copy_of):
+def test_merged_list_equals_streaming_merge(run, copy_of):
     folder = copy_of("merged-list")
     (folder / "index.json").unlink()
     run("index", "merge", *(folder / part for part in ("third", "first", "second", "fourth")), "--out", folder)
     assert (folder / "index.json").read_bytes() == (FIXTURES / "merged-list" / "index.json").read_bytes()
 
 
-def test_merged_two_levels(run, copy_of):
+def test_two_level_merge_is_readable_by_streaming(run, copy_of):
     """Where the original's own merge names files that do not exist, ours is read by the original."""
     folder = copy_of("merged-two-levels")
     (folder / "index.json").unlink()
@@ -178,7 +178,7 @@ def test_merged_two_levels(run, copy_of):
     run("verify", folder, "--deep")
 
 
-def test_merging_what_ours_wrote_agrees_with_the_original(run, convert, tmp_path):
+def test_merge_of_converted_datasets_equals_streaming_merge(run, convert, tmp_path):
     """Side files do not disturb the original's merge either."""
     root = tmp_path / "root"
     for part, rows in (("a", 5), ("b", 0), ("c", 7)):
@@ -192,7 +192,7 @@ def test_merging_what_ours_wrote_agrees_with_the_original(run, convert, tmp_path
     assert len(peer.streamed(root, "sha256")) == 12
 
 
-def test_a_dataset_of_different_schemas(run, copy_of):
+def test_dataset_with_different_schemas_is_read(run, copy_of):
     """Shards of one index may differ in format and columns; verify and cat do not mind."""
     folder = copy_of("merged-list")
     lines = run("cat", folder, "0..").lines()

@@ -125,7 +125,7 @@ fn one(allowed: &BTreeSet<String>, words: &[&str], at: &mut usize) -> bool {
 }
 
 #[test]
-fn expressions_are_read_as_spdx_means_them() {
+fn spdx_license_expressions_are_evaluated() {
     let allowed =
         BTreeSet::from(["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception"].map(String::from));
     for (expression, holds) in [

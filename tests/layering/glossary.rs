@@ -107,7 +107,7 @@ fn area(file: &str) -> &str {
 }
 
 #[test]
-fn words_are_found_over_line_breaks_and_in_names() {
+fn words_are_split_across_lines_and_inside_identifiers() {
     assert_eq!(
         words("A data\n// set of the_heir's"),
         " a data set of the heir s "

@@ -94,7 +94,7 @@ fn inside(root: &PackageId) -> BTreeMap<&'static PackageId, Vec<String>> {
 }
 
 #[test]
-fn every_crate_has_a_room() {
+fn every_crate_is_in_the_layer_table() {
     let homeless: Vec<_> = METADATA
         .workspace_packages()
         .iter()
@@ -109,7 +109,7 @@ fn every_crate_has_a_room() {
 }
 
 #[test]
-fn the_table_itself_leads_down_only() {
+fn layer_table_only_allows_lower_layers() {
     let mut wrong = Vec::new();
     for room in ROOMS.iter().filter(|room| room.floor < Floor::Suite) {
         for used in room.uses {
@@ -130,7 +130,7 @@ fn the_table_itself_leads_down_only() {
 }
 
 #[test]
-fn crates_use_only_what_lies_below() {
+fn crates_depend_only_on_allowed_lower_layers() {
     let mut wrong = Vec::new();
     for package in METADATA.workspace_packages() {
         let Some(room) = find(&package.name) else {
@@ -161,7 +161,7 @@ fn crates_use_only_what_lies_below() {
 }
 
 #[test]
-fn error_ids_keep_their_kinds() {
+fn error_ids_and_kinds_match_the_recorded_list() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let found = errors::read(folder.parent().expect("the repository"));
     let list = folder.join("layering/errors.txt");
@@ -181,7 +181,7 @@ fn error_ids_keep_their_kinds() {
 }
 
 #[test]
-fn the_architecture_page_lists_the_crates() {
+fn architecture_page_lists_all_crates() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/architecture.md");
     let found = std::fs::read_to_string(&page).expect("architecture.md is readable");
     let expected = architecture::with_table(&found, &METADATA).expect("the page has a table");
@@ -196,14 +196,14 @@ fn the_architecture_page_lists_the_crates() {
 }
 
 #[test]
-fn the_files_that_documents_name_exist() {
+fn files_named_in_docs_exist() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let missing = architecture::missing_files(&root, &root.join("docs"));
     assert_eq!(missing, Vec::<String>::new(), "files that do not exist");
 }
 
 #[test]
-fn files_of_a_crate_form_no_import_cycle() {
+fn crate_files_have_no_import_cycles() {
     let mut wrong = Vec::new();
     for package in METADATA.workspace_packages() {
         let folder = package.manifest_path.parent().expect("a folder");
@@ -220,7 +220,7 @@ fn files_of_a_crate_form_no_import_cycle() {
 }
 
 #[test]
-fn structs_have_few_fields() {
+fn structs_do_not_exceed_the_field_limit() {
     let mut wrong = Vec::new();
     for package in METADATA.workspace_packages() {
         let name = package.name.as_str();
@@ -234,12 +234,12 @@ fn structs_have_few_fields() {
         wrong,
         Vec::<String>::new(),
         "structs with more than {} fields; nest them by meaning",
-        shape::MOST_FIELDS
+        shape::MAX_FIELDS
     );
 }
 
 #[test]
-fn replaced_words_do_not_spread() {
+fn counts_of_replaced_words_do_not_grow() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let counts = glossary::count(root.parent().expect("the repository"));
     let mut wrong = Vec::new();
@@ -261,7 +261,7 @@ fn replaced_words_do_not_spread() {
 }
 
 #[test]
-fn heavy_dependencies_stay_at_home() {
+fn heavy_dependencies_are_used_only_in_allowed_crates() {
     let mut wrong = Vec::new();
     for package in METADATA.workspace_packages() {
         let is_suite = find(&package.name).is_some_and(|room| room.floor == Floor::Suite);
@@ -285,7 +285,7 @@ fn heavy_dependencies_stay_at_home() {
 }
 
 #[test]
-fn light_crates_stay_light_inside() {
+fn light_crates_do_not_depend_on_heavy_crates() {
     let mut wrong = Vec::new();
     for (name, families) in NEVER_INSIDE {
         let Some(package) = METADATA
@@ -310,7 +310,7 @@ fn light_crates_stay_light_inside() {
 }
 
 #[test]
-fn one_version_of_each_of_the_query_family() {
+fn arrow_and_datafusion_crates_have_a_single_version() {
     let mut versions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for package in &METADATA.packages {
         let name = package.name.as_str();
@@ -346,7 +346,7 @@ fn one_version_of_each_of_the_query_family() {
 }
 
 #[test]
-fn nothing_has_a_banned_version() {
+fn no_dependency_has_a_banned_version() {
     let bans = deny::bans().expect("deny.toml is readable");
     assert!(bans.len() >= 10, "the list of bans was found");
     let mut wrong = Vec::new();
@@ -364,7 +364,7 @@ fn nothing_has_a_banned_version() {
 }
 
 #[test]
-fn zstd_is_new_enough_or_without_its_legacy_decoder() {
+fn zstd_is_recent_or_has_no_legacy_decoder() {
     let graph = METADATA.resolve.as_ref().expect("metadata has a graph");
     let safe = cargo_metadata::semver::VersionReq::parse(">=8.2.0").expect("a version range");
     for node in &graph.nodes {
@@ -414,7 +414,7 @@ fn repository() -> &'static std::path::Path {
 }
 
 #[test]
-fn every_error_id_has_an_entry_in_the_manual() {
+fn every_error_id_is_documented() {
     let listed = include_str!("errors.txt");
     let ids: BTreeSet<String> = listed
         .lines()
@@ -438,13 +438,13 @@ fn every_error_id_has_an_entry_in_the_manual() {
 }
 
 #[test]
-fn every_option_has_an_anchor_for_its_error() {
+fn every_option_has_a_docs_anchor() {
     let none = reference::options_without_anchor(repository());
     assert_eq!(none, Vec::<String>::new(), "add <a id> under config-option");
 }
 
 #[test]
-fn the_manual_names_every_limit_and_every_environment_variable() {
+fn docs_list_all_limits_and_environment_variables() {
     let (shown, known) = reference::limits(repository());
     assert_eq!(shown, known, "docs/reference/limits.md");
     let (only_shown, only_used) = reference::variables(repository());
@@ -457,7 +457,7 @@ fn the_manual_names_every_limit_and_every_environment_variable() {
 }
 
 #[test]
-fn errors_link_to_the_site_of_the_manual() {
+fn error_links_use_the_docs_site_url() {
     let config = std::fs::read_to_string(repository().join("mkdocs.yml")).expect("mkdocs.yml");
     let console = repository().join("cli/src/output/console.rs");
     let console = std::fs::read_to_string(console).expect("the console");
@@ -493,7 +493,7 @@ fn built(options: &[&str]) -> BTreeSet<String> {
 
 /// `make demo` builds the program alone, and a wheel has the module alone. What they build serves the tests and the lints too.
 #[test]
-fn the_program_and_the_module_have_the_features_of_the_workspace() {
+fn binary_and_python_module_use_workspace_features() {
     let workspace = built(&["--workspace", "--edges", "normal,build,dev"]);
     for package in ["shardmill", "shardmill-python"] {
         let alone = built(&["--package", package, "--edges", "normal,build"]);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The most fields of a struct. A larger one is nested by meaning.
-pub const MOST_FIELDS: usize = 12;
+pub const MAX_FIELDS: usize = 12;
 
 /// Returns the structs with too many fields in the Rust files below a folder: file, name and number of fields.
 ///
@@ -22,7 +22,7 @@ pub fn wide_structs(src: &Path) -> Vec<String> {
                 wide.extend(
                     structs(&text)
                         .into_iter()
-                        .filter(|(_, fields)| *fields > MOST_FIELDS)
+                        .filter(|(_, fields)| *fields > MAX_FIELDS)
                         .map(|(name, fields)| format!("{file}: {name} has {fields} fields")),
                 );
             }
@@ -82,7 +82,7 @@ fn without_visibility(text: &str) -> &str {
 }
 
 #[test]
-fn fields_are_counted() {
+fn struct_fields_are_counted() {
     let text = "\
 /// Two fields.
 pub(crate) struct Two<'a> {

@@ -55,7 +55,7 @@ fn chain(config: &EpochConfig, stops: &[(u64, usize, u64)]) -> Result<(), TestCa
 }
 
 #[test]
-fn a_thousand_chains_of_twenty_stops_lose_nothing() {
+fn no_sample_is_lost_over_twenty_resumes() {
     let method =
         prop_oneof![3 => Just(BatchingMethod::Random), 1 => Just(BatchingMethod::Stratified)];
     let stop = (0_u64..9, 0..WORLDS.len(), 0_u64..5);

@@ -26,7 +26,7 @@ fn digest(orders: &[Vec<Vec<u64>>]) -> String {
 }
 
 #[test]
-fn every_order_of_the_original_is_equal() {
+fn sample_orders_match_mosaicml_streaming() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../fixtures/order-mosaicml-streaming-0.13.0/orders.jsonl");
     let text = fs::read_to_string(path).unwrap();

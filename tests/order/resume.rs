@@ -11,7 +11,7 @@ use crate::support::{
 const ALL: std::ops::Range<u64> = 0..997;
 
 #[test]
-fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_resumes() {
+fn resume_at_any_step_loses_and_repeats_no_sample() {
     let mut points = 0;
     for algo in &ShuffleAlgo::ALL {
         for (from, here) in WORLDS.iter().enumerate() {
@@ -47,7 +47,7 @@ fn nothing_is_lost_or_repeated_wherever_a_run_stops_and_resumes() {
 
 /// The state may then not be a multiple of the new number of nodes. The start is rounded down, and some samples repeat.
 #[test]
-fn global_batches_may_change_too() {
+fn resume_with_another_global_batch_loses_no_sample() {
     let sized = |nodes, ranks_per_node, batch_size| EpochConfig {
         world: World {
             nodes,
@@ -120,7 +120,7 @@ fn loaded(config: &EpochConfig, rank: usize, workers: u64) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn every_rank_may_have_its_own_number_of_workers() {
+fn ranks_may_have_different_worker_counts() {
     for algo in &ShuffleAlgo::ALL {
         for method in &BatchingMethod::ALL {
             for (place, (nodes, ranks, _)) in WORLDS.into_iter().enumerate() {
@@ -163,7 +163,7 @@ fn every_rank_may_have_its_own_number_of_workers() {
 }
 
 #[test]
-fn states_are_idempotent() {
+fn loading_a_state_repeatedly_changes_nothing() {
     for algo in &ShuffleAlgo::ALL {
         for method in &BatchingMethod::ALL {
             for place in [0, 3, 5, 8] {
@@ -202,7 +202,7 @@ fn states_are_idempotent() {
 }
 
 #[test]
-fn a_global_batch_is_what_the_state_counts() {
+fn state_counts_samples_of_global_batches() {
     let config = on(&prime(ShuffleAlgo::Shardmill), 7, 3);
     let epoch = Epoch::new(&config).unwrap();
     assert_eq!((epoch.global_batch(), epoch.batches()), (GLOBAL, 42));

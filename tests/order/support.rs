@@ -63,10 +63,10 @@ pub fn mixed(algo: ShuffleAlgo, method: BatchingMethod, seed: u64) -> EpochConfi
 }
 
 /// Reads at most `most` batches of a cursor, from batch `first`.
-pub fn read(mut cursor: Cursor, first: u64, most: u64) -> Vec<Vec<Entry>> {
+pub fn read(mut cursor: Cursor, first: u64, max: u64) -> Vec<Vec<Entry>> {
     let mut out = Vec::new();
     let mut entries = Vec::new();
-    for batch in first..cursor.batches().min(first.saturating_add(most)) {
+    for batch in first..cursor.batches().min(first.saturating_add(max)) {
         assert!(cursor.read(batch, &mut entries));
         out.push(entries.clone());
     }

@@ -14,7 +14,7 @@ fn sets(config: &EpochConfig) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn global_batches_are_the_same_on_every_world() {
+fn global_batches_do_not_depend_on_the_world() {
     for algo in &ShuffleAlgo::ALL {
         for method in [
             BatchingMethod::Random,
@@ -54,7 +54,7 @@ fn global_batches_are_the_same_on_every_world() {
 }
 
 #[test]
-fn canonical_nodes_keep_the_order_whatever_their_number() {
+fn canonical_nodes_fix_the_order_for_any_node_count() {
     for samples in [960, 997, 1000] {
         for canonical in [4, 6, 12] {
             for algo in &ShuffleAlgo::ALL {
@@ -80,7 +80,7 @@ fn canonical_nodes_keep_the_order_whatever_their_number() {
 }
 
 #[test]
-fn workers_change_nothing() {
+fn batches_do_not_depend_on_worker_count() {
     for algo in &ShuffleAlgo::ALL {
         for method in &BatchingMethod::ALL {
             for place in [0, 1, 5, 9] {
@@ -106,7 +106,7 @@ fn workers_change_nothing() {
 /// Four nodes become three. Neither number is a multiple of the other, so `relaxed` continues the order of the first
 /// run.
 #[test]
-fn a_relaxed_run_continues_in_the_very_same_order() {
+fn relaxed_partition_resumes_in_the_same_order() {
     let mut config = prime(ShuffleAlgo::Py1e);
     config.num_canonical_nodes = Some(4);
     let world = |nodes, batch_size| EpochConfig {

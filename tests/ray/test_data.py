@@ -55,7 +55,7 @@ def listed(place):
     return {"index.json"} | {(shard["zip_data"] or shard["raw_data"])["basename"] for shard in shards}
 
 
-def test_what_is_written_is_read(tmp_path, torch):
+def test_written_dataset_can_be_read(tmp_path, torch):
     sink = MDSDatasink(str(tmp_path / "out"), size_limit=400, hashes=["xxh64", "sha256"], compression="zstd")
     frame().write_datasink(sink)
     assert (sink.committed.samples, sink.committed.total_samples) == (100, 100)
@@ -85,7 +85,7 @@ def test_what_is_written_is_read(tmp_path, torch):
     assert sorted(found) == list(range(100))
 
 
-def test_the_same_blocks_are_the_same_bytes(tmp_path):
+def test_equal_blocks_write_equal_bytes(tmp_path):
     for name in ("a", "b"):
         frame(99).write_datasink(MDSDatasink(str(tmp_path / name), size_limit=400))
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
@@ -101,7 +101,7 @@ def test_the_same_blocks_are_the_same_bytes(tmp_path):
     assert tree(tmp_path / "a") == tree(tmp_path / "c")
 
 
-def test_modes(tmp_path):
+def test_mode_selects_error_append_or_overwrite(tmp_path):
     place = tmp_path / "out"
     frame(40).write_datasink(MDSDatasink(str(place)))
     with pytest.raises(ConflictError):
@@ -122,7 +122,7 @@ def test_modes(tmp_path):
         WebDatasetDatasource(str(place))
 
 
-def test_web_dataset(tmp_path):
+def test_webdataset_sink_and_source_round_trip(tmp_path):
     sink = WebDatasetDatasink(str(tmp_path / "out"), columns=["text", "id"], key="id", shard_pattern="x-%04d.tar", size_limit="20kb")
     frame().write_datasink(sink)
     assert {"x-00000-0000.tar", "x-00002-0000.tar.idx"} < set(tree(tmp_path / "out"))
@@ -134,7 +134,7 @@ def test_web_dataset(tmp_path):
     )
 
 
-def test_blocks_without_rows_and_of_other_sizes(tmp_path):
+def test_empty_and_uneven_blocks_are_written(tmp_path):
     data = frame(90, 6).filter(lambda row: 20 <= row["id"] < 35)
     data.write_datasink(MDSDatasink(str(tmp_path / "few")))
     assert ids(tmp_path / "few") == list(range(20, 35))
@@ -150,7 +150,7 @@ def test_blocks_without_rows_and_of_other_sizes(tmp_path):
     assert ids(tmp_path / "mixed") != list(range(100))
 
 
-def test_a_row_that_cannot_be_stored(tmp_path):
+def test_null_value_is_an_error(tmp_path):
     table = pa.table({"id": [1, None]})
     with pytest.raises(Exception, match="row 1 is null"):
         ray.data.from_arrow(table).write_datasink(MDSDatasink(str(tmp_path / "out")))
@@ -184,7 +184,7 @@ def test_a_worker_that_is_killed_while_it_writes(tmp_path):
     assert tree(tmp_path / "out") == tree(tmp_path / "calm")
 
 
-def test_a_task_that_fails_for_good(tmp_path):
+def test_permanent_task_failure_leaves_no_dataset(tmp_path):
     (tmp_path / "tries").mkdir()
     data = frame().map_batches(shaky(str(tmp_path / "tries"), 1000, "fail"), batch_size=5)
     with pytest.raises(Exception, match="a task that fails"):
@@ -195,7 +195,7 @@ def test_a_task_that_fails_for_good(tmp_path):
     assert ids(tmp_path / "out") == list(range(100))
 
 
-def test_a_store(tmp_path):
+def test_sink_and_source_support_s3(tmp_path):
     bucket = Bucket()
     try:
         place, settings = "s3://bucket/sets/tokens", bucket.environment
@@ -227,7 +227,7 @@ def test_a_driver_that_is_killed_before_the_commit(tmp_path):
     assert set(tree(place)) == listed(place)
 
 
-def test_one_of_two_sinks_is_refused(tmp_path):
+def test_second_sink_to_same_output_is_an_error(tmp_path):
     place = str(tmp_path / "out")
     sinks = [MDSDatasink(place), MDSDatasink(place)]
     frame(10).write_datasink(sinks[0])
@@ -252,7 +252,7 @@ def tensors(values):
     return ray.data.from_arrow(pa.table({"x": ArrowTensorArray.from_numpy(column)}))
 
 
-def test_tensors_of_several_shapes_come_back(tmp_path):
+def test_tensors_of_several_shapes_round_trip(tmp_path):
     for name, shapes, dtype in (
         ("one", [(2,), (5,), (1,)], np.float32),
         ("two", [(2, 3), (1, 3), (4, 1)], np.int64),
@@ -269,14 +269,14 @@ def test_tensors_of_several_shapes_come_back(tmp_path):
             assert len(found) == len(values)
 
 
-def test_tensors_of_booleans_are_bytes(tmp_path):
+def test_boolean_tensors_are_stored_as_bytes(tmp_path):
     ray.data.from_numpy(np.array([[True, False, True], [False, False, True]])).write_datasink(MDSDatasink(str(tmp_path / "out")))
     assert [sample["data"].tolist() for sample in read(tmp_path / "out")] == [[1, 0, 1], [0, 0, 1]]
     shard = json.loads((tmp_path / "out" / "index.json").read_text())["shards"][0]
     assert shard["column_encodings"] == ["ndarray:uint8:3"]
 
 
-def test_tensors_that_cannot_be_are_named(tmp_path):
+def test_unsupported_tensors_are_errors(tmp_path):
     from ray.data.extensions import ArrowTensorArray
 
     for array, words in (
@@ -289,7 +289,7 @@ def test_tensors_that_cannot_be_are_named(tmp_path):
         assert not (tmp_path / "out").exists(), "the folder that the write has made"
 
 
-def test_options_are_as_on_the_command_line(tmp_path):
+def test_options_accept_command_line_values(tmp_path):
     sink = MDSDatasink(str(tmp_path / "out"), compression="none", hashes="sha256,xxh64", size_limit="1KiB", samples_per_shard="0.01k")
     frame(25, 1).write_datasink(sink)
     shards = json.loads((tmp_path / "out" / "index.json").read_text())["shards"]
@@ -305,7 +305,7 @@ def test_options_are_as_on_the_command_line(tmp_path):
         MDSDatasource(str(tmp_path / "out"), columns="id")
 
 
-def test_other_columns_are_refused_before_anything_is_written(tmp_path):
+def test_append_with_other_columns_fails_before_writing(tmp_path):
     frame(10).write_datasink(MDSDatasink(str(tmp_path / "out")))
     other = frame(10).map_batches(lambda batch: {**batch, "id": batch["id"].astype(np.int32)})
     with pytest.raises(Exception, match=r"id .int64.*the job writes id .int32"):

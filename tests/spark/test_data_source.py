@@ -54,7 +54,7 @@ def listed(place):
     return {"index.json"} | {(shard["zip_data"] or shard["raw_data"])["basename"] for shard in shards}
 
 
-def test_what_is_written_is_read(spark, tmp_path):
+def test_written_data_frame_round_trips(spark, tmp_path):
     write(frame(spark), tmp_path / "out")
     assert ids(tmp_path / "out") == list(range(100)), "by partition, in its order"
     assert set(tree(tmp_path / "out")) == listed(tmp_path / "out")
@@ -68,7 +68,7 @@ def test_what_is_written_is_read(spark, tmp_path):
     assert data.selectExpr("sum(id) as s").collect()[0].s == sum(range(100))
 
 
-def test_the_same_partitions_are_the_same_bytes(spark, tmp_path):
+def test_equal_partitions_write_equal_bytes(spark, tmp_path):
     for name in ("a", "b"):
         write(frame(spark), tmp_path / name, compression="zstd:1")
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
@@ -93,7 +93,7 @@ def test_the_same_partitions_are_the_same_bytes(spark, tmp_path):
     assert tree(tmp_path / "a") == tree(tmp_path / "c")
 
 
-def test_mosaic_reads_it(spark, tmp_path, mosaic):
+def test_streaming_reads_data_source_output(spark, tmp_path, mosaic):
     write(frame(spark).select("id", "text"), tmp_path / "out", compression="zstd")
     program = (
         "import sys, json\n"
@@ -107,7 +107,7 @@ def test_mosaic_reads_it(spark, tmp_path, mosaic):
     assert json.loads(done.stdout.splitlines()[-1]) == [[n, str(n)] for n in range(100)]
 
 
-def test_modes(spark, tmp_path):
+def test_exists_option_selects_append_error_or_ignore(spark, tmp_path):
     place = tmp_path / "out"
     write(frame(spark, 40), place)
     first = tree(place)
@@ -138,7 +138,7 @@ def test_modes(spark, tmp_path):
     assert ids(place) == []
 
 
-def test_web_dataset(spark, tmp_path):
+def test_data_source_writes_and_reads_webdataset(spark, tmp_path):
     data = frame(spark).select("text", "id", "blob")
     write(data, tmp_path / "out", to="webdataset", key="text", columns="id,blob", size_limit="20kb")
     names = set(tree(tmp_path / "out"))
@@ -152,7 +152,7 @@ def test_web_dataset(spark, tmp_path):
     assert sorted(row.text for row in rows) == sorted(map(str, range(10)))
 
 
-def test_columns_and_options_that_cannot_be(spark, tmp_path):
+def test_invalid_columns_and_options_are_errors(spark, tmp_path):
     write(frame(spark), tmp_path / "out", columns='{"text": "bytes", "id": null}')
     assert read(tmp_path / "out")[7] == {"id": 7, "text": b"7"}
     for options, words in (
@@ -170,7 +170,7 @@ def test_columns_and_options_that_cannot_be(spark, tmp_path):
         spark.read.format("shardmill").load(str(tmp_path / "nowhere")).collect()
 
 
-def test_a_null_is_named(spark, tmp_path):
+def test_null_value_is_an_error(spark, tmp_path):
     data = frame(spark).selectExpr("if(id = 70, null, id) as id")
     with pytest.raises(Exception, match="row 4 is null"):
         write(data, tmp_path / "out")
@@ -200,7 +200,7 @@ def shaky(spark, folder, times):
     return data.mapInArrow(failing(str(folder), times), data.schema)
 
 
-def test_a_task_that_fails_once(request, spark, tmp_path):
+def test_task_is_retried_after_one_failure(request, spark, tmp_path):
     if request.config.getoption("--connect"):
         pytest.skip("the server of Spark Connect tries a task once")
     write(shaky(spark, tmp_path / "tries", 1), tmp_path / "out")
@@ -211,7 +211,7 @@ def test_a_task_that_fails_once(request, spark, tmp_path):
     assert tree(tmp_path / "out") == tree(tmp_path / "calm")
 
 
-def test_a_task_that_fails_for_good(spark, tmp_path):
+def test_permanent_task_failure_leaves_no_dataset(spark, tmp_path):
     with pytest.raises(Exception, match="a task that fails"):
         write(shaky(spark, tmp_path / "tries", 1000), tmp_path / "out")
     assert not (tmp_path / "out" / "index.json").exists()
@@ -220,7 +220,7 @@ def test_a_task_that_fails_for_good(spark, tmp_path):
     assert ids(tmp_path / "out") == list(range(100))
 
 
-def test_a_store(request, spark, tmp_path):
+def test_data_source_writes_and_reads_s3(request, spark, tmp_path):
     bucket = Bucket()
     try:
         place = "s3://bucket/sets/tokens"
@@ -257,7 +257,7 @@ def run(place, what, notes):
     return done.returncode
 
 
-def test_speculation_with_a_task_that_sleeps(request, tmp_path):
+def test_speculative_attempt_is_committed_once(request, tmp_path):
     if request.config.getoption("--connect"):
         pytest.skip("a program of its own")
     assert run(tmp_path / "out", "sleep", tmp_path / "notes") == 0, (tmp_path / "notes" / "log.txt").read_text()[-3000:]
@@ -298,7 +298,7 @@ def read_with(spark, place, schema, **options):
     return spark.read.format("shardmill").schema(schema).options(**options).load(str(place))
 
 
-def test_a_schema_of_the_users(spark, tmp_path):
+def test_user_schema_selects_and_casts_columns(spark, tmp_path):
     write(frame(spark, 10, 1), tmp_path / "out")
     found = read_with(spark, tmp_path / "out", "ID int, Text string")
     assert found.columns == ["ID", "Text"]
@@ -312,7 +312,7 @@ def test_a_schema_of_the_users(spark, tmp_path):
         read_with(spark, tmp_path / "out", "nope int").collect()
 
 
-def test_options_of_the_other_direction(spark, tmp_path):
+def test_read_and_write_options_are_checked_separately(spark, tmp_path):
     write(frame(spark, 10, 1), tmp_path / "out")
     for options, words in (
         ({"columns": "id"}, "there is no option columns"),
@@ -336,7 +336,7 @@ def test_options_of_the_other_direction(spark, tmp_path):
     assert [shard["samples"] for shard in shards] == [5, 5]
 
 
-def test_other_columns_are_refused_before_the_tasks(spark, tmp_path):
+def test_append_with_other_columns_fails_before_tasks(spark, tmp_path):
     write(frame(spark, 10, 1).select("id"), tmp_path / "out")
     before = tree(tmp_path / "out")
     data = spark.range(10).selectExpr("cast(if(id = 0, raise_error('a task'), id) as int) as id")
@@ -345,7 +345,7 @@ def test_other_columns_are_refused_before_the_tasks(spark, tmp_path):
     assert tree(tmp_path / "out") == before
 
 
-def test_what_is_damaged_is_named(spark, tmp_path):
+def test_damaged_data_is_an_error(spark, tmp_path):
     write(spark.range(3).selectExpr("unhex('ff') as txt"), tmp_path / "tar", to="webdataset")
     with pytest.raises(Exception, match="column txt: sample .* has something else than text in UTF-8"):
         spark.read.format("shardmill").load(str(tmp_path / "tar")).collect()

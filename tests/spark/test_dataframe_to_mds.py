@@ -147,7 +147,7 @@ def numbers_of(samples):
     return Counter(int(sample["long"]) for sample in samples)
 
 
-def test_every_type(spark, tmp_path):
+def test_every_spark_type_is_converted(spark, tmp_path):
     data = frame(spark)
     assert infer_dataframe_schema(data) == ENCODINGS
     arguments = {"out": str(tmp_path / "out")}
@@ -161,7 +161,7 @@ def test_every_type(spark, tmp_path):
     assert folders == sorted(folders), "by partition"
 
 
-def test_the_same_partitions_are_the_same_bytes(spark, tmp_path):
+def test_equal_partitions_write_equal_bytes(spark, tmp_path):
     data = frame(spark, rows=200).coalesce(2).sortWithinPartitions("int")
     arguments = {"size_limit": 5000, "hashes": ["sha256"]}
     for name in ("a", "b"):
@@ -170,7 +170,7 @@ def test_the_same_partitions_are_the_same_bytes(spark, tmp_path):
     assert len(tree(tmp_path / "a")) > 8
 
 
-def test_what_mosaic_reads(spark, tmp_path, mosaic):
+def test_streaming_reads_dataframe_to_mds_output(spark, tmp_path, mosaic):
     dataframe_to_mds(frame(spark).select("long", "text", "ints"), mds_kwargs={"out": str(tmp_path / "out")})
     program = (
         "import sys, json\n"
@@ -185,7 +185,7 @@ def test_what_mosaic_reads(spark, tmp_path, mosaic):
     assert found == [[number, f"ä{number}" * (number % 4), [number, -number]] for number in range(50)]
 
 
-def test_partitions_apart(spark, tmp_path):
+def test_without_merge_index_partitions_are_datasets(spark, tmp_path):
     dataframe_to_mds(frame(spark), merge_index=False, mds_kwargs={"out": str(tmp_path / "out")})
     assert not (tmp_path / "out" / "index.json").exists()
     parts = sorted((tmp_path / "out").iterdir())
@@ -195,13 +195,13 @@ def test_partitions_apart(spark, tmp_path):
     )
 
 
-def test_partitions_without_rows(spark, tmp_path):
+def test_empty_partitions_are_skipped(spark, tmp_path):
     data = frame(spark, rows=40, partitions=8).filter("int = -7")
     dataframe_to_mds(data, mds_kwargs={"out": str(tmp_path / "out")})
     assert [int(sample["long"]) >> 33 for sample in read(tmp_path / "out")] == [7]
 
 
-def test_a_folder_and_an_upload(spark, tmp_path):
+def test_output_is_uploaded_and_kept_by_keep_local(spark, tmp_path):
     out = (str(tmp_path / "local"), str(tmp_path / "remote"))
     assert dataframe_to_mds(frame(spark), mds_kwargs={"out": out, "keep_local": False}) == out
     assert not (tmp_path / "local").exists()
@@ -213,7 +213,7 @@ def test_a_folder_and_an_upload(spark, tmp_path):
         assert len(read(tmp_path / f"kept{number}")) == len(read(tmp_path / f"other{number}")) == 50
 
 
-def test_times_are_the_same_beside_what_goes_sample_by_sample(spark, tmp_path):
+def test_times_are_equal_in_row_and_batch_encoding(spark, tmp_path):
     times = [
         "0001-01-01 00:00:00", "1890-03-01 12:00:00", "1960-05-05 01:02:03.12",
         "2024-02-29 01:02:03.000004", "2024-07-29 01:02:03", "9999-12-30 23:59:59.999999",
@@ -239,7 +239,7 @@ def test_times_are_the_same_beside_what_goes_sample_by_sample(spark, tmp_path):
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-def test_names_with_dots_and_backticks(spark, tmp_path):
+def test_dots_and_backticks_in_column_names_are_supported(spark, tmp_path):
     rows = spark.range(0, 10, 1, 2).selectExpr("id as `a.b`", "string(id) as `c``d`", "binary(string(id)) as `e f`")
     for name, columns in (
         ("a", None),
@@ -251,7 +251,7 @@ def test_names_with_dots_and_backticks(spark, tmp_path):
         ]
 
 
-def test_columns_of_the_users(spark, tmp_path):
+def test_user_columns_set_encodings(spark, tmp_path):
     columns = {"text": "json", "binary": "bytes", "ints": "ndarray:int32:2", "map": "json", "long": "int64"}
     dataframe_to_mds(frame(spark), mds_kwargs={"out": str(tmp_path / "out"), "columns": columns, "compression": None})
     samples = sorted(read(tmp_path / "out"), key=lambda sample: sample["long"])
@@ -263,7 +263,7 @@ def test_columns_of_the_users(spark, tmp_path):
         assert sample["ints"].tolist() == [number, -number]
 
 
-def test_all_columns_that_do_not_fit_are_named_at_once(spark, tmp_path):
+def test_error_lists_all_unsuitable_columns(spark, tmp_path):
     data = frame(spark).selectExpr("*", "make_dt_interval(1) as pause", "array(binary) as blobs")
     with pytest.raises(ValueError, match=r"`pause`.* is not supported by dataframe_to_mds.*`blobs`"):
         dataframe_to_mds(data, mds_kwargs={"out": str(tmp_path / "out")})
@@ -282,7 +282,7 @@ def test_all_columns_that_do_not_fit_are_named_at_once(spark, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_arguments_that_cannot_be(spark, tmp_path):
+def test_invalid_arguments_are_errors(spark, tmp_path):
     data = frame(spark)
     with pytest.raises(ValueError, match="None or Empty"):
         dataframe_to_mds(data.filter("int > 0"), mds_kwargs={"out": str(tmp_path / "out")})
@@ -304,13 +304,13 @@ def doubled(frame, suffix):
             yield {"text": f"{record['int']}{half}{suffix}"}
 
 
-def test_no_columns(spark, tmp_path):
+def test_empty_columns_argument_is_an_error(spark, tmp_path):
     with pytest.raises(ValueError, match="`columns` names no column"):
         dataframe_to_mds(frame(spark, 3, 1), mds_kwargs={"out": str(tmp_path / "out"), "columns": {}})
     assert not (tmp_path / "out").exists()
 
 
-def test_a_function_of_the_users(spark, tmp_path):
+def test_udf_iterable_generates_samples(spark, tmp_path):
     dataframe_to_mds(
         frame(spark).select("int"),
         mds_kwargs={"out": str(tmp_path / "out"), "columns": {"text": "str"}},
@@ -333,7 +333,7 @@ def failing(frame, folder, times):
         yield {"long": record["int"]}
 
 
-def test_a_task_that_fails_once(request, spark, tmp_path):
+def test_task_is_retried_after_one_failure(request, spark, tmp_path):
     if request.config.getoption("--connect"):
         pytest.skip("the server of Spark Connect tries a task once")
     (tmp_path / "tries").mkdir()
@@ -348,7 +348,7 @@ def test_a_task_that_fails_once(request, spark, tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"00000", "00001", "00002", "index.json"}
 
 
-def test_a_task_that_fails_for_good(spark, tmp_path):
+def test_permanent_task_failure_leaves_no_dataset(spark, tmp_path):
     (tmp_path / "tries").mkdir()
     with pytest.raises(Exception, match="a task that fails"):
         dataframe_to_mds(
@@ -364,14 +364,14 @@ def test_a_task_that_fails_for_good(spark, tmp_path):
     assert len(read(tmp_path / "out")) == 50
 
 
-def test_a_null_is_named(spark, tmp_path):
+def test_null_value_is_an_error(spark, tmp_path):
     data = frame(spark).withColumn("hole", F.expr("if(int = -9, null, int)"))
     with pytest.raises(Exception, match="hole"):
         dataframe_to_mds(data, mds_kwargs={"out": str(tmp_path / "out")})
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
-def test_images(spark, tmp_path):
+def test_binary_column_is_stored_as_png(spark, tmp_path):
     from PIL import Image
 
     data = io.BytesIO()
@@ -382,7 +382,7 @@ def test_images(spark, tmp_path):
     assert sample["image"].size == (4, 3)
 
 
-def test_what_json_takes():
+def test_json_compatible_types_are_recognized():
     assert is_json_compatible(SCHEMA["struct"].dataType)
     assert is_json_compatible(ArrayType(MapType(StringType(), DoubleType())))
     assert not is_json_compatible(MapType(IntegerType(), StringType()))

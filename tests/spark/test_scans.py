@@ -99,7 +99,7 @@ def both(data, tmp_path, set_in, caplog, **arguments):
 
 
 @pytest.mark.parametrize("bytes_of_partition", ["9000", "40000", "128m"])
-def test_the_same_bytes(spark, tmp_path, files, set_in, caplog, bytes_of_partition):
+def test_direct_scan_writes_same_bytes_as_spark(spark, tmp_path, files, set_in, caplog, bytes_of_partition):
     set_in("spark.sql.files.maxPartitionBytes", bytes_of_partition)
     set_in("spark.sql.files.openCostInBytes", "0")
     data = spark.read.parquet(str(files))
@@ -112,7 +112,7 @@ def test_the_same_bytes(spark, tmp_path, files, set_in, caplog, bytes_of_partiti
     assert 1 <= len(folders) <= partitions
 
 
-def test_what_is_a_scan(spark, files):
+def test_plain_parquet_reads_are_scanned_directly(spark, files):
     one = str(files / "a.parquet")
     for path in (one, str(files), f"{files}/", f"file:{files}", f"file://{one}"):
         assert is_read(spark.read.parquet(path)), path
@@ -123,7 +123,7 @@ def test_what_is_a_scan(spark, files):
     assert is_read(data.alias("x"))
 
 
-def test_what_is_none(spark, files):
+def test_transformed_data_frames_are_not_scanned_directly(spark, files):
     data = spark.read.parquet(str(files / "a.parquet")).select("int", "long", "short")
     columns = ("int", "long", "short")
     assert is_read(data)
@@ -149,7 +149,7 @@ def test_what_is_none(spark, files):
         assert not is_read(other), other.columns
 
 
-def test_names_that_were_exchanged(spark, tmp_path, files, caplog):
+def test_swapped_column_names_are_not_scanned_directly(spark, tmp_path, files, caplog):
     """Spark compares plans without names: these two are the same to it."""
     data = spark.read.parquet(str(files)).select("int", "long", "short")
     other = data.selectExpr("int as short", "long as int", "short as long")
@@ -160,7 +160,7 @@ def test_names_that_were_exchanged(spark, tmp_path, files, caplog):
     assert all(sample["int"] == sample["long"] << 33 and sample["short"] == -sample["long"] for sample in samples)
 
 
-def test_what_was_cached(spark, files):
+def test_cached_data_frame_is_not_scanned_directly(spark, files):
     data = spark.read.parquet(str(files))
     before = data.select("int")
     assert is_read(before)
@@ -175,7 +175,7 @@ def test_what_was_cached(spark, files):
     assert is_read(data)
 
 
-def test_types_that_settings_decide(spark, tmp_path, files):
+def test_setting_dependent_types_are_not_scanned_directly(spark, tmp_path, files):
     spark.read.parquet(str(files)).selectExpr("int", "date '2024-02-29' as day", "current_timestamp() as at").write.parquet(
         str(tmp_path / "days")
     )
@@ -184,7 +184,7 @@ def test_types_that_settings_decide(spark, tmp_path, files):
     assert _scan.rows_of(data, ["int"]) is not None, "where they are not asked for"
 
 
-def test_folders_that_are_columns(spark, tmp_path, files, caplog):
+def test_partition_folder_columns_are_converted(spark, tmp_path, files, caplog):
     spark.read.parquet(str(files)).selectExpr("int", "byte % 3 as third").write.partitionBy("third").parquet(
         str(tmp_path / "parted")
     )
@@ -195,7 +195,7 @@ def test_folders_that_are_columns(spark, tmp_path, files, caplog):
     assert {int(sample["third"]) for sample in samples} == {0, 1, 2}
 
 
-def test_a_file_that_lacks_a_column(spark, tmp_path, files, caplog):
+def test_file_with_missing_column_is_left_to_spark(spark, tmp_path, files, caplog):
     pq.write_table(table(0, 10).drop_columns(["text"]), files / "c.parquet")
     data = spark.read.schema(spark.read.parquet(str(files / "a.parquet")).schema).parquet(str(files))
     assert is_read(data), "the files were not read"
@@ -207,7 +207,7 @@ def test_a_file_that_lacks_a_column(spark, tmp_path, files, caplog):
     assert len(read(tmp_path / "one")) == 1310
 
 
-def test_a_file_of_another_type(spark, tmp_path, set_in, caplog):
+def test_file_with_other_column_type_is_left_to_spark(spark, tmp_path, set_in, caplog):
     folder = tmp_path / "in"
     folder.mkdir()
     pq.write_table(pa.table({"number": pa.array(range(100), pa.int64())}), folder / "a.parquet")
@@ -220,7 +220,7 @@ def test_a_file_of_another_type(spark, tmp_path, set_in, caplog):
     assert {path.name for path in (tmp_path / "read").iterdir() if path.name.startswith(".")} == set()
 
 
-def test_names_in_another_case(spark, tmp_path, set_in, caplog):
+def test_column_names_in_other_case_are_left_to_spark(spark, tmp_path, set_in, caplog):
     folder = tmp_path / "in"
     folder.mkdir()
     pq.write_table(pa.table({"INT": pa.array(range(100), pa.int32())}), folder / "a.parquet")
@@ -231,7 +231,7 @@ def test_names_in_another_case(spark, tmp_path, set_in, caplog):
     assert not is_read(spark.read.schema("Int int").parquet(str(folder))), "the first file says so"
 
 
-def test_short_rows(spark, files, monkeypatch):
+def test_short_rows_are_not_scanned_directly(spark, files, monkeypatch):
     data = spark.read.parquet(str(files)).select("int", "long")
     assert is_read(data)
     for least, is_wide in ((11, True), (20, False)):
@@ -239,7 +239,7 @@ def test_short_rows(spark, files, monkeypatch):
         assert is_read(data) == is_wide
 
 
-def test_files_without_rows(spark, tmp_path, files):
+def test_parquet_files_without_rows_are_an_error(spark, tmp_path, files):
     for path in files.iterdir():
         path.unlink()
     pq.write_table(table(0, 0), files / "a.parquet")
@@ -249,7 +249,7 @@ def test_files_without_rows(spark, tmp_path, files):
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_names_that_a_uri_spells_otherwise(spark, tmp_path, set_in, caplog):
+def test_uri_escaped_paths_are_left_to_spark(spark, tmp_path, set_in, caplog):
     folder = tmp_path / "a b%20c"
     folder.mkdir()
     pq.write_table(table(0, 20), folder / "ä.parquet")
@@ -259,7 +259,7 @@ def test_names_that_a_uri_spells_otherwise(spark, tmp_path, set_in, caplog):
     assert len(read(tmp_path / "out")) == 20
 
 
-def test_a_null_is_named(spark, tmp_path, files, caplog):
+def test_null_in_direct_scan_is_an_error(spark, tmp_path, files, caplog):
     pq.write_table(pa.table({"int": pa.array([1, None, 3], pa.int32())}), files / "a.parquet")
     data = spark.read.parquet(str(files / "a.parquet"))
     assert is_read(data)
@@ -268,7 +268,7 @@ def test_a_null_is_named(spark, tmp_path, files, caplog):
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
-def test_a_file_that_is_cut_off_later(spark, tmp_path, files, caplog):
+def test_file_damaged_after_planning_is_an_error(spark, tmp_path, files, caplog):
     """What Spark would stumble over is not ignored."""
     path = files / "b.parquet"
     data = spark.read.parquet(str(path))
@@ -281,7 +281,7 @@ def test_a_file_that_is_cut_off_later(spark, tmp_path, files, caplog):
     assert not list((tmp_path / "out").glob("[!.]*"))
 
 
-def test_runs_of_rows():
+def test_rows_are_grouped_into_consecutive_runs():
     def batch(*rows):
         return pa.RecordBatch.from_pydict({"file": [file for file, _ in rows], "row": [row for _, row in rows]})
 
@@ -289,7 +289,7 @@ def test_runs_of_rows():
     assert found == [("a", [(5, 8), (9, 10)]), ("b", [(10, 13)]), ("a", [(0, 1)])]
 
 
-def test_row_groups_that_are_not_whole(files):
+def test_partial_row_groups_are_rejected(files):
     wanted = pa.schema([("int", pa.int32())])
     uri = f"file:{files}/a.parquet"
     assert _scan._piece(uri, [(70, 210), (0, 70)], wanted).row_groups == [1, 2, 0]

@@ -129,7 +129,7 @@ def found(
 
 
 @pytest.mark.parametrize('name', INSTALLED)
-def test_resumed_with_another_number_of_processes(
+def test_trainers_resume_with_other_process_count(
     name: str, found: list[dict[str, list[list[int]]]], expected: list[list[int]]
 ) -> None:
     for each in found:

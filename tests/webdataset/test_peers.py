@@ -60,7 +60,7 @@ def by_webdataset(paths):
 
 
 @pytest.mark.parametrize("compression", ["none", "gz", "gz:1", "zstd:3"])
-def test_webdataset_reads_a_tree(place, compression):
+def test_webdataset_reads_converted_tree(place, compression):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset", "--samples-per-shard", 20, "--compression", compression)
     ending = {"n": "", "g": ".gz", "z": ".zst"}[compression[0]]
@@ -76,7 +76,7 @@ def test_webdataset_reads_a_tree(place, compression):
     place.ok("verify", "out", "--deep")
 
 
-def test_tarfile_and_gnu_tar_read_it(place):
+def test_tarfile_and_gnu_tar_read_converted_tree(place):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset", "--samples-per-shard", 20)
     for path in place.shards("out"):
@@ -96,7 +96,7 @@ def test_tarfile_and_gnu_tar_read_it(place):
     assert members == 4 * len(expected)
 
 
-def test_bytes_are_those_of_the_original(place):
+def test_tar_is_byte_identical_to_webdataset_tar_writer(place):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset")
     with TarWriter(str(place.path / "theirs.tar"), encoder=False, mtime=0) as out:
@@ -105,7 +105,7 @@ def test_bytes_are_those_of_the_original(place):
     assert (place.path / "out" / "shard-000000.tar").read_bytes() == (place.path / "theirs.tar").read_bytes()
 
 
-def test_hugging_face_reads_it(place):
+def test_hugging_face_datasets_reads_converted_tree(place):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset", "--samples-per-shard", 20)
     assert "0 errors, 0 warnings" in place.ok("tar", "lint", "out", "--for", "hf")
@@ -141,7 +141,7 @@ def table(rows):
     )
 
 
-def test_columns_become_fields_that_decode(place):
+def test_table_columns_become_decodable_fields(place):
     rows = table(100)
     pq.write_table(rows, place.path / "rows.parquet", row_group_size=17)
     place.ok("convert", "rows.parquet", "out", "--to", "webdataset", "--samples-per-shard", 40)
@@ -160,7 +160,7 @@ def test_columns_become_fields_that_decode(place):
         assert sample["blob"] == row["blob"]
 
 
-def test_npy_and_json_have_the_bytes_of_the_original(place):
+def test_npy_and_text_fields_match_webdataset_bytes(place):
     rows = table(20)
     pq.write_table(rows, place.path / "rows.parquet")
     columns = ["npy=vector", "m.npy=matrix", "cls=label", "txt=caption", "bin=blob"]
@@ -181,7 +181,7 @@ def test_npy_and_json_have_the_bytes_of_the_original(place):
     assert (place.path / "out" / "shard-000000.tar").read_bytes() == (place.path / "theirs.tar").read_bytes()
 
 
-def test_tensors_have_the_bytes_of_the_original(place):
+def test_ten_fields_match_webdataset_bytes(place):
     rows = table(20)
     pq.write_table(rows, place.path / "rows.parquet")
     columns = ["ten:ten=vector", "m.ten:ten=matrix"]
@@ -216,7 +216,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_patterns_name_the_shards_of_the_original(place, pattern):
+def test_brace_patterns_match_webdataset(place, pattern):
     tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset", "--samples-per-shard", 10)
     place.ok("convert", "tree", "more/deep", "--to", "webdataset", "--samples-per-shard", 7)
@@ -239,7 +239,7 @@ def test_patterns_name_the_shards_of_the_original(place, pattern):
 
 @pytest.mark.parametrize("mtime", [None, 0, 12345])
 @pytest.mark.parametrize("compress", [False, "gz"])
-def test_what_the_original_writes_is_read(place, mtime, compress):
+def test_webdataset_output_round_trips(place, mtime, compress):
     expected = dict(samples(40))
     (place.path / "in").mkdir()
     ending = "tar.gz" if compress else "tar"
@@ -268,7 +268,7 @@ def test_what_the_original_writes_is_read(place, mtime, compress):
         assert (place.path / "fixed" / f"a-{number:03}.tar").read_bytes() == theirs.read_bytes()
 
 
-def test_indexes_of_other_readers_point_at_the_members(place):
+def test_exported_indexes_locate_tar_members(place):
     tree(place)
     options = ["--to", "webdataset", "--samples-per-shard", 20]
     place.ok("convert", "tree", "out", *options, "--hashes", "md5,sha256", "--index-for", "wids,dali,energon,open_clip")
@@ -304,7 +304,7 @@ def test_indexes_of_other_readers_point_at_the_members(place):
             assert (place.path / "later" / file).read_bytes() == (place.path / "out" / file).read_bytes()
 
 
-def test_wids_has_the_same_index_and_reads_by_it(place):
+def test_wids_index_matches_and_is_readable(place):
     expected = tree(place)
     python = os.environ.get("SHARDMILL_WIDS")
     if not python:
@@ -330,7 +330,7 @@ def test_wids_has_the_same_index_and_reads_by_it(place):
         assert line["fields"] == {f".{name}": hashlib.sha256(value).hexdigest() for name, value in fields.items()}
 
 
-def test_a_cut_shard_is_repaired_to_what_is_whole(place):
+def test_repair_of_truncated_shard_keeps_complete_samples(place):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset")
     data = (place.path / "out" / "shard-000000.tar").read_bytes()

@@ -5,12 +5,12 @@ use std::time::Duration;
 use shardmill_core::escape;
 
 use super::values::{is_not, refused};
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// The maximum number of bytes in the text of a duration, and of digits in one of its numbers. Longer ones can make
 /// `humantime` panic.
-const MOST_BYTES: usize = 64;
-const MOST_DIGITS: usize = 10;
+const MAX_BYTES: usize = 64;
+const MAX_DIGITS: usize = 10;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -23,34 +23,39 @@ pub struct TypedDuration {
 }
 
 /// Parses a duration of at most a day. A number without a unit means seconds.
-pub fn up_to_a_day(text: &str) -> Result<Duration, Fault> {
+pub fn up_to_a_day(text: &str) -> Result<Duration, CliError> {
     at_most(text, DAY, "a day", seconds_or_unit(text)?)
 }
 
 /// Parses a duration of at most an hour. A number without a unit means seconds.
-pub fn up_to_an_hour(text: &str) -> Result<Duration, Fault> {
+pub fn up_to_an_hour(text: &str) -> Result<Duration, CliError> {
     at_most(text, HOUR, "an hour", seconds_or_unit(text)?)
 }
 
-fn seconds_or_unit(text: &str) -> Result<Duration, Fault> {
+fn seconds_or_unit(text: &str) -> Result<Duration, CliError> {
     seconds(text).map_or_else(|| with_unit(text), Ok)
 }
 
 /// Parses a duration of at most an hour that has a unit.
-pub fn step(text: &str) -> Result<Duration, Fault> {
+pub fn step(text: &str) -> Result<Duration, CliError> {
     at_most(text, HOUR, "an hour", with_unit(text)?)
 }
 
 /// Parses a duration of any length that has a unit.
-pub fn age(text: &str) -> Result<TypedDuration, Fault> {
+pub fn age(text: &str) -> Result<TypedDuration, CliError> {
     Ok(TypedDuration {
         text: text.to_owned(),
         duration: with_unit(text)?,
     })
 }
 
-fn at_most(text: &str, most: Duration, name: &str, duration: Duration) -> Result<Duration, Fault> {
-    match duration > most {
+fn at_most(
+    text: &str,
+    max: Duration,
+    name: &str,
+    duration: Duration,
+) -> Result<Duration, CliError> {
+    match duration > max {
         true => Err(refused(
             format!("`{}` is more than {name}", escape(text)),
             "write 30ms, 1.5s, 2min or 24h",
@@ -69,7 +74,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Parses a duration whose numbers have units. Zero needs none.
-fn with_unit(text: &str) -> Result<Duration, Fault> {
+fn with_unit(text: &str) -> Result<Duration, CliError> {
     match seconds(text) {
         Some(Duration::ZERO) => return Ok(Duration::ZERO),
         Some(_) => {
@@ -81,7 +86,7 @@ fn with_unit(text: &str) -> Result<Duration, Fault> {
         None => {}
     }
     let numbers = || text.split(|character: char| !character.is_ascii_digit());
-    let is_short = text.len() <= MOST_BYTES && numbers().all(|digits| digits.len() <= MOST_DIGITS);
+    let is_short = text.len() <= MAX_BYTES && numbers().all(|digits| digits.len() <= MAX_DIGITS);
     let parsed = is_short.then(|| humantime::parse_duration(text).ok());
     parsed
         .flatten()
@@ -93,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_has_units_or_is_in_seconds() {
+    fn durations_accept_units_and_default_to_seconds() {
         for (text, seconds) in [
             ("0", 0.0),
             ("15", 15.0),
@@ -125,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn some_durations_need_a_unit() {
+    fn step_and_age_without_unit_are_errors() {
         assert_eq!(step("100ms").unwrap(), Duration::from_millis(100));
         assert_eq!(step("0").unwrap(), Duration::ZERO);
         for (text, days) in [("36h", 1.5), ("7d", 7.0), ("2w", 14.0), ("36500d", 36500.0)] {
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_errors() {
+    fn overflowing_durations_are_errors() {
         for text in [
             "18446744073709551615s 500ms 500ms",
             "18446744073709551615s 999ms1ms",

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::Fault;
+use crate::error::CliError;
 use crate::output::count;
 
 /// The typed range. Negative numbers count from the end.
@@ -13,20 +13,20 @@ pub enum IndexRange {
 }
 
 impl IndexRange {
-    pub fn parse(text: &str) -> Result<Self, Fault> {
+    pub fn parse(text: &str) -> Result<Self, CliError> {
         // Options with a typo reach this parser, because negative numbers are allowed here.
         if text
             .strip_prefix('-')
             .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
         {
-            let fault = Fault::usage(
+            let cli_error = CliError::usage(
                 "usage-unknown-option",
                 "there is no such option or argument",
             );
-            return Err(fault.about(text).with_hint("see `shardmill --help`"));
+            return Err(cli_error.about(text).with_hint("see `shardmill --help`"));
         }
         let error = || {
-            Fault::usage("config-range", "it is neither a number nor a range")
+            CliError::usage("config-range", "it is neither a number nor a range")
                 .about(text)
                 .with_hint("write 7, -1, 10..20, 10.. or ..20")
         };
@@ -42,50 +42,51 @@ impl IndexRange {
     }
 
     /// Returns the selected samples of a dataset with `samples` samples. All typed numbers must be in range.
-    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, Fault> {
+    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
         self.resolve(samples, |number| {
-            Fault::unknown_sample(dataset, number, samples)
+            CliError::unknown_sample(dataset, number, samples)
         })
     }
 
     /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
-    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, Fault> {
+    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, CliError> {
         self.resolve(batches, |number| {
-            Fault::option(
+            CliError::option(
                 "batches",
                 &format!(
                     "batch {number} does not exist; there are {}",
                     count(batches)
                 ),
-                "leave it out to see all of them",
+                "omit it to see all of them",
             )
         })
     }
 
     /// Returns the selected numbers below `total`.
-    fn resolve(self, total: u64, error: impl Fn(i64) -> Fault) -> Result<Range<u64>, Fault> {
-        let place = |number: i64, most: u64| {
+    fn resolve(self, total: u64, error: impl Fn(i64) -> CliError) -> Result<Range<u64>, CliError> {
+        let place = |number: i64, max: u64| {
             let place = if number < 0 {
                 total.checked_sub(number.unsigned_abs())
             } else {
                 Some(number.unsigned_abs())
             };
             place
-                .filter(|place| *place <= most)
+                .filter(|place| *place <= max)
                 .ok_or_else(|| error(number))
         };
         match self {
             Self::One(number) => {
-                let most = total.checked_sub(1).ok_or_else(|| error(number))?;
-                let place = place(number, most)?;
+                let max = total.checked_sub(1).ok_or_else(|| error(number))?;
+                let place = place(number, max)?;
                 Ok(place..place + 1)
             }
             Self::Range(first, last) => {
                 let start = first.map_or(Ok(0), |first| place(first, total))?;
                 let end = last.map_or(Ok(total), |last| place(last, total))?;
                 if start > end {
-                    let fault = Fault::usage("config-range", "the range ends before it begins");
-                    return Err(fault.about(&format!("{start}..{end}")));
+                    let cli_error =
+                        CliError::usage("config-range", "the range ends before it begins");
+                    return Err(cli_error.about(&format!("{start}..{end}")));
                 }
                 Ok(start..end)
             }
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_ranges_count_from_both_ends() {
+    fn negative_indexes_and_ranges_count_from_the_end() {
         for (text, range) in [
             ("0", 0..1),
             ("9", 9..10),
@@ -144,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_looks_like_an_option_is_called_one() {
+    fn range_with_leading_dashes_is_an_unknown_option() {
         for text in ["--jsn", "-x", "--5"] {
             assert!(
-                matches!(IndexRange::parse(text), Err(fault) if fault.id == "usage-unknown-option"),
+                matches!(IndexRange::parse(text), Err(cli_error) if cli_error.id == "usage-unknown-option"),
                 "{text}"
             );
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use shardmill_storage::LEASE_PATIENCE;
 
-use super::values::MOST_JOBS;
+use super::values::MAX_JOBS;
 use super::{duration, values};
 
 /// Settings for accessing stores.
@@ -80,5 +80,5 @@ impl JobsArgs {
 /// Returns a number of threads. The default is one for each core.
 pub fn jobs(typed: Option<usize>) -> usize {
     let cores = || available_parallelism().map_or(1, usize::from);
-    typed.unwrap_or_else(|| cores().min(MOST_JOBS))
+    typed.unwrap_or_else(|| cores().min(MAX_JOBS))
 }

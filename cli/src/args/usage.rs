@@ -8,10 +8,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 use shardmill_core::escape;
 
 use super::renamed;
-use crate::error::{Fault, one_line};
+use crate::error::{CliError, one_line};
 
 /// Converts an error of clap for the command line `typed`. A value that its parser rejected keeps the parser's message.
-pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
+pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
     let get = |kind| error.get(kind).map(text).filter(|text| !text.is_empty());
     let argument = get(ContextKind::InvalidArg);
     // `--nulls <HOW>` means the option `--nulls`.
@@ -19,16 +19,16 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
         .as_deref()
         .and_then(|argument| argument.split([' ', '=']).next())
         .map(str::to_owned);
-    let own: Option<&Fault> =
+    let own: Option<&CliError> =
         std::error::Error::source(error).and_then(|source| source.downcast_ref());
     match (own, &option) {
-        (Some(fault), Some(option)) if fault.id.is_empty() => {
-            return Fault {
+        (Some(cli_error), Some(option)) if cli_error.id.is_empty() => {
+            return CliError {
                 id: config_id(option),
-                ..fault.clone().about(&given_as(option, typed))
+                ..cli_error.clone().about(&given_as(option, typed))
             };
         }
-        (Some(fault), _) => return fault.clone(),
+        (Some(cli_error), _) => return cli_error.clone(),
         (None, _) => {}
     }
     let value = get(ContextKind::InvalidValue);
@@ -112,10 +112,10 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Fault {
             ("usage".into(), None, message, help())
         }
     };
-    Fault {
+    CliError {
         object: object.map(|object| escape(&object).into_owned()),
         hint: hint.map(|hint| one_line(&hint)),
-        ..Fault::usage(id, &message)
+        ..CliError::usage(id, &message)
     }
 }
 

@@ -13,9 +13,9 @@ use shardmill_storage::Location;
 use shardmill_webdataset::{Consumer, WebdatasetError};
 use shardmill_writer::ShardPattern;
 
-use crate::error::Fault;
+use crate::error::CliError;
 
-type Parsed<T> = Result<T, Fault>;
+type Parsed<T> = Result<T, CliError>;
 
 /// A value that may be `none` or `auto`. As an alias, clap does not take it for an option that may be missing.
 pub type OrNone<T> = Option<T>;
@@ -24,12 +24,12 @@ pub type List<T> = Vec<T>;
 
 /// Returns the error that an option does not accept a value. It has no id: [`usage_error`](super::usage_error) adds the
 /// option and its id.
-pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> Fault {
-    Fault::usage("", &message.into()).with_hint(&hint.into())
+pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError {
+    CliError::usage("", &message.into()).with_hint(&hint.into())
 }
 
 /// Returns the error that a text is not what an option accepts.
-pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> Fault {
+pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> CliError {
     refused(format!("`{}` is not {what}", escape(text)), hint)
 }
 
@@ -76,23 +76,23 @@ pub fn port(text: &str) -> Parsed<u16> {
 }
 
 /// Returns a parser of whole numbers from 1 to `most`.
-pub fn up_to(most: u64) -> impl Fn(&str) -> Parsed<u64> + Clone {
+pub fn up_to(max: u64) -> impl Fn(&str) -> Parsed<u64> + Clone {
     move |text| match number(text)? {
-        number if (1..=most).contains(&number) => Ok(number),
+        number if (1..=max).contains(&number) => Ok(number),
         number => Err(refused(
             format!("{number} is out of range"),
-            format!("pass a number from 1 to {most}"),
+            format!("pass a number from 1 to {max}"),
         )),
     }
 }
 
 /// The maximum number of threads.
-pub const MOST_JOBS: usize = 1024;
+pub const MAX_JOBS: usize = 1024;
 
 /// Parses a number of threads. 0 lets the calling thread do the work.
 pub fn threads(text: &str) -> Parsed<usize> {
     let threads = usize::try_from(number(text)?).unwrap_or(usize::MAX);
-    match threads > MOST_JOBS {
+    match threads > MAX_JOBS {
         true => Err(refused(
             format!("{threads} threads are too many"),
             "at most 1024",
@@ -104,12 +104,12 @@ pub fn threads(text: &str) -> Parsed<usize> {
 /// Parses a number of threads.
 pub fn jobs(text: &str) -> Parsed<usize> {
     let jobs = text.parse().ok();
-    jobs.filter(|jobs| (1..=MOST_JOBS).contains(jobs))
+    jobs.filter(|jobs| (1..=MAX_JOBS).contains(jobs))
         .ok_or_else(|| {
             is_not(
                 text,
                 "a number of threads",
-                format!("pass a number from 1 to {MOST_JOBS}"),
+                format!("pass a number from 1 to {MAX_JOBS}"),
             )
         })
 }
@@ -152,7 +152,7 @@ pub fn memory_limit(text: &str) -> Parsed<u64> {
     match byte_size(text)? {
         0 => Err(refused(
             "0 bytes are not enough",
-            "leave it out, or write a size such as 2GiB",
+            "omit it, or write a size such as 2GiB",
         )),
         limit => Ok(limit),
     }
@@ -179,7 +179,7 @@ pub fn not_empty(text: &str) -> Parsed<String> {
     match text.trim().is_empty() {
         true => Err(refused(
             "the value is empty",
-            "leave the option out or give it a value",
+            "omit the option, or pass a value",
         )),
         false => Ok(text.to_owned()),
     }
@@ -195,13 +195,13 @@ pub fn local_path(text: &str) -> Parsed<PathBuf> {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
     {
         let message = format!("only local folders and files are supported here, not `{scheme}:`");
-        return Err(Fault::usage("url-scheme", &message)
+        return Err(CliError::usage("url-scheme", &message)
             .about(&without_secrets(scheme, rest))
-            .with_hint("give the path of a local directory"));
+            .with_hint("pass the path of a local directory"));
     }
     if text.is_empty() {
-        return Err(Fault::usage("usage-value", "a location is empty")
-            .with_hint("give the path of a file or directory"));
+        return Err(CliError::usage("usage-value", "a location is empty")
+            .with_hint("pass the path of a file or directory"));
     }
     Ok(PathBuf::from(text))
 }
@@ -379,7 +379,7 @@ pub fn unescaped(text: &str) -> Parsed<String> {
         });
     }
     match plain.is_empty() {
-        true => Err(refused("the text is empty", "give at least one character")),
+        true => Err(refused("the text is empty", "pass at least one character")),
         false => Ok(plain),
     }
 }
@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_have_names_and_sizes() {
+    fn safety_limit_parses_name_and_size() {
         assert_eq!(
             limit("shard-bytes=32GiB").unwrap(),
             ("shard-bytes".to_owned(), 32 << 30)
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_at_least_one() {
+    fn invalid_job_counts_are_errors() {
         assert_eq!(jobs("3").unwrap(), 3);
         for bad in ["0", "-1", "1.5", "", "100000", "99999999999999999999999"] {
             assert!(jobs(bad).is_err(), "{bad}");
@@ -542,12 +542,12 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_refused_without_their_secrets() {
-        let Err(fault) = local_path("s3://key:secret@bucket/a/b?sig=secret#frag") else {
+    fn url_as_local_path_is_an_error_without_secrets() {
+        let Err(cli_error) = local_path("s3://key:secret@bucket/a/b?sig=secret#frag") else {
             unreachable!();
         };
-        assert_eq!(fault.id, "url-scheme");
-        assert_eq!(fault.object.as_deref(), Some("s3://bucket/a/b"));
+        assert_eq!(cli_error.id, "url-scheme");
+        assert_eq!(cli_error.object.as_deref(), Some("s3://bucket/a/b"));
         assert!(local_path("").is_err());
         for path in ["a:b", "c:/x", "/a//b", "a/b://c", "://x", "1s://x"] {
             assert_eq!(local_path(path).unwrap(), PathBuf::from(path));
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_one_character() {
+    fn escape_sequences_are_decoded() {
         assert_eq!(unescaped(r"\t|\\n").unwrap(), "\t|\\n");
         assert_eq!(unescaped("\\r\\n").unwrap(), "\r\n");
         for bad in ["", "\\", "\\x"] {
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bandwidth_is_a_size_a_second() {
+    fn bandwidth_parses_size_per_second() {
         assert_eq!(bandwidth("1GB/s").unwrap(), 1 << 30);
         assert_eq!(bandwidth("2MiB").unwrap(), 2 << 20);
         for bad in ["0", "0MB/s", "1GB/h", "", "/s", "fast", "-1MB/s"] {
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_numbers() {
+    fn size_list_accepts_only_whole_numbers() {
         assert_eq!(sizes("4,3, 0").unwrap(), [4, 3, 0]);
         for bad in ["", "4,,3", "4,", "-1", "1.5", "x"] {
             assert!(sizes(bad).is_err(), "{bad}");
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_has_up_to_three_parts() {
+    fn column_parses_name_encoding_and_expression() {
         for (text, expected) in [
             ("a", typed("a", None, None)),
             ("a:str", typed("a", Some("str"), None)),
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_may_become_nothing_at_all() {
+    fn null_as_accepts_an_empty_value() {
         for (text, name, value) in [
             ("a=", "a", ""),
             ("b=x=y", "b", "x=y"),
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_to_one() {
+    fn split_shares_must_sum_to_one() {
         let found = splits("train=0.9, val=0.1").unwrap();
         let found: Vec<_> = found.iter().map(|one| (&*one.name, one.share)).collect();
         assert_eq!(found, [("train", 0.9), ("val", 0.1)]);

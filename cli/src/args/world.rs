@@ -10,7 +10,7 @@ use shardmill_storage::Location;
 
 use super::StorageArgs;
 use super::values::{self, refused};
-use crate::error::Fault;
+use crate::error::CliError;
 
 // The datasets of a run, the machines that read them, and the order. No doc
 // comment: it would become the text of the verb.
@@ -139,7 +139,7 @@ pub struct Stream {
 impl Stream {
     /// Parses `DATASET[,view=FILE][,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the
     /// path.
-    pub fn parse(typed: &str) -> Result<Self, Fault> {
+    pub fn parse(typed: &str) -> Result<Self, CliError> {
         let wrong = |fact: String| {
             let hint = "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N, each with or without ,view=FILE";
             refused(fact, hint)
@@ -176,7 +176,7 @@ impl Stream {
 }
 
 /// Takes `,view=FILE` off the end of a stream.
-fn take_view(typed: &str) -> Result<(&str, Option<Location>), Fault> {
+fn take_view(typed: &str) -> Result<(&str, Option<Location>), CliError> {
     match last_part(typed) {
         Some((rest, "view", file)) => Ok((rest, Some(values::location(file)?))),
         _ => Ok((typed, None)),
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_has_at_most_one_view_and_one_weight() {
+    fn stream_parses_location_view_and_weight() {
         for (text, location, weight) in [
             ("a", "a", Weight::Unspecified),
             ("a,proportion=0.3", "a", Weight::Proportion(0.3)),

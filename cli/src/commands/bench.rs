@@ -15,7 +15,7 @@ use shardmill_reader::{
 
 use super::{dataset, options, world};
 use crate::args::BenchArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, percent, rate, seconds};
 use crate::signals;
 
@@ -87,12 +87,12 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             options.worker, config.world.workers_per_rank
         );
         return Err(
-            Fault::option("worker", &fact, "count from 0, and see --workers-per-rank").into(),
+            CliError::option("worker", &fact, "count from 0, and see --workers-per-rank").into(),
         );
     }
     let pace = Pace {
         step: args.step_time,
-        most: args.max_batches.unwrap_or(u64::MAX),
+        max: args.max_batches.unwrap_or(u64::MAX),
         digest: args.digest,
     };
     let progress = signals::cancelled_by_signals(out.console());
@@ -154,7 +154,8 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         Ok(reader) => return Ok(reader),
         Err(error) => Stop::from(error),
     };
-    let is_missing = matches!(&failed, Stop::Fault(fault) if fault.kind == ErrorKind::NotFound);
+    let is_missing =
+        matches!(&failed, Stop::CliError(cli_error) if cli_error.kind == ErrorKind::NotFound);
     if is_missing && args.subset.is_none() {
         for stream in world::streams(&args.world) {
             dataset::refuse_several(&stream.location, &args.world.storage)?;
@@ -166,7 +167,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
 /// What the benchmark does between batches.
 struct Pace {
     step: Duration,
-    most: u64,
+    max: u64,
     digest: bool,
 }
 
@@ -195,7 +196,7 @@ fn one_epoch(
     let start = Instant::now();
     let mut batches = reader.epoch(config, options)?;
     let mut hasher = pace.digest.then(|| Hasher::new(HashAlgo::Xxh128));
-    while batches.stats().batches < pace.most {
+    while batches.stats().batches < pace.max {
         let Some(batch) = batches.next_batch()? else {
             break;
         };

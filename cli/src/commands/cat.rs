@@ -15,7 +15,7 @@ use super::sample_row::{SampleRow, StoredField};
 use super::samples::SampleChoice;
 use super::shards::Shards;
 use crate::args::CatArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, begin_entry, count, many};
 
 /// The number of samples shown by default.
@@ -23,7 +23,9 @@ const SHOWN: u64 = 10;
 
 pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     if args.raw && args.columns.len() != 1 {
-        return Err(Fault::option("raw", "it writes one column", "name it with --column").into());
+        return Err(
+            CliError::option("raw", "it writes one column", "name it with --column").into(),
+        );
     }
     let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     let choice = SampleChoice::read(&args.samples, &args.storage)?;
@@ -75,31 +77,31 @@ const fn is_default(args: &CatArgs) -> bool {
 }
 
 /// Returns the samples that the range and `--limit` select.
-fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, Fault> {
+fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, CliError> {
     let range = match args.range {
         Some(range) => range.samples_of(&args.dataset, total)?,
         None if is_default(args) && args.raw => {
-            let hint = "give its number or its key";
-            return Err(Fault::option("raw", "it writes one sample", hint));
+            let hint = "pass its number or its key";
+            return Err(CliError::option("raw", "it writes one sample", hint));
         }
         None => 0..total,
     };
-    let most = if is_default(args) {
+    let max = if is_default(args) {
         SHOWN
     } else {
         args.limit.unwrap_or(u64::MAX)
     };
-    Ok(range.start..range.end.min(range.start.saturating_add(most)))
+    Ok(range.start..range.end.min(range.start.saturating_add(max)))
 }
 
 /// Checks that `--raw` selects exactly one sample.
-fn check_one(range: &Range<u64>) -> Result<(), Fault> {
+fn check_one(range: &Range<u64>) -> Result<(), CliError> {
     let samples = range.end - range.start;
     if samples == 1 {
         return Ok(());
     }
     let fact = format!("it writes one sample, but {} are selected", count(samples));
-    Err(Fault::option("raw", &fact, "give one number or a key"))
+    Err(CliError::option("raw", &fact, "pass one number or a key"))
 }
 
 /// An open dataset, and what the command line requests of it.
@@ -114,7 +116,7 @@ impl Cat<'_> {
     fn chosen<'r, 'a>(
         &self,
         row: &'r SampleRow<'a>,
-    ) -> Result<Vec<&'r (&'a str, StoredField<'a>)>, Fault> {
+    ) -> Result<Vec<&'r (&'a str, StoredField<'a>)>, CliError> {
         if self.args.columns.is_empty() {
             return Ok(row.fields.iter().collect());
         }
@@ -141,7 +143,7 @@ impl Cat<'_> {
             }
             Ok(found.is_none())
         })?;
-        found.ok_or_else(|| Fault::unknown_key(name, key, column).into())
+        found.ok_or_else(|| CliError::unknown_key(name, key, column).into())
     }
 
     /// Prints samples as lines of JSON.

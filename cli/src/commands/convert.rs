@@ -17,7 +17,7 @@ use shardmill_writer::{FieldEncoding, ShardFormat};
 use super::options;
 use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, rate, ratio, seconds, show_progress};
 use crate::signals;
 
@@ -129,7 +129,7 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
     Ok(read)
 }
 
-fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Fault> {
+fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliError> {
     check_format(args, to)?;
     let default = ShardOptions::default();
     let typed = args.compression.as_deref();
@@ -146,7 +146,7 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, Faul
         }
         ShardFormat::Megatron if named.is_some() => {
             let fact = "megatron has no compression";
-            return Err(Fault::option("compression", fact, "leave it out"));
+            return Err(CliError::option("compression", fact, "omit it"));
         }
         ShardFormat::Megatron => {}
         ShardFormat::Webdataset => {
@@ -177,25 +177,25 @@ fn parse_compression<T: FromStr>(
     name: Option<&str>,
     of: &str,
     known: &str,
-) -> Result<Option<T>, Fault> {
+) -> Result<Option<T>, CliError> {
     let Some(name) = name else {
         return Ok(None);
     };
     let parsed = name.parse().map(Some);
     parsed.map_err(|_| {
         let fact = format!("`{}` is not a compression{of}", escape(name));
-        Fault::option("compression", &fact, &format!("choose {known}"))
+        CliError::option("compression", &fact, &format!("choose {known}"))
     })
 }
 
 /// Checks that the format has what the options are about.
-fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
+fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), CliError> {
     const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     let is_tar = to == ShardFormat::Webdataset;
     let is_table = to.is_table();
     let has_lines = !is_tar && !is_table && to != Format::Mds.into();
     let nothing = || format!("{to} has nothing to choose there");
-    let tar_hint = "leave it out, or write --to webdataset";
+    let tar_hint = "omit it, or write --to webdataset";
     let refused = match () {
         () if !is_tar && args.shard_pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
         () if !is_tar && args.names != TarNames::Portable => ("names", nothing(), tar_hint),
@@ -203,7 +203,7 @@ fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
         () if to != ShardFormat::Parquet && args.row_group_size.is_some() => (
             "row-group-size",
             format!("{to} has no row groups"),
-            "leave it out, or write --to parquet",
+            "omit it, or write --to parquet",
         ),
         () if !is_tar && !is_table && args.size_limit > Some(u64::from(u32::MAX)) => (
             "size-limit",
@@ -216,7 +216,7 @@ fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
         () if args.separator.is_some() && to != XSV => (
             "separator",
             format!("{to} has none to choose"),
-            "leave it out, or write --to xsv",
+            "omit it, or write --to xsv",
         ),
         () if args.separator.is_none() && to == XSV => (
             "separator",
@@ -226,31 +226,31 @@ fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), Fault> {
         () if args.newline.is_some() && !has_lines => (
             "newline",
             format!("{to} has no lines"),
-            "leave it out, or write --to jsonl",
+            "omit it, or write --to jsonl",
         ),
         () => return Ok(()),
     };
     let (option, fact, hint) = refused;
-    Err(Fault::option(option, &fact, hint))
+    Err(CliError::option(option, &fact, hint))
 }
 
 /// Checks that no column is given twice.
 fn check_unique<'a>(
     option: &'static str,
     mut names: impl Iterator<Item = &'a String>,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let mut seen = BTreeSet::new();
     match names.find(|name| !seen.insert(*name)) {
         Some(name) => {
             let fact = format!("`{}` is given twice", escape(name));
-            Err(Fault::option(option, &fact, "give each column once"))
+            Err(CliError::option(option, &fact, "name each column once"))
         }
         None => Ok(()),
     }
 }
 
 /// Checks that no column is given twice, and that the format has the encodings.
-fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
+fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), CliError> {
     check_unique("column", columns.iter().map(|column| &column.name))?;
     for column in columns {
         let Some(encoding) = &column.encoding else {
@@ -300,7 +300,7 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Fault> {
         };
         if let Some(fact) = fact {
             let message = format!("column {}: {fact}", escape(&column.name));
-            return Err(Fault::option("column", &message, &hint));
+            return Err(CliError::option("column", &message, &hint));
         }
     }
     Ok(())
@@ -371,8 +371,8 @@ fn show_plan(plan: &ConvertPlan, out: &mut Output) -> Result<Exit, Stop> {
     );
     row("size limit", form.size_limit().map_or_else(none, bytes));
     if form.format() == ShardFormat::Parquet {
-        let most = plan.options.shards.row_group_bytes;
-        row("row group size", bytes(most));
+        let max = plan.options.shards.row_group_bytes;
+        row("row group size", bytes(max));
     }
     if form.format() == ShardFormat::Webdataset {
         row("shards", plan.options.shards.tar.pattern.to_string());

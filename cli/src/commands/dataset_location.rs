@@ -13,7 +13,7 @@ use shardmill_writer::INDEX_NAME;
 
 use super::options;
 use crate::args::{StorageArgs, parse_location};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 
 /// The location of a dataset that a command reads.
 #[derive(Clone)]
@@ -173,12 +173,12 @@ impl DatasetLocation {
     }
 
     /// Returns the error that there is no dataset at this location. `location` is the text that the user typed.
-    pub fn no_dataset(&self, location: &str) -> Fault {
+    pub fn no_dataset(&self, location: &str) -> CliError {
         // If the folder cannot be read, no interrupted conversion is reported.
         let unfinished = self.folder().and_then(|folder| unfinished_in(&folder));
         let unfinished = unfinished.unwrap_or_default();
-        let missing = |message: &str| Fault::new(ErrorKind::NotFound, "index-missing", message);
-        let (fault, hint) = match unfinished {
+        let missing = |message: &str| CliError::new(ErrorKind::NotFound, "index-missing", message);
+        let (cli_error, hint) = match unfinished {
             None => (
                 missing("there is no `index.json` here or in a subdirectory"),
                 "`shardmill index rebuild` makes an index from shards".to_owned(),
@@ -188,11 +188,11 @@ impl DatasetLocation {
                 found.hint(location),
             ),
             Some(found @ Unfinished::Parts) => (
-                Fault::new(ErrorKind::Conflict, found.id(), &found.to_string()),
+                CliError::new(ErrorKind::Conflict, found.id(), &found.to_string()),
                 found.hint(location),
             ),
         };
-        fault.about(location).with_hint(&hint)
+        cli_error.about(location).with_hint(&hint)
     }
 
     /// Returns whether the location contains tar shards. A missing path contains none.
@@ -238,8 +238,8 @@ impl DatasetLocation {
             Self::Pattern { .. } => false,
         };
         if !names_index {
-            let hint = "give the folder of the dataset";
-            return Err(Fault::option("expect-index", "a tar file has no index", hint).into());
+            let hint = "pass the folder of the dataset";
+            return Err(CliError::option("expect-index", "a tar file has no index", hint).into());
         }
         let folder = self.folder_or_parent()?;
         Ok(TarSet::open_in(&folder, Some(expected), limits)?)

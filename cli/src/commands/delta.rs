@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_cut_not_rounded() {
+    fn percentages_are_truncated_not_rounded() {
         assert_eq!(share(0, 0), "0.00 %");
         assert_eq!(share(1, 3), "33.33 %");
         assert_eq!(share(u64::MAX, u64::MAX), "100.00 %");

@@ -7,7 +7,7 @@ use shardmill_mds::{ImageKind, NdArray, Value};
 use shardmill_storage::{Dir, PublishMode};
 use shardmill_webdataset::{WebdatasetError, npy_header};
 
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 
 /// A directory that receives files. Files are written only inside it, and existing files are not overwritten.
 pub struct Extractor {
@@ -36,7 +36,7 @@ impl Extractor {
     }
 
     /// Begins the files of a sample, and checks that its key is new.
-    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), Fault> {
+    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), CliError> {
         let Some(key) = sample.key else {
             return Ok(());
         };
@@ -48,9 +48,9 @@ impl Extractor {
             escape(key),
             sample.number
         );
-        Err(Fault::new(ErrorKind::Corrupt, "key-twice", &message)
+        Err(CliError::new(ErrorKind::Corrupt, "key-twice", &message)
             .about(&self.dataset)
-            .with_hint("leave out --by-key to name files by the numbers of the samples"))
+            .with_hint("omit --by-key to name files by the numbers of the samples"))
     }
 
     pub const fn files(&self) -> u64 {
@@ -115,7 +115,7 @@ impl Extractor {
 
 /// Returns a file name: `7/image.jpg` by number. By key, files are named as in a file tree: `a/001.jpg` if the column
 /// has the name of the extension, or if the extension is unknown. Otherwise the name is `a/001.image.jpg`.
-fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, Fault> {
+fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, CliError> {
     let name = match sample.key {
         None => format!("{}/{column}.{extension}", sample.number),
         Some(key) => {
@@ -131,15 +131,15 @@ fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<S
 }
 
 /// Checks that a file of a sample can have this name.
-fn check_name(sample: &SampleName<'_>, name: &str) -> Result<(), Fault> {
+fn check_name(sample: &SampleName<'_>, name: &str) -> Result<(), CliError> {
     check_relative_path(name).map_err(|source| {
         let message = format!(
             "the file cannot be named after `{}`: {source}",
             escape(name)
         );
-        Fault::new(ErrorKind::Corrupt, source.id(), &message)
+        CliError::new(ErrorKind::Corrupt, source.id(), &message)
             .about(&format!("sample {}", sample.number))
-            .with_hint("leave out --by-key to name the files by sample number")
+            .with_hint("omit --by-key to name the files by sample number")
     })
 }
 
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_by_key_give_the_tree_back() {
+    fn file_names_by_key_match_the_source_tree() {
         let key = SampleName {
             number: 3,
             key: Some("a/001"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_inside() {
+    fn file_names_outside_the_directory_are_errors() {
         for key in ["../a", "/etc/passwd", "a/../../b", "a\0b", "C:/x", ""] {
             let sample = SampleName {
                 key: Some(key),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_become_numpy_files() {
+    fn arrays_are_written_as_npy_files() {
         let mut out = Vec::new();
         npy(
             "array",
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_plain_text() {
+    fn numbers_are_written_as_plain_text() {
         for (value, text) in [
             (Value::I32(-5), "-5"),
             (Value::F64(f64::NAN), "NaN"),

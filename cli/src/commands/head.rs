@@ -14,7 +14,7 @@ use super::sample_row::with_field;
 use super::samples::SampleChoice;
 use super::tars::tar_set;
 use crate::args::HeadArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{
     Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_list, write_value,
 };
@@ -82,13 +82,13 @@ impl Sheet {
     }
 
     /// Returns the numbers of the columns to show.
-    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, Fault> {
+    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, CliError> {
         if args.columns.is_empty() || self.rows.is_empty() {
             return Ok((0..self.columns.len()).collect());
         }
         let find = |column: &String| {
             let at = self.columns.iter().position(|name| name == column);
-            at.ok_or_else(|| Fault::unknown_column(&args.location, column, &self.columns))
+            at.ok_or_else(|| CliError::unknown_column(&args.location, column, &self.columns))
         };
         args.columns.iter().map(find).collect()
     }
@@ -207,8 +207,8 @@ fn source_rows(
     source: &dyn shardmill_source::Source,
     sheet: &mut Sheet,
 ) -> Result<(), Stop> {
-    let most = usize::try_from(args.samples).unwrap_or(usize::MAX);
-    let head = shardmill_profile::head(source, most)?;
+    let max = usize::try_from(args.samples).unwrap_or(usize::MAX);
+    let head = shardmill_profile::head(source, max)?;
     sheet.more = head.more;
     for row in &head.rows {
         sheet.begin();

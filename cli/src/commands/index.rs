@@ -15,7 +15,7 @@ use super::options;
 use crate::args::{
     ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs, parse_location,
 };
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{DatasetReport, Exit, Output, count, many};
 use crate::signals;
 
@@ -66,7 +66,7 @@ fn made(
         Err(error @ DatasetError::Unfinished { .. }) => return Err(error.into()),
         _ if args.hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
-            return Err(Fault::option("hashes", fact, "leave it out").into());
+            return Err(CliError::option("hashes", fact, "omit it").into());
         }
         index => {
             let index = index?;
@@ -97,7 +97,7 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         }
         (_, None) => {
             let fact = format!("there are {} directories to merge", args.dirs.len());
-            return Err(Fault::option(
+            return Err(CliError::option(
                 "out",
                 &fact,
                 "name the directory of the merged index with --out",
@@ -191,8 +191,8 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     }
 }
 
-fn differs(index: &Path) -> Fault {
-    Fault::new(
+fn differs(index: &Path) -> CliError {
+    CliError::new(
         ErrorKind::Conflict,
         "index-exists",
         "a different index exists",

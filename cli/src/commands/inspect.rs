@@ -20,7 +20,7 @@ use super::shards::{ShardFacts, Shards};
 use super::tars::{TarFacts, Tars};
 use super::{ls, options, source_views};
 use crate::args::InspectArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
 
 /// The maximum size of a provenance file in bytes.
@@ -58,8 +58,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                 match summary(&split.shown(), &split, &limits, &samples, out) {
                     Ok(summary) => parts.push(Part { name, summary }),
                     // A dataset that cannot be opened does not hide the others.
-                    Err(Stop::Fault(fault)) if fault.kind == ErrorKind::Corrupt => {
-                        out.console().error(&fault, None);
+                    Err(Stop::CliError(cli_error)) if cli_error.kind == ErrorKind::Corrupt => {
+                        out.console().error(&cli_error, None);
                         exit = Exit::Problems;
                     }
                     Err(stop) => return Err(stop),
@@ -161,16 +161,17 @@ fn open_or_stored(
     out: &Output,
 ) -> Result<Shards, Stop> {
     match Shards::open(shown, location, limits, samples) {
-        Err(Stop::Fault(fault))
-            if fault.id.starts_with("tombstones-") || fault.id.starts_with("provenance-") =>
+        Err(Stop::CliError(cli_error))
+            if cli_error.id.starts_with("tombstones-")
+                || cli_error.id.starts_with("provenance-") =>
         {
             let opened = Shards::open(shown, location, limits, &samples.stored())?;
             // Damaged provenance is reported where it is shown.
-            if fault.id != "provenance-damaged" {
-                let family = fault.id.split('-').next().unwrap_or_default();
-                out.console().warning(&Fault {
+            if cli_error.id != "provenance-damaged" {
+                let family = cli_error.id.split('-').next().unwrap_or_default();
+                out.console().warning(&CliError {
                     id: family.to_owned().into(),
-                    ..*fault
+                    ..*cli_error
                 });
             }
             Ok(opened)
@@ -346,7 +347,7 @@ fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
         },
         Err(error) => error.to_string(),
     };
-    let warning = Fault::new(
+    let warning = CliError::new(
         ErrorKind::Corrupt,
         "provenance",
         &format!("cannot be read: {fact}"),

@@ -10,12 +10,12 @@ use shardmill_webdataset::{Consumer, Finding, Lint, Severity, ShardFacts, splits
 
 use super::options;
 use crate::args::LintArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, count, many, show_progress};
 use crate::signals;
 
 /// The maximum number of repeated keys that are listed.
-const MOST_KEYS: usize = 100;
+const MAX_KEYS: usize = 100;
 
 /// A finding as JSON.
 #[derive(Serialize)]
@@ -86,17 +86,17 @@ impl Report<'_> {
             Some(reader) => format!("{reader}: {}", finding.text),
             None => finding.text.clone(),
         };
-        let mut fault = Fault::new(ErrorKind::Corrupt, finding.id, &text);
+        let mut cli_error = CliError::new(ErrorKind::Corrupt, finding.id, &text);
         if let Some(shard) = shard {
-            fault = fault.about(shard);
+            cli_error = cli_error.about(shard);
         }
         let console = self.out.console();
         match finding.severity {
-            Severity::Error => console.error(&fault, None),
-            Severity::Warning if !self.out.is_quiet() => console.warning(&fault),
+            Severity::Error => console.error(&cli_error, None),
+            Severity::Warning if !self.out.is_quiet() => console.warning(&cli_error),
             Severity::Note if !self.out.is_quiet() => {
-                let (id, message) = (&fault.id, &fault.message);
-                let object = fault.object.as_deref().unwrap_or_default();
+                let (id, message) = (&cli_error.id, &cli_error.message);
+                let object = cli_error.object.as_deref().unwrap_or_default();
                 console.line(format_args!("note[{id}]: {object}: {message}"));
             }
             Severity::Warning | Severity::Note => {}
@@ -122,13 +122,13 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         let Some(shard) = shards.get(at) else {
             return Ok(None);
         };
-        let (survey, compression, _) = shard.look(&limits)?;
+        let (survey, compression, _) = shard.survey_with_compression(&limits)?;
         progress.add_shard(0);
         Ok(Some((survey, compression)))
     };
     show_progress(&progress, mode, "reading", &console, || {
-        each_in_order(shards.len(), jobs, &progress, work, |at, looked| {
-            let (Some((survey, compression)), Some(shard)) = (looked, shards.get(at)) else {
+        each_in_order(shards.len(), jobs, &progress, work, |at, surveyed| {
+            let (Some((survey, compression)), Some(shard)) = (surveyed, shards.get(at)) else {
                 return Ok(());
             };
             let path = shard.path().display().to_string();
@@ -195,7 +195,7 @@ fn repeated(
     let mut more = 0_u64;
     keys.finish(|found| {
         listed.push(found);
-        if listed.len() > MOST_KEYS {
+        if listed.len() > MAX_KEYS {
             listed.pop();
             more += 1;
         }

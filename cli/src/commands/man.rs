@@ -9,7 +9,7 @@ use shardmill_storage::{Dir, PublishMode};
 use super::markdown::headed;
 use crate::args::{CompletionsArgs, ManArgs};
 use crate::command::{self, is_shown};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output};
 
 pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
@@ -31,10 +31,14 @@ pub fn run(args: &ManArgs, out: &mut Output) -> Result<Exit, Stop> {
 }
 
 /// Collects the file name and the roff text of every page.
-fn collect(command: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) -> Result<(), Fault> {
+fn collect(
+    command: &Command,
+    name: &str,
+    pages: &mut Vec<(String, Vec<u8>)>,
+) -> Result<(), CliError> {
     let roff = page(command).map_err(|error| {
         let message = format!("a manual page cannot be made: {error}");
-        Fault::new(ErrorKind::Bug, "bug", &message)
+        CliError::new(ErrorKind::Bug, "bug", &message)
     })?;
     pages.push((format!("{name}.1"), roff));
     for verb in command.get_subcommands().filter(|verb| is_shown(verb)) {

@@ -10,7 +10,7 @@ use shardmill_source::{SchemaRule, SourceOptions};
 use shardmill_storage::{Dir, LeaseWait, PublishMode, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
-use crate::error::Fault;
+use crate::error::CliError;
 use crate::output::{Output, seconds};
 
 /// Returns the limits with the values of `--safety-limit`.
@@ -28,7 +28,7 @@ pub fn limits(typed: &[(String, u64)]) -> Limits {
 const SETTINGS_VARIABLE: &str = "SHARDMILL_STORAGE_OPTIONS";
 
 /// Returns the storage options from the environment and the command line.
-pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
+pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, CliError> {
     let options = RemoteOptions {
         settings: settings_of(std::env::vars()),
         ..RemoteOptions::default()
@@ -39,7 +39,7 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
         .with_options(&args.storage_options)?;
     for (option, setting, value) in args.settings() {
         if value.trim().is_empty() {
-            return Err(Fault::usage("usage-value", "the value is empty").about(option));
+            return Err(CliError::usage("usage-value", "the value is empty").about(option));
         }
         let setting = BTreeMap::from([(setting.to_owned(), value.to_owned())]);
         options = options.with_checked(setting, option)?;
@@ -48,12 +48,12 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Fault> {
 }
 
 /// Returns the value of the variable as `NAME=VALUE` texts. The error does not contain the value.
-fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, Fault> {
+fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, CliError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(Vec::new());
     };
     let settings: BTreeMap<String, String> = serde_json::from_str(value).map_err(|_| {
-        Fault::usage("usage-value", "the value is not a JSON object of texts")
+        CliError::usage("usage-value", "the value is not a JSON object of texts")
             .about(SETTINGS_VARIABLE)
             .with_hint(r#"write e.g. {"AWS_REGION": "eu-west-1"}"#)
     })?;
@@ -64,17 +64,17 @@ fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, Fault> {
 }
 
 /// Writes the file that an option names, atomically. An earlier file of that name is replaced.
-pub fn publish(option: &str, path: &Path, bytes: &[u8]) -> Result<(), Fault> {
-    let (dir, name) = folder_of(option, path, "give the path of a file")?;
+pub fn publish(option: &str, path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    let (dir, name) = folder_of(option, path, "pass the path of a file")?;
     dir.publish_bytes(None, name, bytes, PublishMode::Replace)?;
     Ok(())
 }
 
 /// Opens the folder of the file that an option names. Returns it with the name of the file in it.
-pub fn folder_of<'a>(option: &str, path: &'a Path, hint: &str) -> Result<(Dir, &'a str), Fault> {
+pub fn folder_of<'a>(option: &str, path: &'a Path, hint: &str) -> Result<(Dir, &'a str), CliError> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         let fact = format!("`{}` names no file", escape(&path.display().to_string()));
-        return Err(Fault::option(option, &fact, hint));
+        return Err(CliError::option(option, &fact, hint));
     };
     let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
     Ok((Dir::open(parent.unwrap_or(Path::new(".")))?, name))
@@ -102,13 +102,13 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
             "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
         );
         let hint = format!("--takeover-after TIME changes the waiting time of {patience}");
-        let warning = Fault::new(ErrorKind::Conflict, "lease-wait", &message);
+        let warning = CliError::new(ErrorKind::Conflict, "lease-wait", &message);
         console.warning(&warning.about(&wait.url).with_hint(&hint));
     }));
 }
 
 /// Returns the options for reading a source as it is.
-pub fn source(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, Fault> {
+pub fn source(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, CliError> {
     let mut source = SourceOptions {
         remote: remote(storage)?,
         limits,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_of_the_variable_are_a_json_object() {
+    fn storage_settings_variable_must_be_a_json_object() {
         let found = settings_of_variable(Some(r#"{"AWS_REGION": "a=b", "GCS_KEY": "c\nd"}"#));
         assert_eq!(found.unwrap(), ["AWS_REGION=a=b", "GCS_KEY=c\nd"]);
         assert!(settings_of_variable(None).unwrap().is_empty());

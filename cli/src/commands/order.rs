@@ -12,7 +12,7 @@ use super::dataset_location::DatasetLocation;
 use super::shards::Shards;
 use super::{requests, world};
 use crate::args::OrderArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, count, many};
 
 #[derive(Serialize)]
@@ -31,16 +31,16 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
 
     if world::streams(&args.world).is_empty() && args.shards.is_empty() {
         if !out.is_json() {
-            let hint = "name a dataset, give sizes with --shards, or configurations on standard input with --json";
-            let fault = Fault::usage("usage-missing-argument", "missing: <DATASET>...");
-            return Err(fault.with_hint(hint).into());
+            let hint = "name a dataset, pass sizes with --shards, or pass configurations on standard input with --json";
+            let cli_error = CliError::usage("usage-missing-argument", "missing: <DATASET>...");
+            return Err(cli_error.with_hint(hint).into());
         }
         let nothing = EpochConfig::new(Vec::new(), config.batch_size, World::SINGLE);
         if config != nothing || rank.is_some() || batches.is_some() || args.resume.is_some() {
             let message = "without a dataset, standard input describes the orders, and options have no effect";
-            let fault = Fault::usage("usage-conflict", message);
-            return Err(fault
-                .with_hint("name a dataset, or leave the options out")
+            let cli_error = CliError::usage("usage-conflict", message);
+            return Err(cli_error
+                .with_hint("name a dataset, or omit the options")
                 .into());
         }
         return requests::run(args.jobs, out);
@@ -95,7 +95,7 @@ fn of_state(error: ReaderError, path: &Path) -> Stop {
         ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
         _ => {
             let path = path.display().to_string();
-            Fault::from(error).about(&path).into()
+            CliError::from(error).about(&path).into()
         }
     }
 }

@@ -33,7 +33,7 @@ struct Panel {
     title: String,
     /// Returns the value of a point in the unit of the panel.
     value: Box<dyn Fn(&Point) -> f64>,
-    most: f64,
+    max: f64,
     /// A horizontal line: its value and its label.
     mark: Option<(f64, String)>,
 }
@@ -85,10 +85,10 @@ impl Svg {
     }
 
     /// Draws the title of a panel, and its grid up to the value `most`.
-    pub fn panel(&mut self, title: &str, top: f64, most: f64) {
+    pub fn panel(&mut self, title: &str, top: f64, max: f64) {
         self.text("text", (LEFT, top - 8.0), "start", title);
-        for tick in ticks(most, 4) {
-            let y = top + PANEL - PANEL * part(tick, most);
+        for tick in ticks(max, 4) {
+            let y = top + PANEL - PANEL * part(tick, max);
             self.path("grid", &format!("M{LEFT} {y:.1}H{}", WIDTH - RIGHT));
             self.text("soft", (LEFT - 8.0, y + 4.0), "end", &number(tick));
         }
@@ -96,33 +96,33 @@ impl Svg {
 }
 
 fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
-    let most = |value: fn(&Point) -> f64| {
+    let max = |value: fn(&Point) -> f64| {
         let points = nodes.iter().flat_map(|(_, points)| points.iter());
         points.map(value).fold(0.0, f64::max)
     };
-    let resident = most(|point| float(point.resident_bytes));
+    let resident = max(|point| float(point.resident_bytes));
     let limit = cache_limit.map(float);
     // A limit far above the used size would flatten the curves.
     let limit = limit.filter(|limit| *limit <= 2.0 * resident);
     let (unit, unit_name) = binary_unit(limit.unwrap_or(0.0).max(resident));
-    let (rate, rate_name) = binary_unit(most(|point| point.fetched_bytes_per_second));
+    let (rate, rate_name) = binary_unit(max(|point| point.fetched_bytes_per_second));
     vec![
         Panel {
             title: format!("Resident bytes ({unit_name})"),
             value: Box::new(move |point| float(point.resident_bytes) / unit),
-            most: limit.unwrap_or(0.0).max(resident) / unit,
+            max: limit.unwrap_or(0.0).max(resident) / unit,
             mark: limit.map(|limit| (limit / unit, "cache limit".to_owned())),
         },
         Panel {
             title: format!("Fetched ({rate_name}/s)"),
             value: Box::new(move |point| point.fetched_bytes_per_second / rate),
-            most: most(|point| point.fetched_bytes_per_second) / rate,
+            max: max(|point| point.fetched_bytes_per_second) / rate,
             mark: None,
         },
         Panel {
             title: "Waiting for data (% of the time)".to_owned(),
             value: Box::new(|point| point.waiting * 100.0),
-            most: 100.0,
+            max: 100.0,
             mark: None,
         },
     ]
@@ -179,7 +179,7 @@ pub fn begin(title: &str, words: &str, height: f64, (light, dark): (&str, &str))
 
 fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
-    svg.panel(&panel.title, top, panel.most);
+    svg.panel(&panel.title, top, panel.max);
     let (unit, name) = time_unit(end);
     for tick in ticks(end / unit, 8) {
         let x = LEFT + (right - LEFT) * part(tick, end / unit);
@@ -194,7 +194,7 @@ fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
     );
     svg.path("axis", &format!("M{LEFT} {top}V{bottom}H{right}"));
     if let Some((value, what)) = &panel.mark {
-        let y = bottom - PANEL * part(*value, panel.most);
+        let y = bottom - PANEL * part(*value, panel.max);
         svg.path("mark", &format!("M{LEFT} {y:.1}H{right}"));
         svg.text("text", (right, y - 4.0), "end", what);
     }
@@ -206,7 +206,7 @@ fn curve(svg: &mut Svg, panel: &Panel, top: f64, end: f64, line: usize, points: 
     let mut commands = String::new();
     for (place, point) in points.iter().enumerate() {
         let x = LEFT + (right - LEFT) * part(point.seconds, end);
-        let y = bottom - PANEL * part((panel.value)(point), panel.most);
+        let y = bottom - PANEL * part((panel.value)(point), panel.max);
         commands += &match place {
             0 => format!("M{x:.1} {y:.1}"),
             _ => format!("H{x:.1}V{y:.1}"),
@@ -234,11 +234,11 @@ fn legend(svg: &mut Svg, nodes: &[(u64, &[Point])], forecast: &Forecast, top: f6
 }
 
 /// Returns the ticks of an axis from 0 to `most`: about `wanted` of them, in steps of 1, 2 or 5.
-fn ticks(most: f64, wanted: u32) -> Vec<f64> {
-    if !(most.is_finite() && most > 0.0) {
+fn ticks(max: f64, wanted: u32) -> Vec<f64> {
+    if !(max.is_finite() && max > 0.0) {
         return vec![0.0];
     }
-    let rough = most / f64::from(wanted);
+    let rough = max / f64::from(wanted);
     let power = 10.0_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0]
         .into_iter()
@@ -247,7 +247,7 @@ fn ticks(most: f64, wanted: u32) -> Vec<f64> {
         .unwrap_or(10.0 * power);
     (0..=4 * wanted)
         .map(|turn| f64::from(turn) * step)
-        .take_while(|tick| *tick <= most * 1.001)
+        .take_while(|tick| *tick <= max * 1.001)
         .collect()
 }
 
@@ -259,34 +259,34 @@ fn number(value: f64) -> String {
 }
 
 /// Returns the relative position of a value between 0 and `most`, from 0 to 1.
-pub fn part(value: f64, most: f64) -> f64 {
-    if most > 0.0 {
-        (value / most).clamp(0.0, 1.0)
+pub fn part(value: f64, max: f64) -> f64 {
+    if max > 0.0 {
+        (value / max).clamp(0.0, 1.0)
     } else {
         0.0
     }
 }
 
-fn binary_unit(most: f64) -> (f64, &'static str) {
+fn binary_unit(max: f64) -> (f64, &'static str) {
     let units = [
         (1024.0_f64.powi(4), "TiB"),
         (1024.0_f64.powi(3), "GiB"),
         (1024.0_f64.powi(2), "MiB"),
         (1024.0, "KiB"),
     ];
-    unit(most, &units, "B")
+    unit(max, &units, "B")
 }
 
-fn time_unit(most: f64) -> (f64, &'static str) {
+fn time_unit(max: f64) -> (f64, &'static str) {
     unit(
-        most / 3.0,
+        max / 3.0,
         &[(86_400.0, "days"), (3600.0, "h"), (60.0, "min")],
         "s",
     )
 }
 
-fn unit(most: f64, units: &[(f64, &'static str)], smallest: &'static str) -> (f64, &'static str) {
-    let found = units.iter().find(|(unit, _)| most >= *unit).copied();
+fn unit(max: f64, units: &[(f64, &'static str)], smallest: &'static str) -> (f64, &'static str) {
+    let found = units.iter().find(|(unit, _)| max >= *unit).copied();
     found.unwrap_or((1.0, smallest))
 }
 
@@ -317,15 +317,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_have_round_numbers() {
-        for (most, wanted, expected) in [
+    fn axis_ticks_are_round_numbers() {
+        for (max, wanted, expected) in [
             (100.0, 4, vec![0.0, 50.0, 100.0]),
             (7.3, 4, vec![0.0, 2.0, 4.0, 6.0]),
             (1.0, 4, vec![0.0, 0.5, 1.0]),
             (0.0, 4, vec![0.0]),
             (f64::NAN, 4, vec![0.0]),
         ] {
-            assert_eq!(ticks(most, wanted), expected, "{most}");
+            assert_eq!(ticks(max, wanted), expected, "{max}");
         }
         assert_eq!(number(2.50), "2.5");
         assert_eq!(number(0.0), "0");
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_in_names_stays_text() {
+    fn xml_markup_in_names_is_escaped() {
         assert_eq!(
             xml("a<b>&\"c\"\u{1b}"),
             "a&lt;b&gt;&amp;&quot;c&quot;\\u{1b}"
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn units_follow_the_largest_value() {
+    fn unit_is_chosen_by_largest_value() {
         assert_eq!(binary_unit(3.0 * 1024.0 * 1024.0).1, "MiB");
         assert_eq!(binary_unit(12.0), (1.0, "B"));
         assert_eq!(time_unit(60.0).1, "s");

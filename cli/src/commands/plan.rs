@@ -415,9 +415,9 @@ fn advice(found: &Forecast, data: &Data, options: &ForecastOptions) -> Vec<Strin
 }
 
 fn padding(found: &Forecast, lines: &mut Vec<String>) {
-    let mut most = |of: fn(&EpochFacts) -> Option<u64>, verb: &str, why: &str| {
-        let most = found.epochs.iter().max_by_key(|epoch| of(epoch));
-        if let Some((epoch, samples)) = most.and_then(|epoch| Some((epoch, of(epoch)?)))
+    let mut max = |of: fn(&EpochFacts) -> Option<u64>, verb: &str, why: &str| {
+        let max = found.epochs.iter().max_by_key(|epoch| of(epoch));
+        if let Some((epoch, samples)) = max.and_then(|epoch| Some((epoch, of(epoch)?)))
             && samples > 0
         {
             lines.push(format!(
@@ -428,8 +428,8 @@ fn padding(found: &Forecast, lines: &mut Vec<String>) {
         }
     };
     let why = "so that all ranks have the same number";
-    most(|epoch| epoch.padded, "repeats", why);
-    most(
+    max(|epoch| epoch.padded, "repeats", why);
+    max(
         |epoch| epoch.dropped,
         "drops",
         "that would not fill a batch",
@@ -490,18 +490,18 @@ fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Ve
 fn apart(found: &Forecast, lines: &mut Vec<String>) {
     let totals = found.nodes.iter().map(|node| {
         let epochs = node.belady.epochs.iter();
-        epochs.fold((0_u64, 0_u64, 0_u64), |(past, all, most), epoch| {
+        epochs.fold((0_u64, 0_u64, 0_u64), |(past, all, max), epoch| {
             (
                 past.saturating_add(epoch.bypassed_bytes),
                 all.saturating_add(epoch.fetched_bytes),
-                most.saturating_add(epoch.most_fetched_bytes),
+                max.saturating_add(epoch.most_fetched_bytes),
             )
         })
     });
-    let Some((past, all, most)) = totals.max_by_key(|(_, _, most)| *most) else {
+    let Some((past, all, max)) = totals.max_by_key(|(_, _, max)| *max) else {
         return;
     };
-    if most <= all {
+    if max <= all {
         return;
     }
     lines.push(format!(
@@ -509,7 +509,7 @@ fn apart(found: &Forecast, lines: &mut Vec<String>) {
          total grows up to {} if they drift apart.",
         bytes(past),
         bytes(all),
-        bytes(most)
+        bytes(max)
     ));
 }
 
@@ -569,11 +569,11 @@ fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>)
         let busy = step * float(steps);
         (busy > 0.0).then(|| float(epoch.fetched_bytes) / busy)
     });
-    let most = needs.fold(0.0, f64::max);
-    if most > float(options.bandwidth) {
+    let max = needs.fold(0.0, f64::max);
+    if max > float(options.bandwidth) {
         lines.push(format!(
             "Its epochs need {}/s while they step, and the bandwidth is {}/s: more bandwidth or a larger cache would help.",
-            bytes(whole(most)),
+            bytes(whole(max)),
             bytes(options.bandwidth)
         ));
     } else {

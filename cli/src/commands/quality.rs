@@ -15,15 +15,15 @@ use super::dataset_location::DatasetLocation;
 use super::sample_row::SampleRow;
 use super::{dataset, world};
 use crate::args::WorldArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Table, bytes, count, many, needed, seconds};
 
 /// The most samples whose labels are read.
-const MOST_LABELS: u64 = 1 << 16;
+const MAX_LABELS: u64 = 1 << 16;
 /// The part of the shards of a full shuffle that a step should have.
 const ENOUGH_SHARDS: f64 = 0.9;
 /// The part of an epoch's time that may pass until the shards of a block are fetched.
-const MOST_FILLING: f64 = 0.05;
+const MAX_FILLING: f64 = 0.05;
 /// The length of the longest bar of the picture.
 const BAR: f64 = 48.0;
 
@@ -126,7 +126,7 @@ fn recommend(
     let epoch_seconds = float(epoch.batches()) * options.step.as_secs_f64();
     let affordable = blocks
         .iter()
-        .filter(|block| block.fill_seconds <= MOST_FILLING * epoch_seconds);
+        .filter(|block| block.fill_seconds <= MAX_FILLING * epoch_seconds);
     let largest = affordable.clone().next_back().or(blocks.first());
     let chosen = affordable
         .clone()
@@ -162,14 +162,14 @@ fn recommend(
         .map(|cost| cost.reserve_bytes.saturating_sub(cost.cache_bytes))
         .max();
     let nodes = found.nodes.iter();
-    let most = nodes.clone().map(|node| node.needed_at_once_bytes).max();
+    let max = nodes.clone().map(|node| node.needed_at_once_bytes).max();
     let waiting = |node: &&shardmill_reader::NodeForecast| node.belady.wait_seconds();
     let worst = nodes.max_by(|one, other| waiting(one).total_cmp(&waiting(other)));
     Ok(Recommended {
         is_enough: is_enough(&chosen),
         block: chosen,
         shuffle_algo: algo.name(),
-        cache_limit: most.unwrap_or(0).saturating_add(extra.unwrap_or(0)),
+        cache_limit: max.unwrap_or(0).saturating_add(extra.unwrap_or(0)),
         wait_seconds: worst.as_ref().map_or(0.0, waiting),
         epoch_seconds: worst.map_or(0.0, |node| node.belady.seconds),
     })
@@ -177,7 +177,7 @@ fn recommend(
 
 /// Reads the labels of samples of the probe.
 fn labels(args: &WorldArgs, probe: &Probe, column: &str, limits: &Limits) -> Result<Labels, Stop> {
-    let probe = probe.thinned(MOST_LABELS);
+    let probe = probe.thinned(MAX_LABELS);
     let mut wanted: Vec<u64> = probe.samples().collect();
     wanted.sort_unstable();
     wanted.dedup();
@@ -190,8 +190,8 @@ fn labels(args: &WorldArgs, probe: &Probe, column: &str, limits: &Limits) -> Res
         if location.holds_tars(limits)? {
             let message =
                 "labels are read from MDS, JSON and XSV datasets, and these are tar shards";
-            let fault = Fault::usage("usage-value", message).about(&stream.location);
-            return Err(fault.with_hint("leave --label out").into());
+            let cli_error = CliError::usage("usage-value", message).about(&stream.location);
+            return Err(cli_error.with_hint("omit --label").into());
         }
         let choice = world::samples(args, &stream)?;
         let dataset = dataset::open(&stream.location, &location, limits.clone(), &choice)?;
@@ -270,7 +270,7 @@ impl QualityReport {
     /// Draws the distances of neighbours: a bar for each power of two, and a mark where it would end in a full shuffle.
     pub fn picture(&self) -> String {
         let bins = &self.quality.neighbours.distances;
-        let most = bins
+        let max = bins
             .iter()
             .map(|bin| bin.share.max(bin.full_shuffle))
             .fold(f64::MIN_POSITIVE, f64::max);
@@ -281,7 +281,7 @@ impl QualityReport {
             "# this order, | a full shuffle".to_owned(),
         ]);
         for bin in bins {
-            let length = |share: f64| whole((share / most * BAR).round());
+            let length = |share: f64| whole((share / max * BAR).round());
             let (bar, mark) = (length(bin.share), length(bin.full_shuffle));
             let drawn = (0..=bar.max(mark)).map(|at| match at {
                 _ if at == mark => '|',

@@ -90,21 +90,21 @@ fn blocks(report: &QualityReport) -> Panel {
 fn draw_panel(svg: &mut Svg, panel: &Panel, top: f64) {
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
     let values = panel.bars.iter();
-    let most = values
+    let max = values
         .map(|bar| bar.value.max(bar.full_shuffle))
         .fold(0.0, f64::max);
-    svg.panel(&panel.title, top, most);
+    svg.panel(&panel.title, top, max);
     let step = (right - LEFT) / lines(panel.bars.len().max(1));
     // Labels that would overlap are left out.
     let every = panel.bars.len().div_ceil(12).max(1);
     for (place, bar) in panel.bars.iter().enumerate() {
         let (left, width) = (LEFT + step * lines(place) + step * 0.1, step * 0.8);
-        let height = PANEL * part(bar.value, most);
+        let height = PANEL * part(bar.value, max);
         svg.path(
             "bar",
             &format!("M{left:.1} {bottom}v-{height:.1}h{width:.1}V{bottom}z"),
         );
-        let y = bottom - PANEL * part(bar.full_shuffle, most);
+        let y = bottom - PANEL * part(bar.full_shuffle, max);
         svg.path(
             "full",
             &format!("M{:.1} {y:.1}h{step:.1}", left - step * 0.1),

@@ -17,15 +17,15 @@ use shardmill_core::{ErrorKind, lock};
 use shardmill_order::{EpochConfig, Request, orders, weights};
 
 use crate::args;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, count};
 
 /// The maximum length of a line in bytes: enough for the sizes of ten million shards.
-const MOST_LINE_BYTES: u64 = 64 << 20;
+const MAX_LINE_BYTES: u64 = 64 << 20;
 /// The maximum number of sample ids in an answer: 256 MiB of them.
-const MOST_IDS: u64 = 1 << 25;
+const MAX_IDS: u64 = 1 << 25;
 /// The maximum number of picks from which a part of a stream is drawn: 1 GiB of them.
-const MOST_PICKS: u64 = 1 << 28;
+const MAX_PICKS: u64 = 1 << 28;
 
 /// Answers the configurations on standard input with this number of threads.
 pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
@@ -39,9 +39,9 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
         match started {
             Ok(_) => {}
             Err(error) if job == 0 => {
-                let mut fault = Fault::io("cannot start a thread", &error);
-                fault.kind = ErrorKind::Resource;
-                return Err(fault.into());
+                let mut cli_error = CliError::io("cannot start a thread", &error);
+                cli_error.kind = ErrorKind::Resource;
+                return Err(cli_error.into());
             }
             // Existing threads can do the work.
             Err(_) => break,
@@ -59,12 +59,12 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
         }
         match answer {
             Ok(Ok(line)) => out.bytes(&line)?,
-            Ok(Err(fault)) => failed = Some(fault),
+            Ok(Err(cli_error)) => failed = Some(cli_error),
             Err(_) => break,
         }
     }
     match failed {
-        Some(fault) => Err(fault.into()),
+        Some(cli_error) => Err(cli_error.into()),
         None => Ok(Exit::Done),
     }
 }
@@ -78,7 +78,7 @@ enum Line {
 }
 
 /// Returns the next line without its line end, or `None` at the end of the input.
-fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
+fn next_line(input: &mut impl BufRead, max: u64) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let mut bytes = 0_u64;
     loop {
@@ -94,7 +94,7 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
         let end = held.iter().position(|byte| *byte == b'\n');
         let part = held.get(..end.unwrap_or(held.len())).unwrap_or_default();
         bytes += part.len() as u64;
-        if bytes <= most {
+        if bytes <= max {
             line.extend_from_slice(part);
         } else {
             // The rest of a line that is too long is counted, but not kept.
@@ -103,7 +103,7 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
         let used = part.len() + usize::from(end.is_some());
         input.consume(used);
         if at_end || end.is_some() {
-            return Ok(Some(if bytes <= most {
+            return Ok(Some(if bytes <= max {
                 Line::Text(line)
             } else {
                 Line::TooLong(bytes)
@@ -114,11 +114,11 @@ fn next_line(input: &mut impl BufRead, most: u64) -> io::Result<Option<Line>> {
 
 /// Answers lines until the input or the writer has ended. `input` is `None` after the end of the input. The error is that
 /// standard input cannot be read any more.
-fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>, Fault>>) {
+fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>, CliError>>) {
     while let Some(line) = take_line(input).transpose() {
         let answer = match line {
             Ok(line) => Ok(answer(&line)),
-            Err(error) => Err(Fault::io("cannot read", &error).about("standard input")),
+            Err(error) => Err(CliError::io("cannot read", &error).about("standard input")),
         };
         if answers.send(answer).is_err() {
             break;
@@ -130,7 +130,7 @@ fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>
 fn take_line(input: &Mutex<Option<impl BufRead>>) -> io::Result<Option<Line>> {
     let mut input = lock(input);
     while let Some(reader) = &mut *input {
-        match next_line(reader, MOST_LINE_BYTES) {
+        match next_line(reader, MAX_LINE_BYTES) {
             Ok(Some(Line::Text(text))) if text.trim_ascii().is_empty() => {}
             Ok(Some(line)) => return Ok(Some(line)),
             ended => {
@@ -168,38 +168,38 @@ fn answer(line: &Line) -> Vec<u8> {
             let fact = format!(
                 "the line has {} bytes, more than the {} that are read",
                 count(*bytes),
-                count(MOST_LINE_BYTES)
+                count(MAX_LINE_BYTES)
             );
-            return refuse(Value::Null, &Fault::usage("limit-line-bytes", &fact));
+            return refuse(Value::Null, &CliError::usage("limit-line-bytes", &fact));
         }
     };
     // serde would accept an array as the fields in order.
     if text.trim_ascii_start().first() != Some(&b'{') {
-        let fault = Fault::usage("json-line", "the line is not a JSON object");
-        return refuse(Value::Null, &fault);
+        let cli_error = CliError::usage("json-line", "the line is not a JSON object");
+        return refuse(Value::Null, &cli_error);
     }
     let id = match serde_json::from_slice::<Id>(text) {
         Ok(Id { id }) => id,
         Err(error) => {
             let fact = format!("the line is not a JSON object: {error}");
-            return refuse(Value::Null, &Fault::usage("json-line", &fact));
+            return refuse(Value::Null, &CliError::usage("json-line", &fact));
         }
     };
     // A defect in one answer must not prevent a reply to this line or the answers to others.
     let found = catch_unwind(|| answer_one(text)).unwrap_or_else(|_| {
         let fact = "a bug in shardmill stopped this configuration";
-        Err(Fault::usage("bug", fact))
+        Err(CliError::usage("bug", fact))
     });
     match found {
         Ok(orders) => rendered(&Orders { id, orders }),
-        Err(fault) => refuse(id, &fault),
+        Err(cli_error) => refuse(id, &cli_error),
     }
 }
 
-fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Fault> {
+fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, CliError> {
     let request: Request = serde_json::from_slice(text).map_err(|error| {
         let fact = format!("the line is not a configuration: {error}");
-        Fault::usage("config-line", &fact)
+        CliError::usage("config-line", &fact)
     })?;
     let config = request.config()?;
     check_size(&config)?;
@@ -207,34 +207,34 @@ fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Fault> {
 }
 
 /// Checks the size of an answer before it is built in memory.
-fn check_size(config: &EpochConfig) -> Result<(), Fault> {
+fn check_size(config: &EpochConfig) -> Result<(), CliError> {
     let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
     let chosen: u64 = shares.iter().map(|share| share.choose).sum();
     let ids = chosen.saturating_mul(config.replication.unwrap_or(1));
-    if ids > MOST_IDS {
+    if ids > MAX_IDS {
         let fact = format!(
             "{} sample ids are more than the {} of one answer",
             count(ids),
-            count(MOST_IDS)
+            count(MAX_IDS)
         );
-        return Err(Fault::usage("limit-order-ids", &fact));
+        return Err(CliError::usage("limit-order-ids", &fact));
     }
     let samples: u64 = shares.iter().map(|share| share.samples).sum();
-    if samples / config.sampling.granularity.max(1) > MOST_PICKS {
+    if samples / config.sampling.granularity.max(1) > MAX_PICKS {
         let fact = format!(
             "{} samples are too many to choose from; the limit is {}",
             count(samples),
-            count(MOST_PICKS)
+            count(MAX_PICKS)
         );
-        return Err(Fault::usage("limit-order-samples", &fact));
+        return Err(CliError::usage("limit-order-samples", &fact));
     }
     Ok(())
 }
 
-fn refuse(id: Value, fault: &Fault) -> Vec<u8> {
+fn refuse(id: Value, cli_error: &CliError) -> Vec<u8> {
     rendered(&Refusal {
         id,
-        error: format!("error{fault}"),
+        error: format!("error{cli_error}"),
     })
 }
 
@@ -249,17 +249,17 @@ fn rendered(answer: &impl Serialize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn lines(text: &[u8], most: u64, buffer: usize) -> Vec<Line> {
+    fn lines(text: &[u8], max: u64, buffer: usize) -> Vec<Line> {
         let mut input = BufReader::with_capacity(buffer, text);
         let mut found = Vec::new();
-        while let Some(line) = next_line(&mut input, most).unwrap() {
+        while let Some(line) = next_line(&mut input, max).unwrap() {
             found.push(line);
         }
         found
     }
 
     #[test]
-    fn lines_are_bounded() {
+    fn overlong_lines_are_reported_as_too_long() {
         let text = |text: &str| Line::Text(text.as_bytes().to_vec());
         for buffer in [1, 3, 100] {
             assert_eq!(lines(b"", 4, buffer), []);
@@ -287,7 +287,7 @@ mod tests {
     const SMALL: &str = r#"{"id": "a", "streams": [{"shards": [4, 3]}], "batch_size": 2, "nodes": 1, "ranks_per_node": 2, "workers_per_rank": 2}"#;
 
     #[test]
-    fn an_answer_has_the_id_of_its_line() {
+    fn answer_repeats_the_request_id() {
         let expected =
             serde_json::json!({"id": "a", "orders": [[[0, 1], [2, 3]], [[4, 5], [6, 6]]]});
         let found = answered(SMALL);
@@ -331,8 +331,8 @@ mod tests {
         ] {
             let found = answered(text);
             assert_eq!(found["id"], id, "{text}");
-            let told = found["error"].as_str().unwrap();
-            assert!(told.starts_with(error), "{text}: {told}");
+            let message = found["error"].as_str().unwrap();
+            assert!(message.starts_with(error), "{text}: {message}");
         }
         let long: Value = serde_json::from_slice(&answer(&Line::TooLong(100_000_000))).unwrap();
         assert_eq!(

@@ -5,7 +5,7 @@ use shardmill_convert::{RewriteKind, RewriteOptions, Rewritten};
 use shardmill_core::{ErrorKind, Limits, escape};
 
 use crate::args::RewriteArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, many};
 use crate::signals;
 
@@ -52,8 +52,8 @@ fn show(dest: &str, report: &Rewritten, out: &mut Output) -> Result<(), Stop> {
                 lost.begin, lost.end, lost.message
             ),
         };
-        let fault = Fault::new(ErrorKind::Corrupt, lost.id, &what).about(&lost.shard);
-        out.console().error(&fault, None);
+        let cli_error = CliError::new(ErrorKind::Corrupt, lost.id, &what).about(&lost.shard);
+        out.console().error(&cli_error, None);
     }
     if out.is_quiet() {
         return Ok(());

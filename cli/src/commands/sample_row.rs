@@ -6,7 +6,7 @@ use shardmill_mds::{DType, Field, NdArray, SampleValue, TextValue, Value, decode
 use shardmill_webdataset::{Value as TarValue, inflate};
 
 use super::dataset;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::write_value;
 
 /// A field of a sample.
@@ -59,9 +59,9 @@ impl<'a> SampleRow<'a> {
     }
 
     /// Returns the error that the sample lacks a column.
-    pub fn lacks(&self, column: &str) -> Fault {
+    pub fn lacks(&self, column: &str) -> CliError {
         let known = self.fields.iter().map(|(name, _)| name);
-        Fault::unknown_column(&format!("sample {}", self.number), column, known)
+        CliError::unknown_column(&format!("sample {}", self.number), column, known)
     }
 
     /// Decodes an MDS field.
@@ -94,7 +94,7 @@ impl<'a> SampleRow<'a> {
         };
         let wrong = || {
             let message = format!("the column has encoding {encoding}, which cannot be a key");
-            Fault::usage("key-encoding", &message)
+            CliError::usage("key-encoding", &message)
                 .about(key_column)
                 .with_hint("choose a column of strings or integers with --key-column")
         };

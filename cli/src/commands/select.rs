@@ -18,7 +18,7 @@ use super::source_views::{self, SelectTarget};
 use super::tars::tar_set;
 use super::{dataset, options};
 use crate::args::{SelectArgs, parse_locations};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, bytes, count, many};
 use crate::signals;
 
@@ -41,7 +41,7 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let place = match args.out.as_os_str() == "-" {
         true => None,
         false => {
-            let hint = "give the path of a file: good.view";
+            let hint = "pass the path of a file: good.view";
             Some(options::folder_of("out", &args.out, hint)?)
         }
     };
@@ -225,14 +225,14 @@ fn read(
         select_samples(&locations, by, &source, progress)
     })?;
     if let (Some(first), SelectBy::Keys { column, keys }) = (selected.missing.first(), by) {
-        let mut fault = Fault::unknown_key(&args.dataset, first, column);
+        let mut cli_error = CliError::unknown_key(&args.dataset, first, column);
         let missing = selected.missing.len();
-        fault.message = format!(
+        cli_error.message = format!(
             "{}; it is the first of {missing} such keys of {}",
-            fault.message,
+            cli_error.message,
             keys.len()
         );
-        return Err(fault.into());
+        return Err(cli_error.into());
     }
     let live = &dataset.target.live;
     let numbers = selected.samples.into_iter();
@@ -283,7 +283,7 @@ fn numbers(args: &SelectArgs, file: &str, target: &ViewTarget) -> Result<Vec<u64
                 escape(line)
             );
             let hint = "write one number, or one range such as 10..20, in each line";
-            Fault::option("samples", &fact, hint)
+            CliError::option("samples", &fact, hint)
         };
         let parse = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
         let range = match line.split_once("..") {
@@ -295,7 +295,7 @@ fn numbers(args: &SelectArgs, file: &str, target: &ViewTarget) -> Result<Vec<u64
         };
         if range.end > samples {
             let last = range.end.saturating_sub(1);
-            return Err(Fault::unknown_sample(&args.dataset, last, samples).into());
+            return Err(CliError::unknown_sample(&args.dataset, last, samples).into());
         }
         stored.extend(range.map(|number| target.live.stored_number(number)));
         Ok(())

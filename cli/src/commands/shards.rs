@@ -13,7 +13,7 @@ use super::dataset_location::DatasetLocation;
 use super::sample_row::SampleRow;
 use super::samples::SampleChoice;
 use super::tars::Tars;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 
 /// The number of samples of one shard from which the whole shard is read.
 const WHOLE: u64 = 8;
@@ -129,7 +129,7 @@ impl Shards {
     }
 
     /// Checks that at least one sample has the column. `name` is the dataset, for errors.
-    pub fn check_column(&self, name: &str, column: &str) -> Result<(), Fault> {
+    pub fn check_column(&self, name: &str, column: &str) -> Result<(), CliError> {
         let tars = match self {
             Self::Indexed(dataset) => return dataset::check_column(name, dataset, column),
             Self::Tars(tars) => tars,
@@ -144,7 +144,7 @@ impl Shards {
         }
         match known.contains(&column) {
             true => Ok(()),
-            false => Err(Fault::unknown_column(name, column, known)),
+            false => Err(CliError::unknown_column(name, column, known)),
         }
     }
 

@@ -5,7 +5,7 @@ use shardmill_profile::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
 
 use super::rows;
 use crate::args::StatsArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{DatasetReport, Exit, Output, Table, count, many};
 use crate::signals;
 
@@ -17,7 +17,7 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     for column in &args.columns {
         let mut known = schema.fields().iter().map(|field| field.name());
         if !known.clone().any(|name| name == column) {
-            return Err(Fault::unknown_column(&args.location, column, known.by_ref()).into());
+            return Err(CliError::unknown_column(&args.location, column, known.by_ref()).into());
         }
     }
     let options = StatsOptions {
@@ -131,10 +131,10 @@ fn rounded(number: f64) -> String {
 /// Draws a histogram with a character for each bin. An empty bin is a space, any other one is visible.
 fn bars(bins: &[Bin]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let most = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
+    let max = bins.iter().map(|bin| bin.count).max().unwrap_or(0).max(1);
     let bar = |bin: &Bin| {
         let eighths = u128::from(bin.count) * 8;
-        let height = usize::try_from(eighths.div_ceil(u128::from(most))).unwrap_or(8);
+        let height = usize::try_from(eighths.div_ceil(u128::from(max))).unwrap_or(8);
         match height.checked_sub(1) {
             Some(at) => BARS.get(at).copied().unwrap_or('█'),
             None => ' ',
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_rounded_for_display() {
         for (number, text) in [
             (0.0, "0"),
             (4.95, "4.95"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_visible_in_the_histogram() {
+    fn nonempty_histogram_bins_are_visible() {
         let bins: Vec<Bin> = [1000, 0, 1, 500]
             .into_iter()
             .map(|count| Bin {

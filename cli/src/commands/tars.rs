@@ -48,8 +48,8 @@ impl Tars {
         let set = tar_set(dataset_location, samples, limits)?;
         let mut facts = Vec::with_capacity(set.shards().len());
         let progress = Progress::new();
-        let look = |number: usize| facts_of(&set, number, limits);
-        each_in_order(set.shards().len(), 0, &progress, look, |_, found| {
+        let read = |number: usize| facts_of(&set, number, limits);
+        each_in_order(set.shards().len(), 0, &progress, read, |_, found| {
             facts.push(found);
             Ok(())
         })?;

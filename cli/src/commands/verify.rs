@@ -12,7 +12,7 @@ use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::samples::SampleChoice;
 use crate::args::VerifyArgs;
-use crate::error::{Fault, Stop, one_line};
+use crate::error::{CliError, Stop, one_line};
 use crate::output::{Exit, Output, bytes, count, many, rate, seconds};
 use crate::signals;
 
@@ -48,7 +48,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let samples = SampleChoice::of_view(args.view.as_ref(), true, &args.storage)?;
     if several && args.expect_index.is_some() {
         let hint = "verify the datasets one by one";
-        return Err(Fault::option(
+        return Err(CliError::option(
             "expect-index",
             "there are several datasets here, each with an index",
             hint,
@@ -61,9 +61,9 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
             Ok(Exit::Done) => {}
             Ok(other) => exit = other,
             // If there are several datasets, one that cannot be opened does not hide the others.
-            Err(Stop::Fault(fault)) if several && fault.kind == ErrorKind::Corrupt => {
+            Err(Stop::CliError(cli_error)) if several && cli_error.kind == ErrorKind::Corrupt => {
                 out.flush()?;
-                out.console().error(&fault, None);
+                out.console().error(&cli_error, None);
                 exit = Exit::Problems;
             }
             Err(stop) => return Err(stop),
@@ -99,7 +99,7 @@ fn table(
     };
     if let Some(option) = misplaced {
         let fact = "a table of Parquet files does not support it";
-        return Err(Fault::option(option, fact, "leave it out").into());
+        return Err(CliError::option(option, fact, "omit it").into());
     }
     let report = JsonReport {
         dataset: &dataset_location.shown(),
@@ -173,7 +173,7 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
     };
     let console = Arc::clone(out.console());
     for problem in &report.problems {
-        console.error(&fault(&folder, problem), None);
+        console.error(&cli_error(&folder, problem), None);
     }
     let listed = report.problems.len() as u64;
     if report.problem_count > listed {
@@ -186,7 +186,7 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
         return Ok(exit);
     }
     for warning in &report.warnings {
-        console.warning(&fault(&folder, warning));
+        console.warning(&cli_error(&folder, warning));
     }
     let listed = report.warnings.len() as u64;
     if report.warning_count > listed {
@@ -240,14 +240,14 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
 }
 
 /// Converts a finding to an error line. The dataset precedes the file name.
-fn fault(dataset: &str, problem: &Problem) -> Fault {
+fn cli_error(dataset: &str, problem: &Problem) -> CliError {
     let object = match dataset {
         "" => problem.object.clone(),
         _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
     };
-    Fault {
+    CliError {
         object: Some(one_line(&object)),
         hint: problem.hint.as_deref().map(one_line),
-        ..Fault::new(problem.kind, problem.id, &problem.message)
+        ..CliError::new(problem.kind, problem.id, &problem.message)
     }
 }

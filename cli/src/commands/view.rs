@@ -27,7 +27,7 @@ use super::samples::SampleChoice;
 use super::shards::Shards;
 use super::{options, source_views};
 use crate::args::{GlobalArgs, StorageArgs, ViewArgs};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, bytes, error_value};
 
 /// The time after which the file that opens the browser is removed.
@@ -119,7 +119,7 @@ impl SourceRows {
         Ok(Self {
             format: source_views::table_format(description.kind, place),
             fingerprint: description.fingerprint.clone(),
-            rows: RowReader::open(source).map_err(Fault::from)?,
+            rows: RowReader::open(source).map_err(CliError::from)?,
             location: location.to_owned(),
             storage: storage.clone(),
             view: view.clone(),
@@ -162,7 +162,7 @@ impl RowSource for SourceRows {
             return Ok(known.clone());
         }
         let found = self.find_target().map_err(|stop| match stop {
-            Stop::Fault(fault) => described(&fault),
+            Stop::CliError(cli_error) => described(&cli_error),
             Stop::ClosedPipe => serde_json::Value::Null,
         })?;
         Ok(self.target.get_or_init(|| found).clone())
@@ -174,7 +174,7 @@ impl RowSource for SourceRows {
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
     ) -> Result<u64, serde_json::Value> {
         let read = self.rows.read(rows.clone());
-        let read = read.map_err(|error| described(&Fault::from(error)))?;
+        let read = read.map_err(|error| described(&CliError::from(error)))?;
         for (number, row) in rows.zip(&read) {
             for (name, cell) in self.rows.columns().iter().zip(row) {
                 let bytes = match cell {
@@ -228,11 +228,11 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
 
 /// Describes an error of a sample as an error line does.
 fn explain(error: DatasetError) -> serde_json::Value {
-    described(&Fault::from(error))
+    described(&CliError::from(error))
 }
 
-fn described(fault: &Fault) -> serde_json::Value {
-    serde_json::to_value(error_value(fault, None)).unwrap_or_default()
+fn described(cli_error: &CliError) -> serde_json::Value {
+    serde_json::to_value(error_value(cli_error, None)).unwrap_or_default()
 }
 
 fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {

@@ -9,7 +9,7 @@ use super::dataset_location::DatasetLocation;
 use super::sample_row::SampleRow;
 use super::{dataset, order, world};
 use crate::args::WhichArgs;
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, count, many};
 
 /// One dataset of the mix.
@@ -126,7 +126,7 @@ impl<'a> Streams<'a> {
             let location = DatasetLocation::parse(&typed.location, &args.world.storage)?;
             if location.holds_tars(limits)? {
                 let message = "`which` reads MDS, JSON and XSV datasets, and these are tar shards";
-                return Err(Fault::usage("usage-value", message)
+                return Err(CliError::usage("usage-value", message)
                     .about(&typed.location)
                     .with_hint("use `StreamingDataset.which` in Python")
                     .into());
@@ -180,7 +180,7 @@ impl<'a> Streams<'a> {
         let stream = self.streams.get(number).ok_or_else(|| {
             let last = self.streams.last();
             let samples = last.map_or(0, |last| last.first + last.dataset.len());
-            Fault::unknown_sample("", sample, samples)
+            CliError::unknown_sample("", sample, samples)
         })?;
         let dataset = &stream.dataset;
         let in_stream = sample - stream.first;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use shardmill_order::{
     EpochConfig, Mixture, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World,
 };
-use shardmill_reader::MOST_STATE_BYTES;
+use shardmill_reader::MAX_STATE_BYTES;
 use shardmill_storage::FileHandle;
 
 use super::samples::SampleChoice;
 use crate::args::{Stream, WorldArgs};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 
 /// Returns the streams: the named datasets, and those of `--stream`.
 pub fn streams(args: &WorldArgs) -> Vec<Stream> {
@@ -28,7 +28,7 @@ pub fn samples(args: &WorldArgs, stream: &Stream) -> Result<SampleChoice, Stop> 
     if args.streams.view.is_some() && args.streams.datasets.len() > 1 {
         let hint = "name the view of each dataset: --stream DATASET,view=FILE";
         let fact = "a view is of one dataset, and these are several";
-        return Err(Fault::option("view", fact, hint).into());
+        return Err(CliError::option("view", fact, hint).into());
     }
     SampleChoice::of_view(
         stream.view.as_ref(),
@@ -71,10 +71,10 @@ pub fn epoch_config(args: &WorldArgs, streams: Vec<StreamConfig>) -> Result<Epoc
 
 /// Reads a mixture from a file.
 fn mixture(path: &Path) -> Result<Arc<Mixture>, Stop> {
-    let bytes = FileHandle::open(path)?.read_all(MOST_STATE_BYTES)?;
+    let bytes = FileHandle::open(path)?.read_all(MAX_STATE_BYTES)?;
     let mixture = Mixture::from_json(&bytes);
     Ok(Arc::new(mixture.map_err(|error| {
-        Fault::from(error).about(&path.display().to_string())
+        CliError::from(error).about(&path.display().to_string())
     })?))
 }
 
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_those_of_the_order() {
+    fn default_options_give_the_default_epoch_config() {
         let stream = StreamConfig::new(&[7, 8]);
         let config = epoch_config(&typed(&["a"]), vec![stream.clone()]).unwrap();
         assert_eq!(config, EpochConfig::new(vec![stream], 32, World::SINGLE));
     }
 
     #[test]
-    fn every_option_arrives() {
+    fn all_options_reach_the_epoch_config() {
         let args = typed(&[
             "a",
             "b",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_whole() {
+    fn node_count_must_be_a_positive_integer() {
         for bad in ["", "-1", "1.5", "x", "99999999999999999999"] {
             assert!(
                 Line::try_parse_from(["test", "a", "--nodes", bad]).is_err(),

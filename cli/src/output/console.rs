@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::exit::kind_name;
 use super::{Signal, exit_code};
-use crate::error::Fault;
+use crate::error::CliError;
 
 /// The address of the manual, where every error id has an entry of its own. It is `site_url` in `mkdocs.yml`.
 const DOCS_URL: &str = "https://shardmill.github.io/shardmill/";
@@ -31,26 +31,26 @@ pub struct Console {
 #[serde(rename_all = "lowercase")]
 enum JsonLine<'a> {
     Error(ErrorFields<'a>),
-    Warning(&'a Fault),
+    Warning(&'a CliError),
 }
 
 /// The fields of an error line.
 #[derive(Serialize)]
 pub struct ErrorFields<'a> {
     #[serde(flatten)]
-    fault: &'a Fault,
+    cli_error: &'a CliError,
     docs: String,
     kind: &'static str,
     exit_code: u8,
 }
 
 /// Returns the fields of an error line in JSON.
-pub fn error_value(fault: &Fault, signal: Option<Signal>) -> ErrorFields<'_> {
+pub fn error_value(cli_error: &CliError, signal: Option<Signal>) -> ErrorFields<'_> {
     ErrorFields {
-        fault,
-        docs: format!("{DOCS_URL}reference/errors/#{}", fault.id),
-        kind: kind_name(fault.kind),
-        exit_code: exit_code(fault.kind, signal),
+        cli_error,
+        docs: format!("{DOCS_URL}reference/errors/#{}", cli_error.id),
+        kind: kind_name(cli_error.kind),
+        exit_code: exit_code(cli_error.kind, signal),
     }
 }
 
@@ -90,28 +90,28 @@ impl Console {
     }
 
     /// Prints a failure, with its exit code.
-    pub fn error(&self, fault: &Fault, signal: Option<Signal>) {
+    pub fn error(&self, cli_error: &CliError, signal: Option<Signal>) {
         if self.json {
-            self.json(&JsonLine::Error(error_value(fault, signal)));
+            self.json(&JsonLine::Error(error_value(cli_error, signal)));
         } else {
-            self.fault("error", ERROR, fault);
+            self.cli_error("error", ERROR, cli_error);
         }
     }
 
     /// Prints a warning that does not stop the work.
-    pub fn warning(&self, fault: &Fault) {
+    pub fn warning(&self, cli_error: &CliError) {
         if self.json {
-            self.json(&JsonLine::Warning(fault));
+            self.json(&JsonLine::Warning(cli_error));
         } else {
-            self.fault("warning", WARNING, fault);
+            self.cli_error("warning", WARNING, cli_error);
         }
     }
 
     /// Writes the line of an error or a warning.
-    fn fault(&self, word: &str, style: Style, fault: &Fault) {
+    fn cli_error(&self, word: &str, style: Style, cli_error: &CliError) {
         match self.color {
-            true => self.line(format_args!("{style}{word}{style:#}{fault}")),
-            false => self.line(format_args!("{word}{fault}")),
+            true => self.line(format_args!("{style}{word}{style:#}{cli_error}")),
+            false => self.line(format_args!("{word}{cli_error}")),
         }
     }
 

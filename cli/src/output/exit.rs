@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_code() {
+    fn each_error_kind_has_its_exit_code() {
         let codes = ErrorKind::ALL.map(|kind| exit_code(kind, None));
         assert_eq!(codes, [2, 2, 3, 3, 4, 6, 7, 8, 130, 1]);
         assert!(!codes.contains(&DIFFERENT));

@@ -104,9 +104,9 @@ fn fitted(wanted: &[usize], width: usize) -> Vec<usize> {
         let gaps = GAP * widths.len().saturating_sub(1);
         widths.iter().sum::<usize>() + gaps
     };
-    let least = |wanted: &usize| (*wanted).min(SMALLEST);
+    let min = |wanted: &usize| (*wanted).min(SMALLEST);
     loop {
-        let smallest: Vec<usize> = widths.iter().map(least).collect();
+        let smallest: Vec<usize> = widths.iter().map(min).collect();
         if widths.len() <= 1 || total(&smallest) <= width {
             break;
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_column_is_cut_first() {
+    fn widest_column_is_truncated_first() {
         let table = table(&[
             &["id", "text", "note"],
             &["7", "a text that is much too long for this", "short"],
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_without_room_are_named() {
+    fn columns_that_do_not_fit_are_reported() {
         let name = "column_with_a_name";
         let table = table(&[&[name, "b234567890", "c234567890"], &["1", "2", "3"]]);
         let (lines, hidden) = table.fit(20);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_characters_count_twice() {
+    fn wide_characters_take_two_columns() {
         let table = table(&[&["a", "b"], &["日本語", "e\u{301}"], &["x", "y"]]);
         let (lines, _) = table.fit(80);
         assert_eq!(lines, ["a       b", "日本語  e\u{301}", "x       y"]);

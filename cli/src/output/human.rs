@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_have_commas() {
+    fn counts_have_thousands_separators() {
         for (number, text) in [
             (0, "0"),
             (999, "999"),
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn one_is_singular() {
+    fn count_of_one_is_singular() {
         assert_eq!(many(1, "shard"), "1 shard");
         assert_eq!(many(0, "sample"), "0 samples");
         assert_eq!(many(2000, "hash"), "2,000 hashes");
     }
 
     #[test]
-    fn ratios_survive_nothing() {
+    fn zero_denominator_is_formatted_as_dash() {
         assert_eq!(ratio(100, 40), "2.50");
         assert_eq!(ratio(100, 0), "-");
         assert_eq!(percent(1, 0), "-");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_lose_detail_as_they_grow() {
+    fn longer_durations_have_less_precision() {
         for (time, text) in [
             (0.0, "0 ms"),
             (0.041, "41 ms"),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn needed_sizes_are_never_too_small() {
+    fn needed_size_is_rounded_up() {
         for size in [0, 1, 1023, 1 << 20, (1 << 20) + 1, 20 << 30, u64::MAX] {
             let text = needed(size);
             let parsed = text.parse::<shardmill_core::ByteSize>();

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::args::{ColorName, GlobalArgs, ProgressName};
-use crate::error::{Fault, Stop};
+use crate::error::{CliError, Stop};
 
 /// Decides whether the text of this process has colors. `Auto` follows NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
 pub fn set_color(color: ColorName) {
@@ -165,6 +165,6 @@ fn closed(result: io::Result<()>) -> Result<(), Stop> {
     })
 }
 
-fn failed(error: &io::Error) -> Fault {
-    Fault::io("cannot write", error).about("standard output")
+fn failed(error: &io::Error) -> CliError {
+    CliError::io("cannot write", error).about("standard output")
 }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_line_tells_rate_and_time_left() {
+    fn plain_progress_line_has_rate_and_remaining_time() {
         assert_eq!(
             plain_line("converting", &snapshot(), 2.0),
             "converting: 25.0%, 1.0 MiB of 4.0 MiB, 0.5 MB/s, 250 of 1,000 samples, 1 shards, 2.0 s elapsed, 6.0 s left"
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_told() {
+    fn unknown_totals_are_omitted_or_null() {
         let progress = Progress::new();
         assert_eq!(
             plain_line("verifying", &progress.snapshot(), 0.0),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn both_templates_are_valid() {
+    fn progress_bar_templates_are_valid() {
         for known in [true, false] {
             let _ = style(known);
         }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_display_ends_with_the_work() {
+    fn progress_display_stops_when_work_ends() {
         let (progress, console) = (Progress::new(), Console::new(false, true));
         let start = Instant::now();
         let mode = ProgressName::Plain;

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_line_up() {
+    fn cells_are_aligned_by_column() {
         let mut table = Table::headed("name|>samples|hash");
         table.row(["é".to_owned(), "1,000".to_owned(), "ab".to_owned()]);
         table.row(["long name".to_owned(), "1".to_owned(), String::new()]);

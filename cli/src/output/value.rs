@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_exact() {
+    fn numbers_are_formatted_exactly() {
         for (value, text) in [
             (Value::U64(u64::MAX), "18446744073709551615"),
             (Value::I64(i64::MIN), "-9223372036854775808"),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_its_order_and_its_digits() {
+    fn json_keeps_key_order_and_digits() {
         let text = " {\"b\" : [1e400, NaN, -Infinity],\n \"a\": \"NaN \\\" {\", \"c\": 12345678901234567890123} ";
         let mut out = Vec::new();
         write_json(text, &mut out);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn blobs_tell_their_length() {
+    fn bytes_are_shown_with_length_and_base64() {
         assert_eq!(
             shown(&Value::Bytes(b"abcd"), None),
             r#"{"bytes":4,"base64":"YWJjZA=="}"#
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_flat() {
+    fn arrays_are_shown_flat_with_shape() {
         let array = NdArray {
             dtype: DType::I16,
             shape: vec![1, 2],
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn images_name_their_format() {
+    fn images_are_shown_with_their_format() {
         let jpeg = Image {
             kind: ImageKind::Jpeg,
             bytes: b"\xff\xd8",

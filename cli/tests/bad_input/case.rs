@@ -18,11 +18,11 @@ use tempfile::TempDir;
 
 /// The most processor time of a command with bad input. Wall clock time is not checked, because the machine may be
 /// busy.
-const MOST_CPU: Duration = Duration::from_secs(5);
+const MAX_CPU: Duration = Duration::from_secs(5);
 /// The time after which a command counts as hanging.
-const MOST_WALL: Duration = Duration::from_secs(20);
+const MAX_WALL: Duration = Duration::from_secs(20);
 /// The most memory of a command with bad input.
-const MOST_MEMORY: u64 = 512 << 20;
+const MAX_MEMORY: u64 = 512 << 20;
 /// The number of commands that run in parallel.
 const JOBS: usize = 2;
 
@@ -128,7 +128,7 @@ impl Place {
         if json {
             command.arg("--json");
         }
-        process::run(command.args(args), MOST_WALL).unwrap()
+        process::run(command.args(args), MAX_WALL).unwrap()
     }
 }
 
@@ -277,11 +277,11 @@ impl Case {
         let place = Place::new();
         (self.make)(&place, variant);
         // Commands may change their cache freely.
-        let look = || {
+        let observe = || {
             let all = Snapshot::of(place.path()).unwrap();
             all.without("cache").without(".cache.shardmill")
         };
-        let before = look();
+        let before = observe();
         let mut wrong = Vec::new();
         for expected in &self.expected {
             for json in [false, true] {
@@ -294,7 +294,7 @@ impl Case {
                     }
                     fs::remove_dir_all(place.at("out")).unwrap();
                 }
-                let after = look();
+                let after = observe();
                 problems.extend(
                     before
                         .differences(&after)
@@ -339,7 +339,7 @@ impl Expected {
         let mut problems = Vec::new();
         let errors = ended.errors();
         if ended.timed_out {
-            problems.push(format!("still running after {MOST_WALL:?}"));
+            problems.push(format!("still running after {MAX_WALL:?}"));
         }
         let succeeded = self.may_succeed && ended.code() == Some(0);
         if ended.code() != Some(self.exit) && !succeeded {
@@ -351,10 +351,10 @@ impl Expected {
         if errors.contains("panicked") || errors.contains("RUST_BACKTRACE") {
             problems.push("it panicked".to_owned());
         }
-        if ended.cpu > MOST_CPU {
+        if ended.cpu > MAX_CPU {
             problems.push(format!("took {:?} of processor time", ended.cpu));
         }
-        if ended.peak_bytes > MOST_MEMORY {
+        if ended.peak_bytes > MAX_MEMORY {
             problems.push(format!("took {} MiB of memory", ended.peak_bytes >> 20));
         }
         match json {

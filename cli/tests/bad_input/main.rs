@@ -54,68 +54,68 @@ fn group(name: &str) {
 }
 
 #[test]
-fn index() {
+fn bad_index_matches_catalogue() {
     group("index");
 }
 
 #[test]
-fn shard() {
+fn bad_shard_matches_catalogue() {
     group("shard");
 }
 
 #[test]
-fn compression() {
+fn bad_compression_matches_catalogue() {
     group("compression");
 }
 
 #[test]
-fn values() {
+fn bad_values_match_catalogue() {
     group("values");
 }
 
 #[test]
-fn tar() {
+fn bad_tar_matches_catalogue() {
     group("tar");
 }
 
 #[test]
-fn parquet() {
+fn bad_parquet_matches_catalogue() {
     group("parquet");
 }
 
 #[test]
-fn state() {
+fn bad_state_matches_catalogue() {
     group("state");
 }
 
 #[test]
-fn cache() {
+fn bad_cache_matches_catalogue() {
     group("cache");
 }
 
 #[test]
-fn remote() {
+fn bad_remote_matches_catalogue() {
     group("remote");
 }
 
 #[test]
-fn text() {
+fn bad_text_matches_catalogue() {
     group("text");
 }
 
 #[test]
-fn tree() {
+fn bad_tree_matches_catalogue() {
     group("tree");
 }
 
 #[test]
-fn config() {
+fn bad_config_matches_catalogue() {
     group("config");
 }
 
 /// Ids are part of the interface, because scripts match on them.
 #[test]
-fn ids_are_stable() {
+fn error_ids_match_the_snapshot() {
     let texts: Vec<String> = GROUPS
         .iter()
         .map(|(name, cases)| catalogue(name, &cases()))

@@ -29,7 +29,7 @@ fn change_while_read(change: impl Fn(&Lab)) {
 }
 
 #[test]
-fn a_file_that_grows() {
+fn growing_source_file_is_detected() {
     change_while_read(|lab| {
         let mut file = fs::File::options()
             .append(true)
@@ -40,7 +40,7 @@ fn a_file_that_grows() {
 }
 
 #[test]
-fn a_file_that_is_replaced() {
+fn replaced_source_file_is_detected() {
     change_while_read(|lab| {
         fs::copy(lab.at("table/part-0.parquet"), lab.at("other")).unwrap();
         fs::rename(lab.at("other"), lab.at("table/part-1.parquet")).unwrap();
@@ -48,7 +48,7 @@ fn a_file_that_is_replaced() {
 }
 
 #[test]
-fn a_file_that_is_written_again() {
+fn rewritten_source_file_is_detected() {
     change_while_read(|lab| {
         let bytes = fs::read(lab.at("table/part-1.parquet")).unwrap();
         fs::write(lab.at("table/part-1.parquet"), bytes).unwrap();
@@ -56,7 +56,7 @@ fn a_file_that_is_written_again() {
 }
 
 #[test]
-fn a_file_that_disappears() {
+fn removed_source_file_is_an_error_unless_open() {
     let lab = Lab::new(&[SLOW]);
     let running = lab.in_the_middle(&SLOW, "dest", 2);
     running.signal(Signal::STOP).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use crate::lab::{Lab, SETTINGS};
 
 #[test]
-fn every_run_makes_the_same_bytes() {
+fn output_bytes_are_deterministic() {
     let lab = Lab::new(&SETTINGS);
     for setting in &SETTINGS {
         let golden = lab.golden(setting);
@@ -27,7 +27,7 @@ fn every_run_makes_the_same_bytes() {
 
 /// Names are sorted by bytes, so the order of directory entries does not matter.
 #[test]
-fn the_order_of_a_directory_does_not_matter() {
+fn directory_entry_order_does_not_matter() {
     let setting = SETTINGS[5];
     let lab = Lab::new(&[setting]);
     let golden = lab.golden(&setting);

@@ -72,7 +72,7 @@ fn starve(lab: &Lab, golden: &Golden, options: &str, enough: &str, id: &str) -> 
 }
 
 #[test]
-fn a_disk_that_is_full() {
+fn conversion_resumes_after_a_full_disk() {
     let lab = Lab::new(&SETTINGS[..3]);
     for setting in &SETTINGS[..3] {
         let golden = lab.golden(setting);
@@ -118,7 +118,7 @@ fn a_disk_that_is_full() {
 }
 
 #[test]
-fn a_disk_without_names_left() {
+fn conversion_resumes_after_running_out_of_inodes() {
     let lab = Lab::new(&SETTINGS[..1]);
     let golden = lab.golden(&SETTINGS[0]);
     let mut starved = 0;
@@ -138,7 +138,7 @@ fn a_disk_without_names_left() {
 }
 
 #[test]
-fn a_disk_that_turns_read_only() {
+fn conversion_resumes_after_a_read_only_disk() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let Some(disk) = Disk::mount(&lab, "size=64m") else {
@@ -165,26 +165,26 @@ fn a_disk_that_turns_read_only() {
 }
 
 #[test]
-fn too_few_open_files() {
+fn conversion_resumes_after_too_many_open_files() {
     let lab = Lab::new(&SETTINGS[..2]);
     let golden = lab.golden(&SETTINGS[1]);
     let mut starved = 0;
-    for most in 8..24 {
+    for max in 8..24 {
         let convert = lab.convert(&golden.setting, "dest");
         let mut command = Command::new("sh");
         command
             .current_dir(lab.path())
-            .args(["-c", &format!("ulimit -n {most}; exec \"$@\""), "sh"])
+            .args(["-c", &format!("ulimit -n {max}; exec \"$@\""), "sh"])
             .arg(convert.get_program())
             .args(convert.get_args());
         let ended = lab.run(&mut command);
         if ended.code() != Some(0) {
             expect(&ended, 7, "too-many-files");
             starved += 1;
-            lab.check_interrupted(&golden, "dest", &format!("{most} open files"));
+            lab.check_interrupted(&golden, "dest", &format!("{max} open files"));
             assert!(!lab.at("dest/index.json").exists());
         }
-        lab.finish(&golden, "dest", &[], &format!("after {most} open files"));
+        lab.finish(&golden, "dest", &[], &format!("after {max} open files"));
         lab.remove("dest");
     }
     println!("files: {starved} of 16 limits were too low");

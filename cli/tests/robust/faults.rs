@@ -63,7 +63,7 @@ fn can_trace() -> bool {
 }
 
 /// Runs a conversion with a fault injected into a call. The exit code is `None` if the process was killed.
-fn with_fault(lab: &Lab, setting: &Setting, dest: &str, inject: &str, more: &[&str]) -> Ended {
+fn with_error(lab: &Lab, setting: &Setting, dest: &str, inject: &str, more: &[&str]) -> Ended {
     let mut convert = lab.convert(setting, dest);
     convert.args(more);
     let mut command = Command::new("strace");
@@ -100,7 +100,7 @@ fn killed_at_every_system_call() {
         let golden = golden(&lab, &setting);
         let mut deaths = 0;
         for point in 1_usize.. {
-            let ended = with_fault(
+            let ended = with_error(
                 &lab,
                 &setting,
                 "dest",
@@ -129,7 +129,7 @@ fn killed_at_every_system_call() {
 /// Kills the process after the index is published, while it removes its temporary files. Then the source is damaged.
 /// The published dataset must remain.
 #[test]
-fn death_in_the_last_act() {
+fn kill_after_publishing_keeps_the_dataset() {
     if !can_trace() {
         return;
     }
@@ -149,7 +149,7 @@ fn death_in_the_last_act() {
     let mut published = 0;
     for point in 1_usize.. {
         let inject = format!("inject=unlink,unlinkat:signal=SIGKILL:when={point}");
-        let ended = with_fault(&lab, &setting, "dest", &inject, &[]);
+        let ended = with_error(&lab, &setting, "dest", &inject, &[]);
         if lab.at("dest/index.json").exists() && ended.code() != Some(0) {
             published += 1;
             std::fs::write(lab.at(shard), &damaged).unwrap();
@@ -175,8 +175,8 @@ fn killed_while_resuming_and_overwriting() {
     let golden = golden(&lab, &FEW);
     let inject = |point: usize| format!("inject={CHANGES}:signal=SIGKILL:when={point}");
     for point in 1_usize.. {
-        with_fault(&lab, &FEW, "dest", &inject(5), &[]);
-        let ended = with_fault(&lab, &FEW, "dest", &inject(point), &[]);
+        with_error(&lab, &FEW, "dest", &inject(5), &[]);
+        let ended = with_error(&lab, &FEW, "dest", &inject(point), &[]);
         lab.check_interrupted(&golden, "dest", &format!("second death at call {point}"));
         lab.finish(
             &golden,
@@ -195,7 +195,7 @@ fn killed_while_resuming_and_overwriting() {
     };
     for point in 1_usize.. {
         lab.ok(&old, "dest", &[]);
-        let ended = with_fault(&lab, &FEW, "dest", &inject(point), &["--overwrite"]);
+        let ended = with_error(&lab, &FEW, "dest", &inject(point), &["--overwrite"]);
         if lab.at("dest/index.json").exists() {
             lab.verify("dest");
         }
@@ -215,7 +215,7 @@ fn killed_while_resuming_and_overwriting() {
 /// Makes the K-th call fail. The run must end with the exit code of that error and without an index, and the next run
 /// completes.
 #[test]
-fn an_error_at_every_system_call() {
+fn error_at_every_system_call_is_reported_and_resumed() {
     if !can_trace() {
         return;
     }
@@ -228,7 +228,7 @@ fn an_error_at_every_system_call() {
         ("EACCES", 8, "permission"),
         ("EROFS", 8, "permission"),
     ];
-    let (mut failures, mut told, mut number) = (0, 0, 0);
+    let (mut failures, mut reported, mut number) = (0, 0, 0);
     for call in [
         "fsync",
         "fdatasync",
@@ -245,7 +245,7 @@ fn an_error_at_every_system_call() {
             let (error, code, id) = kinds[number % kinds.len()];
             number += 1;
             let how = format!("{error} of call {point} of {call}");
-            let ended = with_fault(
+            let ended = with_error(
                 &lab,
                 &FEW,
                 "dest",
@@ -258,7 +258,7 @@ fn an_error_at_every_system_call() {
                 // Calls are counted by thread, so the failing write may also be that of the message.
                 let lost = call == "write" && ended.errors().is_empty();
                 if !lost {
-                    told += usize::from(call == "write");
+                    reported += usize::from(call == "write");
                     expect(&ended, code, id);
                 }
             }
@@ -270,7 +270,7 @@ fn an_error_at_every_system_call() {
             }
         }
     }
-    println!("faults: {failures} errors of calls; {told} writes that failed were told");
+    println!("faults: {failures} errors of calls; {reported} writes that failed were reported");
     assert!(failures >= 10, "{failures}");
-    assert!(told > 0, "no message of a failed write came through");
+    assert!(reported > 0, "no message of a failed write came through");
 }

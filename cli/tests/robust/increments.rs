@@ -153,7 +153,7 @@ fn killed_on_the_way_into_a_store() {
 
 /// The table changes while an increment is incomplete.
 #[test]
-fn what_was_begun_for_an_older_version_is_forgotten() {
+fn incomplete_increment_of_an_older_version_is_dropped() {
     let lab = Lab::new(&[]);
     let (mut table, _, wall) = changed_table(&lab);
     let mut draw = draw("increments overtaken");

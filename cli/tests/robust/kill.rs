@@ -24,7 +24,7 @@ fn kill_after(
 }
 
 #[test]
-fn at_any_time() {
+fn kill_at_any_time_is_resumed() {
     let lab = Lab::new(&SETTINGS);
     let mut draw = draw("kill");
     let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
@@ -62,7 +62,7 @@ fn at_any_time() {
 
 /// Kills more often near the end, where the index is published and the work folder is removed.
 #[test]
-fn at_the_end() {
+fn kill_near_the_end_is_resumed() {
     let lab = Lab::new(&SETTINGS[1..3]);
     let mut draw = draw("kill at the end");
     let goldens: Vec<Golden> = SETTINGS[1..3]
@@ -167,7 +167,7 @@ fn edit(lab: &Lab, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
 
 /// A resumed run keeps completed shards and does not start over.
 #[test]
-fn complete_shards_are_kept() {
+fn resume_keeps_complete_shards() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let running = lab.in_the_middle(&SLOW, "dest", 6);

@@ -498,6 +498,6 @@ pub fn draw(campaign: &str) -> Draw {
 }
 
 /// Returns a random time between zero and `most`.
-pub fn moment(draw: &mut Draw, most: Duration) -> Duration {
-    Duration::from_micros(draw.below(most.as_micros() as u64 + 1))
+pub fn moment(draw: &mut Draw, max: Duration) -> Duration {
+    Duration::from_micros(draw.below(max.as_micros() as u64 + 1))
 }

@@ -12,7 +12,7 @@ use shardmill_testing::draw::Draw;
 
 use crate::lab::{Lab, Setting};
 
-const MOST_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 512 << 20;
 
 /// Writes a Parquet file of about `megabytes` of text, bytes and numbers.
 fn table(path: &Path, megabytes: u64) {
@@ -104,8 +104,8 @@ fn memory_does_not_grow_with_the_input() {
         }
     }
     for (setting, peaks) in settings.iter().zip(&peaks) {
-        let (least, most) = (peaks.iter().min().unwrap(), peaks.iter().max().unwrap());
-        assert!(most * 10 <= least * 11, "{}: {peaks:?}", setting.name);
-        assert!(*most <= MOST_BYTES, "{}: {} MiB", setting.name, most >> 20);
+        let (min, max) = (peaks.iter().min().unwrap(), peaks.iter().max().unwrap());
+        assert!(max * 10 <= min * 11, "{}: {peaks:?}", setting.name);
+        assert!(*max <= MAX_BYTES, "{}: {} MiB", setting.name, max >> 20);
     }
 }

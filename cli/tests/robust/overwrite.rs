@@ -3,7 +3,7 @@
 use crate::lab::{Golden, Lab, SETTINGS, draw, moment, rounds};
 
 #[test]
-fn it_replaces_whatever_conversion_was_there() {
+fn overwrite_replaces_any_previous_conversion() {
     let lab = Lab::new(&SETTINGS);
     let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
     for golden in goldens.iter().chain(goldens.iter().rev()) {
@@ -15,7 +15,7 @@ fn it_replaces_whatever_conversion_was_there() {
 
 /// If the process is killed while it removes the files of a split, it leaves the folder of another split empty.
 #[test]
-fn an_empty_folder_of_a_split_is_ignored() {
+fn empty_split_folder_is_ignored_on_overwrite() {
     let lab = Lab::new(&SETTINGS[..3]);
     let [plain, _, splits] = [0, 1, 2].map(|number| lab.golden(&SETTINGS[number]));
     for golden in [&plain, &splits] {

@@ -56,7 +56,7 @@ fn samples(lab: &Lab, dest: &str) -> String {
 }
 
 #[test]
-fn the_samples_are_those_of_one_run_in_its_order() {
+fn parts_have_the_samples_and_order_of_one_run() {
     // Numeric keys begin with the number of the part.
     let settings = KINDS.map(|at| SETTINGS[at]);
     let lab = Lab::new(&settings);
@@ -78,7 +78,7 @@ fn the_samples_are_those_of_one_run_in_its_order() {
 }
 
 #[test]
-fn the_order_and_the_threads_do_not_matter() {
+fn part_order_and_thread_count_do_not_matter() {
     let settings = KINDS.map(|at| SETTINGS[at]);
     let lab = Lab::new(&settings);
     for setting in &settings {
@@ -114,7 +114,7 @@ fn the_order_and_the_threads_do_not_matter() {
 }
 
 #[test]
-fn in_a_store_the_shards_are_the_same() {
+fn parts_in_a_store_have_the_same_shards() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     let golden = golden(&lab, &setting);
@@ -152,7 +152,7 @@ fn in_a_store_the_shards_are_the_same() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn mismatched_parts_are_rejected() {
     let (setting, other) = (SETTINGS[0], SETTINGS[1]);
     let lab = Lab::new(&[setting]);
     expect(&commit(&lab, "."), 2, "parts-none");
@@ -203,7 +203,7 @@ fn what_does_not_fit_together_is_refused() {
 }
 
 #[test]
-fn a_file_that_was_changed_is_found_by_the_commit() {
+fn commit_detects_changed_files() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     for number in 0..PARTS {
@@ -233,7 +233,7 @@ fn a_file_that_was_changed_is_found_by_the_commit() {
 }
 
 #[test]
-fn uncommitted_parts_are_named_by_every_command() {
+fn uncommitted_parts_are_reported_by_every_command() {
     let setting = SETTINGS[6];
     let lab = Lab::new(&[setting]);
     let server = S3Server::start(Objects::memory("bucket", []), Settings::default()).unwrap();
@@ -323,7 +323,7 @@ fn gc_lists_parts_and_removes_one() {
 }
 
 #[test]
-fn a_commit_says_that_it_waits_for_a_lease() {
+fn commit_reports_that_it_waits_for_a_lease() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     let lease = "set/.shardmill/commit/lease".to_owned();
@@ -353,7 +353,7 @@ fn a_commit_says_that_it_waits_for_a_lease() {
 }
 
 #[test]
-fn an_option_of_a_store_wins_over_other_names_in_the_environment() {
+fn storage_option_overrides_environment_variables() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     let server = S3Server::start(Objects::memory("bucket", []), Settings::default()).unwrap();
@@ -376,7 +376,7 @@ fn an_option_of_a_store_wins_over_other_names_in_the_environment() {
 
 /// A dataset made in parts is an ordinary one, and another one may replace it.
 #[test]
-fn one_run_takes_the_place_of_parts() {
+fn overwrite_replaces_a_dataset_made_of_parts() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     let whole = lab.golden(&setting);
@@ -402,17 +402,17 @@ fn killed_at_any_time() {
         let setting = &settings[round % settings.len()];
         let golden = &goldens[round % settings.len()];
         round += 1;
-        let mut kill = |command: &mut Command, most: Duration| {
-            kills += usize::from(lab.kill_after(command, moment(&mut draw, most)));
+        let mut kill = |command: &mut Command, max: Duration| {
+            kills += usize::from(lab.kill_after(command, moment(&mut draw, max)));
         };
         for number in 0..PARTS {
-            let most = Duration::from_millis(250);
-            kill(&mut part(&lab, setting, "dest", number, 2), most);
+            let max = Duration::from_millis(250);
+            kill(&mut part(&lab, setting, "dest", number, 2), max);
             done(&lab.run(&mut part(&lab, setting, "dest", number, 2)));
         }
         for _ in 0..3 {
-            let most = Duration::from_millis(30);
-            kill(lab.command().args(["commit", "dest"]), most);
+            let max = Duration::from_millis(30);
+            kill(lab.command().args(["commit", "dest"]), max);
             if lab.snapshot("dest").has("index.json") {
                 lab.verify("dest");
             }

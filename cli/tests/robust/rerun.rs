@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::lab::{HANGS, Lab, SETTINGS, SLOW, Setting};
 
 #[test]
-fn a_finished_conversion_is_left_as_it_is() {
+fn finished_conversion_is_not_touched() {
     let lab = Lab::new(&SETTINGS);
     for setting in &SETTINGS {
         lab.ok(setting, "dest", &[]);
@@ -65,7 +65,7 @@ fn changed(setting: &Setting, change: &[&'static str]) -> Vec<&'static str> {
 }
 
 #[test]
-fn another_configuration_is_refused() {
+fn changed_configuration_is_rejected() {
     let lab = Lab::new(&[SLOW]);
     // Once completed, and once stopped in the middle.
     lab.ok(&SLOW, "done", &[]);
@@ -91,7 +91,7 @@ fn another_configuration_is_refused() {
 }
 
 #[test]
-fn another_source_is_refused() {
+fn changed_source_is_rejected() {
     let lab = Lab::new(&[SLOW]);
     lab.ok(&SLOW, "done", &[]);
     let running = lab.in_the_middle(&SLOW, "stopped", 4);
@@ -114,7 +114,7 @@ fn another_source_is_refused() {
 
 /// A conversion that fails because of its data leaves the destination unchanged, even if it fails late.
 #[test]
-fn a_failure_leaves_nothing() {
+fn failed_conversion_leaves_no_files() {
     let setting = SETTINGS[3];
     let lab = Lab::new(&[setting]);
     let holes: &[&str] = &["convert", "holes", "dest", "--size-limit", "150kb"];

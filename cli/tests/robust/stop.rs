@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, draw, moment, rounds};
 
 #[test]
-fn a_stop_in_the_middle_says_so_and_is_resumed() {
+fn interrupted_conversion_is_reported_and_resumed() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
@@ -34,7 +34,7 @@ fn a_stop_in_the_middle_says_so_and_is_resumed() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn second_signal_ends_the_process_at_once() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let mut running = lab.in_the_middle(&SLOW, "dest", 3);
@@ -55,7 +55,7 @@ fn a_second_signal_ends_it_at_once() {
 
 /// The process is killed between renaming a shard and recording it, and then stopped before the next record.
 #[test]
-fn a_shard_that_the_journal_lacks_is_written_again() {
+fn shard_missing_from_the_journal_is_rewritten() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let mut stopped = 0;
@@ -87,7 +87,7 @@ fn a_shard_that_the_journal_lacks_is_written_again() {
 }
 
 #[test]
-fn a_stop_at_any_time() {
+fn signal_at_any_time_is_resumed() {
     let lab = Lab::new(&SETTINGS);
     let goldens: Vec<Golden> = SETTINGS.iter().map(|setting| lab.golden(setting)).collect();
     let mut draw = draw("stop");
@@ -131,7 +131,7 @@ fn a_stop_at_any_time() {
 
 /// `verify` can be stopped as well.
 #[test]
-fn verify_stops_too() {
+fn signal_stops_verify() {
     let lab = Lab::new(&SETTINGS[..1]);
     lab.ok(&SETTINGS[0], "dest", &[]);
     for _ in 0..5 {

@@ -131,7 +131,7 @@ impl Store {
 const KINDS: [usize; 6] = [0, 1, 2, 5, 7, 8];
 
 #[test]
-fn the_same_bytes_in_every_kind_of_store() {
+fn every_store_kind_receives_the_same_bytes() {
     let settings = [SETTINGS[1], SETTINGS[2], SETTINGS[6], SETTINGS[8]];
     let lab = Lab::new(&settings);
     for setting in &settings {
@@ -158,7 +158,7 @@ fn the_same_bytes_in_every_kind_of_store() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_refused() {
+fn unwritable_destination_is_an_error() {
     let lab = Lab::new(&[SLOW]);
     let store = Store::of(Flavor::Web);
     let ended = lab.run(&mut store.convert(&lab, &SLOW));
@@ -182,7 +182,7 @@ fn a_place_that_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn something_else_in_the_place_is_left_alone() {
+fn foreign_objects_in_the_destination_are_kept() {
     let lab = Lab::new(&[SLOW]);
     let store = Store::of(Flavor::S3);
     store
@@ -199,7 +199,7 @@ fn something_else_in_the_place_is_left_alone() {
 
 /// After bad data, a conversion is not resumed: its uploads are removed.
 #[test]
-fn after_bad_data_the_place_is_as_it_was() {
+fn uploads_are_removed_after_bad_data() {
     let lab = Lab::new(&[SETTINGS[3]]);
     let store = Store::of(Flavor::S3);
     let mut command = lab.command();
@@ -223,7 +223,7 @@ fn after_bad_data_the_place_is_as_it_was() {
 
 /// A single failure of the first requests of a kind, for each key, is handled by a retry.
 #[test]
-fn every_fault_in_every_request_is_survived() {
+fn single_request_failures_are_retried() {
     let setting = SETTINGS[2];
     let lab = Lab::new(&[setting]);
     let golden = lab.golden(&setting);
@@ -302,7 +302,7 @@ fn random_faults_cost_little() {
 
 /// A request that always fails gives a named error and no index, and the next run completes.
 #[test]
-fn what_never_works_is_reported_and_resumed() {
+fn permanent_request_failure_is_reported_and_resumed() {
     let setting = SETTINGS[1];
     let lab = Lab::new(&[setting]);
     let golden = lab.golden(&setting);
@@ -372,7 +372,7 @@ fn what_never_works_is_reported_and_resumed() {
 
 /// A signal stops a conversion within seconds, even while the store stalls.
 #[test]
-fn a_conversion_is_stopped_while_a_store_is_silent() {
+fn signal_stops_a_conversion_while_the_store_stalls() {
     let lab = Lab::new(&[SLOW]);
     let store = Store::faulty(Script::on(Action::Put, None, Fault::StallBefore));
     let mut running = lab.start(&mut store.convert(&lab, &SLOW));
@@ -425,7 +425,7 @@ fn killed_at_any_time() {
 
 /// A second writer exits while the first one runs; after the first one dies, it resumes the conversion.
 #[test]
-fn one_writer_at_a_time() {
+fn second_writer_exits_while_the_first_runs() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let store = Store::of(Flavor::S3);
@@ -446,7 +446,7 @@ fn one_writer_at_a_time() {
 
 /// What an abandoned conversion left is found and removed, and nothing else.
 #[test]
-fn leftovers_are_collected() {
+fn gc_removes_leftovers_from_a_store() {
     let setting = SETTINGS[2];
     let lab = Lab::new(&[setting, SLOW]);
     let golden = lab.golden(&setting);
@@ -524,7 +524,7 @@ fn leftovers_are_collected() {
 
 /// The same in a directory, but not while another process is running.
 #[test]
-fn leftovers_are_collected_from_a_directory() {
+fn gc_removes_leftovers_from_a_directory() {
     let lab = Lab::new(&[SLOW]);
     let running = lab.in_the_middle(&SLOW, "dest", 3);
     let gc = |more: &[&str]| lab.run(lab.command().args(["gc", "dest"]).args(more));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, draw, expect, moment, rounds};
 
 #[test]
-fn the_second_writer_is_refused() {
+fn second_writer_is_rejected() {
     let lab = Lab::new(&[SLOW]);
     let golden = lab.golden(&SLOW);
     let running = lab.in_the_middle(&SLOW, "dest", 2);
@@ -25,7 +25,7 @@ fn the_second_writer_is_refused() {
 
 /// Whichever process comes second, the result is that of one of them.
 #[test]
-fn two_at_once_make_one() {
+fn simultaneous_writers_produce_one_valid_dataset() {
     let lab = Lab::new(&SETTINGS[..2]);
     let goldens: Vec<Golden> = SETTINGS[..2]
         .iter()
@@ -67,7 +67,7 @@ fn two_at_once_make_one() {
 
 /// Readers that run during a conversion see the whole dataset or none.
 #[test]
-fn a_reader_sees_all_or_nothing() {
+fn readers_see_the_whole_dataset_or_none() {
     let lab = Lab::new(&SETTINGS[1..2]);
     let golden = lab.golden(&SETTINGS[1]);
     let (mut none, mut all) = (0, 0);

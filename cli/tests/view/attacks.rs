@@ -6,7 +6,7 @@ use super::*;
 const BIG: usize = 100_000_000;
 
 #[test]
-fn the_page_and_its_data_need_the_token_and_a_name_of_this_machine() {
+fn requests_need_the_token_and_a_local_host_name() {
     let place = Place::with_shards();
     let view = View::start(&place, "shards", &[]);
     let port = view.address.port();
@@ -85,7 +85,7 @@ fn the_page_and_its_data_need_the_token_and_a_name_of_this_machine() {
 }
 
 #[test]
-fn no_request_reaches_another_file_or_ends_the_server() {
+fn hostile_requests_read_no_file_and_do_not_stop_the_server() {
     let place = Place::with_shards();
     place.write("secret.txt", "the secret");
     place.write("shards/secret.txt", "the secret");
@@ -207,7 +207,7 @@ fn no_request_reaches_another_file_or_ends_the_server() {
 }
 
 #[test]
-fn hostile_samples_are_served_without_harm() {
+fn hostile_samples_are_served_safely() {
     let place = Place::new();
     let script = "<script>alert(1)</script>";
     let svg =
@@ -287,7 +287,7 @@ fn hostile_samples_are_served_without_harm() {
 }
 
 #[test]
-fn keys_that_look_like_paths_are_only_text() {
+fn path_like_keys_are_treated_as_text() {
     let place = Place::new();
     place.write("secret.txt", "the secret");
     let keys = [

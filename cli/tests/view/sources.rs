@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tables_and_trees_are_shown_before_their_conversion() {
+fn unconverted_tables_and_trees_are_shown() {
     let place = Place::with_tree();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
@@ -34,7 +34,7 @@ fn tables_and_trees_are_shown_before_their_conversion() {
 }
 
 #[test]
-fn rows_that_meet_a_condition_keep_their_numbers() {
+fn filtered_rows_keep_their_numbers() {
     let place = Place::with_tree();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": null}\n{\"a\": 3}\n");
@@ -114,7 +114,7 @@ fn rows_that_meet_a_condition_keep_their_numbers() {
 }
 
 #[test]
-fn a_condition_on_rows_that_have_changed_is_refused() {
+fn filter_on_a_changed_source_is_an_error() {
     let place = Place::new();
     place.parquet("data/a.parquet", &crate::common::rows(10));
     let page = View::start(&place, "data", &[]);

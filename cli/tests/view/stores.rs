@@ -5,7 +5,7 @@ use shardmill_testing::s3::{Objects, S3Server, Settings};
 use super::*;
 
 #[test]
-fn of_a_video_in_a_store_only_the_wanted_bytes_are_read() {
+fn only_requested_bytes_of_a_video_in_a_store_are_read() {
     let place = Place::new();
     let names = ["a", "b"];
     for name in names {
@@ -61,7 +61,7 @@ fn of_store(place: &Place, folder: &str) -> (S3Server, View) {
 }
 
 #[test]
-fn a_dataset_in_a_store_is_shown_by_ranges() {
+fn dataset_in_a_store_is_read_by_ranges() {
     let place = Place::with_shards();
     let each = ["--samples-per-shard", "30"];
     let tars = [
@@ -100,7 +100,7 @@ fn a_dataset_in_a_store_is_shown_by_ranges() {
 }
 
 #[test]
-fn a_shard_of_a_store_that_does_not_fit_the_index_is_an_error_with_its_name() {
+fn mismatched_shard_in_a_store_is_an_error_with_its_name() {
     let place = Place::with_shards();
     place.ok(&[
         "convert",

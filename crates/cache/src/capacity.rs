@@ -240,7 +240,7 @@ impl<C: BlobCatalog> Capacity<C> {
         only: Option<usize>,
         scheduler: &'a S,
     ) -> BlobResult<Session<'a, C, S>, C::Error> {
-        const MOST_PAUSE: Duration = Duration::from_millis(50);
+        const MAX_PAUSE: Duration = Duration::from_millis(50);
 
         let mut folders = Vec::new();
         for (set, _) in self.cached_sets() {
@@ -288,7 +288,7 @@ impl<C: BlobCatalog> Capacity<C> {
                 });
             }
             thread::sleep(pause);
-            pause = (pause * 2).min(MOST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 

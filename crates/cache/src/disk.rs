@@ -23,9 +23,9 @@ const FRESH: Duration = Duration::from_millis(500);
 /// Measuring takes at most this fraction of the time (1/20).
 const SHARE: u32 = 20;
 
-/// The fraction of the usable space that stays free (1/64), at most [`MOST_MARGIN`].
+/// The fraction of the usable space that stays free (1/64), at most [`MAX_MARGIN`].
 const MARGIN: u64 = 64;
-const MOST_MARGIN: u64 = 64 << 20;
+const MAX_MARGIN: u64 = 64 << 20;
 
 /// The number of files that the cache leaves for other programs to create.
 const MARGIN_FILES: u64 = 16;
@@ -35,7 +35,7 @@ const PLENTY: u64 = 8;
 
 /// The time until a limit found by a failed write is raised: the first and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const MOST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Returns whether an error means that no space is left, a quota is used up, or a file is too large.
 pub(crate) fn is_full(error: &StorageError) -> bool {
@@ -164,7 +164,7 @@ impl Disk {
             return false;
         };
         let plenty = in_flight.saturating_mul(PLENTY);
-        let bytes = sizes.blocks.saturating_add(MOST_MARGIN).min(plenty);
+        let bytes = sizes.blocks.saturating_add(MAX_MARGIN).min(plenty);
         let files = sizes.files.saturating_add(MARGIN_FILES);
         (space.bytes > 0 && space.bytes < bytes)
             || space.files.is_some_and(|free| free > 0 && free < files)
@@ -182,7 +182,7 @@ impl Disk {
         self.took = begun.elapsed();
         self.limit = space.map(|space| {
             let free = space.bytes.saturating_add(present.temps);
-            let margin = (present.weights.saturating_add(free) / MARGIN).min(MOST_MARGIN);
+            let margin = (present.weights.saturating_add(free) / MARGIN).min(MAX_MARGIN);
             let files = space.files.map(|free| free.saturating_sub(MARGIN_FILES));
             let sizes = self.sizes.unwrap_or_default();
             let more = sizes.fitting(free.saturating_sub(margin), files);
@@ -198,7 +198,7 @@ impl Disk {
         }
         let pause = self
             .refused
-            .map_or(FIRST_PAUSE, |refused| (refused.pause * 2).min(MOST_PAUSE));
+            .map_or(FIRST_PAUSE, |refused| (refused.pause * 2).min(MAX_PAUSE));
         self.refused = Some(Refused {
             // Blobs differ in size, so a slightly larger one may replace another.
             limit: present.weights.saturating_add(bytes / 4),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_measured_only_when_it_may_fill() {
+    fn disk_is_measured_only_when_it_may_fill() {
         let mut disk = disk();
         let in_flight = 10 * MIB;
         assert!(!disk.may_fill(None, in_flight));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_is_there_and_what_is_free_without_a_margin() {
+    fn limit_is_used_plus_free_space_minus_a_margin() {
         let mut disk = disk();
         let present = Present {
             weights: 60 * MIB,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_write_is_believed_and_tried_again_later_and_later() {
+    fn refused_write_lowers_the_limit_and_backs_off() {
         let mut disk = disk();
         let present = Present {
             weights: 60 * MIB,

@@ -18,7 +18,7 @@ use crate::state::{Blocked, Failure, Opened, Place, Slot, Stage, State, Work};
 use crate::uncached_blobs::UncachedBlobs;
 
 /// How often a waiting thread checks whether to stop, in case it misses a notification.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long an idle thread waits; a new job wakes it sooner.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -37,7 +37,7 @@ const WORTH_PARTS: u64 = 8 << 20;
 
 /// The least that a raw file counts as in flight. It allows 256 files within the default budget: more are not faster,
 /// and stopping has to discard the reservation of each.
-const LEAST_FILE: u64 = 1 << 20;
+const MIN_FILE: u64 = 1 << 20;
 
 /// How often a blob is fetched before it is reported as bad.
 pub(crate) const ATTEMPTS: u32 = 3;
@@ -116,7 +116,7 @@ impl<B: Blobs> Engine<B> {
     fn fetch_bytes(&self, blob: usize) -> u64 {
         match self.blobs.blob(blob) {
             // A set may have a million small files, so their number in flight is limited too.
-            Some(blob) if blob.is_kept && blob.is_unhashed => blob.data.raw.bytes.max(LEAST_FILE),
+            Some(blob) if blob.is_kept && blob.is_unhashed => blob.data.raw.bytes.max(MIN_FILE),
             Some(blob) if blob.is_kept => blob.total_bytes(),
             _ => 0,
         }
@@ -153,7 +153,7 @@ impl<B: Blobs> Engine<B> {
     ) -> BlobResult<Vec<Access<B::Open>>, B::Error> {
         let start = Instant::now();
         let mut waited = false;
-        let mut first_look = true;
+        let mut is_first_check = true;
         let mut found: Vec<Option<Access<B::Open>>> = blobs.iter().map(|_| None).collect();
         let mut state = self.lock();
         loop {
@@ -163,7 +163,7 @@ impl<B: Blobs> Engine<B> {
             for (blob, access) in blobs.iter().zip(&mut found) {
                 // The caller holds what it has found: another blob may take its place in the table.
                 if access.is_none() {
-                    *access = self.look(&mut state, *blob, tick, first_look)?;
+                    *access = self.inspect(&mut state, *blob, tick, is_first_check)?;
                 }
             }
             if found.iter().all(Option::is_some) {
@@ -173,7 +173,7 @@ impl<B: Blobs> Engine<B> {
                 }
                 return Ok(found.into_iter().flatten().collect());
             }
-            first_look = false;
+            is_first_check = false;
             if cancel.is_set() {
                 return Err(CacheError::Interrupted);
             }
@@ -187,7 +187,10 @@ impl<B: Blobs> Engine<B> {
             }
             waited = true;
             state.waiters += 1;
-            let pause = state.queue.next_due().map_or(LOOK, |due| due.min(LOOK));
+            let pause = state
+                .queue
+                .next_due()
+                .map_or(POLL_INTERVAL, |due| due.min(POLL_INTERVAL));
             let changed = self.changed.wait_timeout(state, pause);
             state = changed.unwrap_or_else(PoisonError::into_inner).0;
             state.waiters -= 1;
@@ -195,12 +198,12 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Returns access to a blob, or queues a job for it.
-    fn look(
+    fn inspect(
         &self,
         state: &mut State<B>,
         blob: usize,
         tick: u64,
-        first_look: bool,
+        is_first_check: bool,
     ) -> BlobResult<Option<Access<B::Open>>, B::Error> {
         let room = state.budget.room;
         match state.slots.get_mut(blob) {
@@ -210,7 +213,7 @@ impl<B: Blobs> Engine<B> {
                 return Ok(Some(Access::Uncached));
             }
             Some(Slot::Busy(_)) => state.prioritize(blob, tick),
-            Some(Slot::Failed(failure)) if !(first_look && failure.reported) => {
+            Some(Slot::Failed(failure)) if !(is_first_check && failure.reported) => {
                 failure.reported = true;
                 return Err(CacheError::Shared(Arc::clone(&failure.error) as _));
             }
@@ -320,7 +323,7 @@ impl<B: Blobs> Engine<B> {
             }
             state.ahead.blocked = None;
         }
-        let most = match state.now {
+        let max = match state.now {
             0 => self.options.in_flight.min(START_BYTES),
             _ => self.options.in_flight,
         };
@@ -337,7 +340,7 @@ impl<B: Blobs> Engine<B> {
             if window.last >= state.now && absent {
                 let bytes = self.flight(state, window.blob);
                 let in_flight = state.budget.in_flight;
-                if bytes > 0 && in_flight > 0 && in_flight.saturating_add(bytes) > most {
+                if bytes > 0 && in_flight > 0 && in_flight.saturating_add(bytes) > max {
                     break;
                 }
                 if bytes > 0 {
@@ -453,8 +456,8 @@ impl<B: Blobs> Engine<B> {
             } => {
                 state.checks.known.extend(known.map(|known| (blob, known)));
                 state.open(blob, Opened::new(open, pin, memory, tick));
-                let most = self.options.open_shards.max(1);
-                state.close_beyond(most);
+                let max = self.options.open_shards.max(1);
+                state.close_beyond(max);
             }
             Outcome::Ready { known } => {
                 state.checks.known.extend(known.map(|known| (blob, known)));
@@ -503,7 +506,7 @@ impl<B: Blobs> Engine<B> {
     /// Schedules another attempt after a pause, which doubles each time up to 100 ms. Returns false once the timeout
     /// has passed.
     fn wait(&self, state: &mut State<B>, blob: usize) -> bool {
-        const MOST_PAUSE: Duration = Duration::from_millis(100);
+        const MAX_PAUSE: Duration = Duration::from_millis(100);
 
         let now = Instant::now();
         let Some(work) = state.work(blob) else {
@@ -514,7 +517,7 @@ impl<B: Blobs> Engine<B> {
             return false;
         }
         let until = now + work.pause;
-        work.pause = (work.pause * 2).min(MOST_PAUSE);
+        work.pause = (work.pause * 2).min(MAX_PAUSE);
         work.stage = Stage::Waiting(until);
         let flight = std::mem::take(&mut work.flight);
         state.budget.in_flight = state.budget.in_flight.saturating_sub(flight);

@@ -153,10 +153,10 @@ impl<E: Diagnostic + 'static> Diagnostic for CacheError<E> {
         Some(
             match self {
                 Self::TooSmall { minimum, .. } => {
-                    return Some(format!("give at least {minimum} bytes"));
+                    return Some(format!("use at least {minimum} bytes"));
                 }
                 Self::Foreign { .. } => "move it away, or name another local folder",
-                Self::OneFolder { .. } => "give each stream a local folder of its own",
+                Self::OneFolder { .. } => "use a separate local folder for each stream",
                 Self::NoRoom { .. } => "raise the limit, or release files that are held",
                 Self::Pins { .. } => "use fewer files at a time, or raise the limit of open files",
                 Self::Waited { .. } => "end that process, or name another local folder",

@@ -244,7 +244,7 @@ impl Folder {
     }
 
     /// Looks for the raw files of a blob.
-    pub(crate) fn look(&self, number: usize, blob: Blob<'_>) -> Result<Lookup, StorageError> {
+    pub(crate) fn inspect(&self, number: usize, blob: Blob<'_>) -> Result<Lookup, StorageError> {
         /// An attempt fails only if another process removes the marker at that moment.
         const ATTEMPTS: usize = 16;
 

@@ -39,7 +39,7 @@ pub use timeline::Point;
 
 /// The largest epoch, in entries, whose repeated samples are counted one by one, if their number does not follow from
 /// the batching. That takes a tenth of a second.
-const MOST_COUNTED: u64 = 1 << 22;
+const MAX_COUNTED: u64 = 1 << 22;
 
 /// Simulates a run of `config`, starting with its epoch. `shards` are those of all streams; a missing one costs
 /// nothing.
@@ -203,15 +203,15 @@ impl<'a> Sets<'a> {
                 self.distinct_bytes += bytes;
             }
         }
-        self.at_once = self.at_once.max(most_at_once(held.into_iter()));
+        self.at_once = self.at_once.max(peak_of(held.into_iter()));
         let spans = spans.into_iter().zip(self.shards);
         let spans = spans.filter_map(|(span, cost)| span.map(|(a, b)| (a, b, cost.cache_bytes)));
-        self.in_epoch = self.in_epoch.max(most_at_once(spans));
+        self.in_epoch = self.in_epoch.max(peak_of(spans));
     }
 }
 
 /// Returns the most bytes of overlapping ranges, each given by its first tick, last tick and bytes.
-fn most_at_once(stretches: impl Iterator<Item = (u64, u64, u64)>) -> u64 {
+fn peak_of(stretches: impl Iterator<Item = (u64, u64, u64)>) -> u64 {
     // At the same tick, ranges that end sort before ranges that begin.
     let mut changes: Vec<(u64, bool, u64)> = Vec::new();
     for (first, last, bytes) in stretches {
@@ -219,12 +219,12 @@ fn most_at_once(stretches: impl Iterator<Item = (u64, u64, u64)>) -> u64 {
         changes.push((last.saturating_add(1), false, bytes));
     }
     changes.sort_unstable();
-    let (mut now, mut most) = (0_u64, 0_u64);
+    let (mut now, mut max) = (0_u64, 0_u64);
     for (_, begins, bytes) in changes {
         now = if begins { now + bytes } else { now - bytes };
-        most = most.max(now);
+        max = max.max(now);
     }
-    most
+    max
 }
 
 /// Counts the padded and dropped samples of an epoch. Padding is in the ragged end, but with batching per stream it may
@@ -244,7 +244,7 @@ fn epoch_facts(epoch: &Epoch, method: BatchingMethod) -> EpochFacts {
         _ => 0,
     };
     let counted = (steps - from).saturating_mul(epoch.global_batch());
-    if counted > MOST_COUNTED {
+    if counted > MAX_COUNTED {
         return facts;
     }
     let mut everyone = epoch.all_ranks();

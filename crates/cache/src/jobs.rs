@@ -85,7 +85,7 @@ impl<B: Blobs> Engine<B> {
         };
         let mut refused = false;
         for _ in 0..TRIES {
-            match folder.look(in_set, subject.entry.blob)? {
+            match folder.inspect(in_set, subject.entry.blob)? {
                 Lookup::Busy { pid } => return Ok(later(pid)),
                 Lookup::Present { .. }
                     if !needed && wanted.at > wanted.now.saturating_add(NEAR) =>

@@ -110,7 +110,7 @@ pub use options::{CacheOptions, CacheStats, Cancel, Peers};
 pub use policy::AccessPlan;
 pub use publish::publish;
 pub use source_note::{move_to_index, note_source};
-pub use timings::{Activity, MOST_TRACE_STEPS, Step, Timings, TraceStep};
+pub use timings::{Activity, MAX_TRACE_STEPS, Step, Timings, TraceStep};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -147,8 +147,8 @@ impl Marker {
     }
 
     fn bytes(&self) -> Result<Vec<u8>, StorageError> {
-        let most = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-        self.claim.read(0, most)
+        let max = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
+        self.claim.read(0, max)
     }
 
     pub(crate) fn note(&self) -> Result<Note, StorageError> {

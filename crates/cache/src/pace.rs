@@ -31,12 +31,12 @@ impl Pace {
     /// Returns twice the number of batches that a fetch takes; 8 as long as nothing was measured.
     pub(crate) fn slack(&self) -> u64 {
         const UNKNOWN: u64 = 8;
-        const MOST: u64 = 1 << 16;
+        const MAX: u64 = 1 << 16;
 
         let (Some(fetch), Some(tick)) = (self.fetch, self.tick) else {
             return UNKNOWN;
         };
         let ticks = fetch.as_nanos() * 2 / tick.as_nanos().max(1);
-        u64::try_from(ticks).map_or(MOST, |ticks| ticks.saturating_add(1).min(MOST))
+        u64::try_from(ticks).map_or(MAX, |ticks| ticks.saturating_add(1).min(MAX))
     }
 }

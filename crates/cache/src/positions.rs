@@ -90,8 +90,8 @@ impl Positions {
         let Some(peers) = self.peers else {
             return now;
         };
-        let most = usize::try_from(peers.ranks.min(4096)).unwrap_or(0) * POSITION_BYTES;
-        let bytes = self.with(folder, |file| file.read(0, most).ok());
+        let max = usize::try_from(peers.ranks.min(4096)).unwrap_or(0) * POSITION_BYTES;
+        let bytes = self.with(folder, |file| file.read(0, max).ok());
         let bytes = bytes.unwrap_or_default();
         let era = *lock(&self.era);
         let at = seconds();

@@ -11,7 +11,7 @@ use crate::folder::Lookup;
 use crate::state::{Slot, State};
 
 /// The most jobs queued by preloading; the bytes in flight are limited too.
-const MOST_JOBS: usize = 256;
+const MAX_JOBS: usize = 256;
 
 impl<B: Blobs> Engine<B> {
     /// Returns whether a blob is open or in its folder.
@@ -30,7 +30,7 @@ impl<B: Blobs> Engine<B> {
         let Some(folder) = self.capacity.folder(entry.set_number)? else {
             return Ok(false);
         };
-        Ok(match folder.look(entry.number, entry.blob)? {
+        Ok(match folder.inspect(entry.number, entry.blob)? {
             Lookup::Present { files, .. } => files.0.own || !entry.blob.is_unhashed,
             Lookup::Missing | Lookup::Busy { .. } => false,
         })
@@ -87,7 +87,7 @@ impl<B: Blobs> Engine<B> {
             let bytes = self.flight(state, blob);
             let in_flight = state.budget.in_flight;
             let full = in_flight > 0 && in_flight.saturating_add(bytes) > self.options.in_flight;
-            if full || state.queue.len() >= MOST_JOBS {
+            if full || state.queue.len() >= MAX_JOBS {
                 break;
             }
             state.ahead.requested.pop_front();

@@ -79,7 +79,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_farthest_suffice(
+        fn ranks_evict_the_same_blobs_as_make_room(
             residents in prop::collection::vec((0_u64..20, prop_oneof![0_u64..9, Just(u64::MAX)]), 0..12),
             limit in 0_u64..100,
             bytes in 0_u64..40,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_does_not_leave() {
+    fn removed_blob_is_not_evicted() {
         let mut ranks = Ranks::default();
         ranks.insert(3, 10, 7);
         assert_eq!(ranks.make_room(10, 10, 5, 0), Some(vec![3]));

@@ -338,7 +338,7 @@ impl<B: Blobs> State<B> {
     /// Takes the first job that can run. A job that would fetch is skipped if it exceeds the limit of bytes in flight.
     pub(crate) fn take_job(
         &mut self,
-        most_in_flight: u64,
+        max_in_flight: u64,
         only_needed: bool,
         flight: impl Fn(usize) -> u64,
     ) -> Option<(usize, Job)> {
@@ -354,7 +354,7 @@ impl<B: Blobs> State<B> {
             let fits = !fetches
                 || in_flight == 0
                 || work.is_for_peer
-                || in_flight.saturating_add(bytes) <= most_in_flight;
+                || in_flight.saturating_add(bytes) <= max_in_flight;
             fits.then_some((key, blob, bytes))
         };
         let may_run = |(key, _): &(JobKey, usize)| !only_needed || key.0 == Urgency::Needed;
@@ -555,8 +555,8 @@ impl<B: Blobs> State<B> {
     }
 
     /// Closes the least recently used blobs until at most `most` are open. Stops at a blob that is held in memory.
-    pub(crate) fn close_beyond(&mut self, most: usize) {
-        while self.open.by_use.len() > most {
+    pub(crate) fn close_beyond(&mut self, max: usize) {
+        while self.open.by_use.len() > max {
             let Some((_, blob)) = self.open.by_use.first_key_value() else {
                 return;
             };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use shardmill_core::lock;
 
 /// The most steps that a trace keeps.
-pub const MOST_TRACE_STEPS: usize = 1 << 20;
+pub const MAX_TRACE_STEPS: usize = 1 << 20;
 
 shardmill_core::named_enum! {
     /// What a reader spends time on.
@@ -135,7 +135,7 @@ impl Timings {
             total.busy += end.saturating_duration_since(since);
         }
         if let Some((begun, steps)) = &mut state.trace
-            && steps.len() < MOST_TRACE_STEPS
+            && steps.len() < MAX_TRACE_STEPS
         {
             let start = step.start.max(*begun);
             steps.push(TraceStep {
@@ -168,7 +168,7 @@ mod tests {
     const TICK: Duration = Duration::from_millis(5);
 
     #[test]
-    fn overlapping_steps_count_once_and_have_lanes() {
+    fn overlapping_steps_are_counted_once_in_separate_lanes() {
         let timings = Arc::new(Timings::default());
         timings.start_trace();
         let begun = Instant::now();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_in_progress_counts() {
+    fn step_in_progress_is_counted() {
         let timings = Arc::new(Timings::default());
         let step = timings.start(Activity::Hash);
         std::thread::sleep(TICK);

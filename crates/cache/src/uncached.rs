@@ -8,7 +8,7 @@ use shardmill_core::lock;
 
 use crate::blobs::{Access, BlobPart, BlobResult, Blobs, CachedBlob};
 use crate::capacity::Scheduler as _;
-use crate::engine::{Engine, LOOK};
+use crate::engine::{Engine, POLL_INTERVAL};
 use crate::error::CacheError;
 use crate::options::Cancel;
 use crate::uncached_blobs::UncachedBlobs;
@@ -86,8 +86,8 @@ impl<B: Blobs> Engine<B> {
         let in_use = |blob| {
             (!plan.is_empty()).then(|| plan.next_use(blob, now).is_some_and(|next| next <= now))
         };
-        let most = self.options.memory / SHARE;
-        self.uncached().keep(open, bytes, most, in_use);
+        let max = self.options.memory / SHARE;
+        self.uncached().keep(open, bytes, max, in_use);
     }
 
     /// Fetches a blob for which the cache has no space, and keeps it within the memory limit.
@@ -127,7 +127,7 @@ impl<B: Blobs> Engine<B> {
                 seconds: self.options.timeout.as_secs(),
             });
         }
-        Ok(left.min(LOOK))
+        Ok(left.min(POLL_INTERVAL))
     }
 
     /// Fetches a blob from its origin without using or filling the cache.

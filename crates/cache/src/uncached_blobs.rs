@@ -42,13 +42,13 @@ impl<O> UncachedBlobs<O> {
         &mut self,
         open: Arc<CachedBlob<O>>,
         bytes: u64,
-        most: u64,
+        max: u64,
         in_use: impl Fn(usize) -> Option<bool>,
     ) {
         self.kept.retain(|(kept, _)| {
             kept.number() != open.number() && in_use(kept.number()) != Some(false)
         });
-        while !self.kept.is_empty() && self.bytes().saturating_add(bytes) > most {
+        while !self.kept.is_empty() && self.bytes().saturating_add(bytes) > max {
             let stays = |(kept, _): &(Arc<CachedBlob<O>>, u64)| in_use(kept.number()) == Some(true);
             if self.kept.iter().all(stays) {
                 return;

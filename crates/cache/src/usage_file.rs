@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_halves_are_not() {
+    fn usage_file_round_trips_and_partial_writes_are_ignored() {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         let mut capacity = Claim::open_or_create(&dir, "lock").unwrap();

@@ -1,4 +1,4 @@
-//! The record in a blob's marker that its files were verified.
+//! Records in a blob's marker that its files were verified, so that later processes need not hash them again.
 //!
 //! Loader processes live for one epoch, and each would hash all blobs again. The stamp is a digest of the files'
 //! identities, their modification times, and the digests that they matched. A process that requires more hashes, or
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verified_stamp_is_for_these_files_since_this_start() {
+    fn verified_stamp_matches_only_its_files_and_boot() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "one").unwrap();
         std::fs::write(folder.path().join("b"), "two").unwrap();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn content_depends_on_the_samples_and_not_on_their_order() {
+    fn content_hash_depends_on_samples_but_not_their_order() {
         let sum = |texts: &[&str]| texts.iter().map(|text| content(text)).collect::<Content>();
         assert_eq!(sum(&["a", "b", "b"]), sum(&["b", "a", "b"]));
         assert_ne!(sum(&["a", "b", "b"]), sum(&["a", "b"]));

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_that_of_the_names() {
+    fn hash_algorithms_are_sorted_by_name() {
         let mut names = HashAlgo::ALL.map(HashAlgo::name);
         for (place, algo) in HashAlgo::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(algo.code()), place);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_and_texts_are_refused() {
+    fn unknown_hash_names_and_invalid_digests_are_errors() {
         for name in ["", "SHA1", "sha-1", "shake_128", "xxh3", "crc32", "sha1 "] {
             assert_eq!(
                 name.parse::<HashAlgo>().unwrap_err().id(),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_a_mismatch_with_both_digests() {
+    fn changed_file_is_a_mismatch_with_both_digests() {
         let hashes = FileHashes::of(&[HashAlgo::Xxh64, HashAlgo::Xxh32, HashAlgo::Xxh64], b"abc");
         assert_eq!(hashes.check(HashAlgo::Xxh32, b"abc"), Ok(()));
         let error = hashes.check(HashAlgo::Xxh32, b"abd").unwrap_err();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_keeps_one_digest_of_each_algorithm() {
+    fn file_hashes_keep_one_digest_per_algorithm() {
         let mut hashes = FileHashes::default();
         assert!(hashes.is_empty());
         for algo in HashAlgo::ALL.into_iter().rev() {
@@ -408,7 +408,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_do_not_matter(data: Vec<u8>, cuts: Vec<usize>) {
+        fn incremental_hash_equals_one_shot_hash(data: Vec<u8>, cuts: Vec<usize>) {
             for algo in HashAlgo::ALL {
                 let mut hasher = Hasher::new(algo);
                 let mut rest = &data[..];

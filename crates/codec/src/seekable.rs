@@ -6,12 +6,12 @@
 //! when it streams. Its deflate stream is flushed at the end of each group, so that each can be inflated alone. An
 //! empty second member has the table in its extra field.
 
-mod kind;
 mod pieces;
 mod read;
+mod tar_compression;
 
-pub use kind::TarCompression;
 pub use pieces::{
     CompressedPiece, GROUP_BYTES, PieceCompressor, assemble, compress_shard, sample_groups,
 };
 pub use read::{decompress, decompress_partial};
+pub use tar_compression::TarCompression;

@@ -64,7 +64,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         return Err(ConvertError::option_hint(
             "shuffle",
             "--incremental keeps the order of the table's files",
-            "leave one of them out",
+            "omit one of them",
         ));
     }
     if options.shards.keep_row_groups {
@@ -77,7 +77,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         ];
         if let Some((other, _)) = reorders.iter().find(|(_, given)| *given) {
             let fact = format!("it cannot be combined with {other}");
-            let (option, hint) = ("keep-row-groups", "leave one of them out");
+            let (option, hint) = ("keep-row-groups", "omit one of them");
             return Err(ConvertError::option_hint(option, fact, hint));
         }
     }
@@ -131,7 +131,7 @@ pub(crate) fn check_column_files(
         "lengths",
         &options.columns.lengths,
         format!("{to} keeps no lengths of columns"),
-        "leave it out, or use --to mds",
+        "omit it, or use --to mds",
         "run `shardmill index lengths` after the commit",
     );
     let videos = (
@@ -309,7 +309,7 @@ pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<()
         return Err(ConvertError::option_hint(
             "group",
             format!("the source holds {kind}, but only files of a tree can be grouped"),
-            "leave it out; with --from tree, convert takes the files as they are",
+            "omit it; with --from tree, convert takes the files as they are",
         ));
     }
     let has_files = !matches!(
@@ -344,7 +344,7 @@ fn check_misplaced(
         Some((option, _, what)) => Err(ConvertError::option_hint(
             option,
             format!("it applies to {what}, but the source holds {kind}"),
-            "leave it out",
+            "omit it",
         )),
     }
 }

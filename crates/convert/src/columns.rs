@@ -158,7 +158,7 @@ pub(crate) fn null_plan(
                             field.data_type(),
                             target.name()
                         ),
-                        "pass --nulls drop, or leave the column out with --select '* EXCEPT (…)'",
+                        "pass --nulls drop, or omit the column with --select '* EXCEPT (…)'",
                     )
                 })?;
                 NullPolicy::Fill { value, mask: true }
@@ -221,29 +221,29 @@ pub(crate) fn compile(
         return Err(ConvertError::option("column", fact));
     }
     // Readers have a limit on the number of columns.
-    let most = options.source.limits.columns;
-    if encoders.len() as u64 > most {
+    let max = options.source.limits.columns;
+    if encoders.len() as u64 > max {
         return Err(ConvertError::option_hint(
             "column",
             format!(
-                "there are {} columns, and readers take at most {most}",
+                "there are {} columns, and readers take at most {max}",
                 encoders.len()
             ),
             "choose some with --column or --select, or raise the limit with --safety-limit columns=N",
         ));
     }
-    let most = options.source.limits.string_bytes;
+    let max = options.source.limits.string_bytes;
     let mut names = encoders.iter().map(ColumnEncoder::name);
-    if let Some(long) = names.find(|name| name.len() as u64 > most) {
+    if let Some(long) = names.find(|name| name.len() as u64 > max) {
         let head: String = long.chars().take(20).collect();
         return Err(ConvertError::option_hint(
             "column",
             format!(
-                "the name of column `{}…` has {} bytes, and readers take at most {most}",
+                "the name of column `{}…` has {} bytes, and readers take at most {max}",
                 escape(&head),
                 long.len()
             ),
-            "give it another name with --column or --select, or raise the limit with --safety-limit string-bytes=N",
+            "rename it with --column or --select, or raise the limit with --safety-limit string-bytes=N",
         ));
     }
     if !options.shards.to.is_table() {
@@ -252,8 +252,8 @@ pub(crate) fn compile(
     match options.shards.to {
         ShardFormat::Streaming(format) => {
             let config = shard_config(&encoders, format, options)?;
-            let most = options.source.limits.sample_bytes;
-            let encoder = RowEncoder::new(encoders, &config.layout, most);
+            let max = options.source.limits.sample_bytes;
+            let encoder = RowEncoder::new(encoders, &config.layout, max);
             Ok((encoder, ShardForm::Streaming(Arc::new(config))))
         }
         ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
@@ -304,7 +304,7 @@ fn tar_form(
         let name = encoder.name();
         let problem = match profile.field_problem(name) {
             Some(reason) => Some(reason),
-            _ if name.len() > MOST_FIELD_BYTES => Some("is longer than 64 bytes"),
+            _ if name.len() > MAX_FIELD_BYTES => Some("is longer than 64 bytes"),
             _ if name.starts_with('_') => {
                 Some("starts with an underscore, which the original writer leaves out")
             }
@@ -365,7 +365,7 @@ fn tar_form(
 }
 
 /// The maximum length of a field name in bytes, so that a plain header has space for the key.
-const MOST_FIELD_BYTES: usize = 64;
+const MAX_FIELD_BYTES: usize = 64;
 
 fn shard_config(
     encoders: &[ColumnEncoder],

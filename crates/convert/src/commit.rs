@@ -123,8 +123,8 @@ pub fn commit(
         lease_patience: Some(options.lease_patience),
         limits: options.limits.clone(),
     };
-    let go_on = &mut || !progress.is_cancelled();
-    let done = shardmill_writer::parts::commit(&place, &staging, parts, &commit, go_on)?;
+    let cancel = &mut || !progress.is_cancelled();
+    let done = shardmill_writer::parts::commit(&place, &staging, parts, &commit, cancel)?;
     let report = CommitReport {
         dest,
         parts: count,
@@ -160,8 +160,10 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
     let files = entries.filter(|entry| !entry.is_folder);
     let names = files.map(|entry| in_folder(PARTS_FOLDER, &entry.name));
     target.remove_all(&names.collect::<Vec<_>>())?;
-    let mut go_on = target.go_on();
-    remove_leftovers(target.place, Some(options.lease_patience), &mut || go_on(0));
+    let mut cancel = target.cancel();
+    remove_leftovers(target.place, Some(options.lease_patience), &mut || {
+        cancel(0)
+    });
     Ok(())
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Dest {
 }
 
 /// Inspects the destination without changing it.
-pub(crate) fn look(
+pub(crate) fn inspect(
     folders: &[String],
     identity: &Identity,
     options: &ConvertOptions,
@@ -56,11 +56,11 @@ pub(crate) fn look(
         }
         Err(error) => return Err(error.into()),
     };
-    look_in(Target::new(&place, progress), folders, identity, options)
+    inspect_target(Target::new(&place, progress), folders, identity, options)
 }
 
 /// Inspects an open destination, like [`look`].
-pub(crate) fn look_in(
+pub(crate) fn inspect_target(
     target: Target<'_>,
     folders: &[String],
     identity: &Identity,
@@ -112,7 +112,7 @@ pub(crate) fn look_in(
                     "it holds an interrupted conversion of {} shards with another configuration: {difference}",
                     found.shards()
                 ),
-                "run the old command again to finish it, or pass --overwrite to start anew",
+                "run the old command again to finish it, or pass --overwrite to start over",
             ),
         };
     }
@@ -159,7 +159,7 @@ pub(crate) fn finished(
             let hint = "run it again when no other process writes there";
             return Err(conflict(
                 "dest-damaged",
-                format!("{name} has just gone"),
+                format!("{name} has just disappeared"),
                 hint,
             ));
         };
@@ -206,7 +206,7 @@ fn check_noted(
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
     let path_of = |name: &str| in_folder(folder, &side_name(options.shards.to, name));
-    let read = |name: &str, most| target.read(&path_of(name), most);
+    let read = |name: &str, max| target.read(&path_of(name), max);
     let counts = (index.samples(), index.shards());
     let path = |name: &str| target.place.display(&path_of(name)).into();
     check_sides(&read, counts, options.source.limits.index_bytes)

@@ -210,7 +210,7 @@ impl Diagnostic for ConvertError {
             Self::Input { hint, .. } => hint.clone(),
             // A rewrite for all readers cannot allow long names.
             Self::Fix { source, .. } if source.id() == "tar-long-name" => Some(
-                "give the member a name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
+                "use a member name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
                     .to_owned(),
             ),
             _ => self.inner().and_then(Diagnostic::hint),

@@ -70,7 +70,7 @@ pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), 
             Err(ConvertError::option_hint(
                 "index-for",
                 format!("{reader} reads shards that are not compressed"),
-                "leave --compression out, or the reader",
+                "omit --compression, or the reader",
             ))
         }
         Consumer::Wids | Consumer::Dali | Consumer::Energon | Consumer::OpenClip => Ok(()),
@@ -283,7 +283,7 @@ fn write(
     let wants = |reader| options.readers.contains(&reader);
     let work = |at: usize| {
         let shard = &shards[at];
-        let (survey, _, bytes) = shard.look(&options.limits)?;
+        let (survey, _, bytes) = shard.survey_with_compression(&options.limits)?;
         let mut problem = survey.error.clone();
         let mut grouped: Grouped = Vec::new();
         for reader in &options.readers {
@@ -406,7 +406,7 @@ fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
         Some([name, ..]) => Err(ConvertError::option_hint(
             "index-for",
             format!("two shards would share the index `{}`", escape(name)),
-            "give shards names that differ before their first dot",
+            "name the shards so that they differ before their first dot",
         )),
         _ => Ok(()),
     }
@@ -439,7 +439,7 @@ impl<'a> SideFiles<'a> {
     ) -> Result<(), ConvertError> {
         let (place, name) = (self.target.place, &in_folder(self.folder, name));
         let conflict = || {
-            let (reason, hint) = ("another file is there", "replace it with --force");
+            let (reason, hint) = ("another file exists", "replace it with --force");
             ConvertError::conflict(place.display(name), "index-exists", reason, hint)
         };
         let limit = bytes.len() as u64;
@@ -457,8 +457,8 @@ impl<'a> SideFiles<'a> {
             true => PublishMode::Replace,
             false => PublishMode::CreateNew,
         };
-        let go_on = &mut self.target.go_on();
-        match place.publish_bytes(self.temp_folder, name, bytes, mode, go_on) {
+        let cancel = &mut self.target.cancel();
+        match place.publish_bytes(self.temp_folder, name, bytes, mode, cancel) {
             Err(StorageError::Exists { .. }) => Err(conflict()),
             published => Ok(published?),
         }

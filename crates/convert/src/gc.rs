@@ -163,7 +163,7 @@ fn names_of(
 /// Removes the leftovers of an interrupted conversion while holding the lease.
 fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, ConvertError> {
     let place = target.place;
-    let go_on = &mut target.go_on();
+    let cancel = &mut target.cancel();
     let lease = target.lease(options.lease_patience)?;
     recover(target, options.limits.index_bytes)?;
     // The files are listed while holding the lease, so no other process changes them.
@@ -177,7 +177,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
         target.remove_all(&names.collect::<Vec<_>>())?;
         place.sync()?;
     }
-    lease.end(go_on)?;
+    lease.end(cancel)?;
     let folders: BTreeSet<&str> = files
         .iter()
         .filter_map(|file| Some(file.name.rsplit_once('/')?.0))

@@ -66,12 +66,12 @@ impl Identity {
 }
 
 /// The maximum number of characters of a value in a message.
-const MOST_SHOWN: usize = 120;
+const MAX_SHOWN: usize = 120;
 
 /// Returns the path of the first difference between two values, and both values there. Short values are returned whole.
 fn first_difference(before: &Value, now: &Value) -> (String, String, String) {
     let (shown, is) = (before.to_string(), now.to_string());
-    let is_short = |text: &str| text.chars().count() <= MOST_SHOWN;
+    let is_short = |text: &str| text.chars().count() <= MAX_SHOWN;
     if is_short(&shown) && is_short(&is) {
         return (String::new(), shown, is);
     }
@@ -98,19 +98,19 @@ fn first_difference(before: &Value, now: &Value) -> (String, String, String) {
             let same = pairs.take_while(|(before, now)| before == now).count();
             let from = match is_short(&shown) || is_short(&is) {
                 true => 0,
-                false => same.saturating_sub(MOST_SHOWN / 4),
+                false => same.saturating_sub(MAX_SHOWN / 4),
             };
             (String::new(), short(&shown, from), short(&is, from))
         }
     }
 }
 
-/// Returns at most [`MOST_SHOWN`] characters of a text, starting at character `from`.
+/// Returns at most [`MAX_SHOWN`] characters of a text, starting at character `from`.
 fn short(text: &str, from: usize) -> String {
     let rest = text.chars().skip(from);
-    let shown: String = rest.clone().take(MOST_SHOWN).collect();
+    let shown: String = rest.clone().take(MAX_SHOWN).collect();
     let before = if from > 0 { "…" } else { "" };
-    let after = match rest.count() > MOST_SHOWN {
+    let after = match rest.count() > MAX_SHOWN {
         true => "…",
         false => "",
     };
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_in_long_values_is_named() {
+    fn difference_in_long_values_is_shown() {
         assert_eq!(difference(&json!(1), &json!([2])), " was 1, is [2]");
         let columns: Vec<Value> = (0..50).map(|at| json!([format!("c{at}"), "int"])).collect();
         let mut other = columns.clone();

@@ -36,8 +36,8 @@ pub(crate) struct Found {
 impl Found {
     /// Reads the journal, if there is one. An incomplete last line is ignored, because its writer may still be running.
     pub(crate) fn read(target: Target<'_>, limits: &Limits) -> Result<Option<Self>, StorageError> {
-        let go_on = &mut target.go_on();
-        let Some(bytes) = PlaceLog::read(target.place, JOURNAL_NAME, MAX_BYTES, go_on)? else {
+        let cancel = &mut target.cancel();
+        let Some(bytes) = PlaceLog::read(target.place, JOURNAL_NAME, MAX_BYTES, cancel)? else {
             return Ok(None);
         };
         let mut found: Option<Self> = None;
@@ -98,7 +98,7 @@ impl Found {
 
     /// Removes the journal.
     pub(crate) fn remove(target: Target<'_>) -> Result<(), StorageError> {
-        PlaceLog::remove(target.place, JOURNAL_NAME, &mut target.go_on())
+        PlaceLog::remove(target.place, JOURNAL_NAME, &mut target.cancel())
     }
 
     /// Returns the number of shards in the journal.
@@ -167,10 +167,10 @@ impl Journal {
             Some(found) => (check(target, found.records, folders, jobs)?, found.bytes),
             None => (BTreeMap::new(), 0),
         };
-        let go_on = &mut target.go_on();
-        let log = PlaceLog::open(target.place, JOURNAL_NAME, keep, go_on)?;
+        let cancel = &mut target.cancel();
+        let log = PlaceLog::open(target.place, JOURNAL_NAME, keep, cancel)?;
         if keep == 0 {
-            log.add_line(&identity.to_json().to_string(), go_on)?;
+            log.add_line(&identity.to_json().to_string(), cancel)?;
         }
         Ok(Self {
             log,
@@ -203,9 +203,9 @@ impl Checkpoint for Journal {
     fn published(
         &self,
         shard: &Published<'_>,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
-        self.log.add_line(&record_line(shard), go_on)
+        self.log.add_line(&record_line(shard), cancel)
     }
 }
 

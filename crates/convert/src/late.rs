@@ -119,7 +119,7 @@ pub fn add_columns(
     }
     .write();
     if is_idle {
-        lease.remove_folder(&OF_PARTS, &mut target.go_on())?;
+        lease.remove_folder(&OF_PARTS, &mut target.cancel())?;
     }
     added
 }
@@ -394,8 +394,8 @@ impl Addition<'_> {
     }
 
     fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        let (place, go_on) = (self.target.place, &mut self.target.go_on());
-        place.publish_bytes(None, name, bytes, PublishMode::Replace, go_on)
+        let (place, cancel) = (self.target.place, &mut self.target.cancel());
+        place.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
     }
 
     fn refused(

@@ -110,8 +110,8 @@ fn publish(
     progress: &Progress,
 ) -> Result<(), StorageError> {
     let place = Place::open(location, &options.remote, None)?;
-    let go_on = &mut |_: u64| !progress.is_cancelled();
-    place.publish_bytes(None, name, bytes, PublishMode::Replace, go_on)
+    let cancel = &mut |_: u64| !progress.is_cancelled();
+    place.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
 }
 
 /// Returns whether a file of lengths with this problem is written again.

@@ -92,7 +92,7 @@ pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, 
 pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
-pub use table::{MOST_ROW_GROUP_BYTES, table_type};
+pub use table::{MAX_ROW_GROUP_BYTES, table_type};
 pub use table_verify::verify_table;
 pub use view_rows::live_rows;
 

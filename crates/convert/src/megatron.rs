@@ -53,7 +53,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         () => None,
     };
     match misplaced {
-        Some((option, fact)) => Err(ConvertError::option_hint(option, fact, "leave it out")),
+        Some((option, fact)) => Err(ConvertError::option_hint(option, fact, "omit it")),
         None => Ok(()),
     }
 }

@@ -81,7 +81,7 @@ impl TokenFile {
             let path = in_folder(folder, name);
             target
                 .place
-                .publish(temp, &path, PublishMode::Replace, &mut target.go_on())?;
+                .publish(temp, &path, PublishMode::Replace, &mut target.cancel())?;
             let hashes: FileHashes = hashers.into_iter().map(Hasher::finish).collect();
             files.push(TableFile {
                 file: FileInfo {
@@ -187,7 +187,7 @@ fn read_unit(
             return Err(WriteError::Null {
                 column: name(),
                 row: place(row),
-                hint: "pass --nulls drop to leave the row out".to_owned(),
+                hint: "pass --nulls drop to skip the row".to_owned(),
             }
             .into());
         }

@@ -15,7 +15,7 @@ use crate::target::{Target, in_folder};
 /// The suffix of manifests, which are stored next to the attempts.
 pub(crate) const MANIFEST: &str = ".json";
 /// The maximum size of a manifest in bytes.
-pub(crate) const MOST_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_BYTES: u64 = 1 << 30;
 
 /// The data that a part stores for the commit.
 pub(crate) struct PartManifest {
@@ -84,7 +84,7 @@ pub(crate) fn manifests(
         .filter(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST))
         .map(|entry| in_folder(PARTS_FOLDER, &entry.name))
         .collect();
-    let texts = target.for_each(&names, 1, |name| target.read(name, MOST_BYTES))?;
+    let texts = target.for_each(&names, 1, |name| target.read(name, MAX_BYTES))?;
     let mut known = Vec::with_capacity(names.len());
     for (name, text) in names.iter().zip(texts) {
         // Another commit has removed the manifest since it was listed.
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_manifest_is_reported() {
+    fn invalid_part_manifest_is_an_error() {
         let limits = Limits::default();
         for (text, reason) in [
             ("", "EOF"),

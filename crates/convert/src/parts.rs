@@ -21,7 +21,7 @@ use crate::error::ConvertError;
 use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::options::Part;
-use crate::part_manifest::{MANIFEST, MOST_BYTES, PartManifest};
+use crate::part_manifest::{MANIFEST, MAX_BYTES, PartManifest};
 use crate::pipeline::{self, report, report_written};
 use crate::plan::ConvertPlan;
 use crate::report::{ConvertReport, Outcome, SplitReport};
@@ -53,7 +53,7 @@ pub(crate) fn run_part(
         staging.job(),
         part.number
     );
-    if let Some(text) = target.read(&name, MOST_BYTES)?
+    if let Some(text) = target.read(&name, MAX_BYTES)?
         && let Ok(known) = PartManifest::parse(&text, &options.source.limits)
         && is_intact(target, &known.manifest, options.source.resources.jobs)?
     {

@@ -165,7 +165,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         }
         // A part inspects the destination when it runs.
         None if options.run.part.is_some() => DestState::Empty,
-        None => match dest::look(&folders, &identity, &options, &Progress::new())? {
+        None => match dest::inspect(&folders, &identity, &options, &Progress::new())? {
             Dest::Empty => DestState::Empty,
             Dest::Interrupted(found) => DestState::Interrupted {
                 shards: found.shards(),
@@ -428,10 +428,10 @@ fn refuse_known_nulls(
     let is_tree = source.description().kind == SourceKind::Tree;
     let hint = match (may_omit, is_tree) {
         (true, true) => {
-            "choose --group key where names have several extensions (1.seg.png), --nulls omit to leave fields out of samples, --nulls mask, or drop"
+            "choose --group key where names have several extensions (1.seg.png), --nulls omit to omit fields from samples, --nulls mask, or drop"
         }
         (true, false) => {
-            "choose --nulls omit to leave the field out of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
+            "choose --nulls omit to omit the field of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
         }
         (false, true) => {
             "samples have different files: choose --group key where names have several extensions (1.seg.png), --nulls mask, or --group file to make every file a sample"

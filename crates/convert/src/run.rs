@@ -78,7 +78,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let description = plan.source.description();
     progress.set_totals(description.bytes, description.rows.unwrap_or(0), 0);
     let options = &plan.options;
-    let state = dest::look(&plan.folders, &plan.identity, options, progress)?;
+    let state = dest::inspect(&plan.folders, &plan.identity, options, progress)?;
     if let Dest::Done(indexes) = state {
         let place = Place::open(&options.dest, &options.source.remote, options.spool())?;
         remove_leftover(Target::new(&place, progress), options)?;
@@ -87,12 +87,12 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let existed = options.dest.as_local().is_none_or(Path::exists);
     let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
-    let go_on = &mut target.go_on();
+    let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
     // The destination is inspected again while holding the lease, so no other process changes it.
-    let found = match dest::look_in(target, &plan.folders, &plan.identity, options)? {
+    let found = match dest::inspect_target(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
-            lease.remove_folder(&OF_PARTS, go_on)?;
+            lease.remove_folder(&OF_PARTS, cancel)?;
             return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
         }
         Dest::Replaceable => {
@@ -105,7 +105,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     };
     match convert(&plan, target, &lease, found, progress, began) {
         Ok(report) => {
-            lease.remove_folder(&OF_PARTS, go_on)?;
+            lease.remove_folder(&OF_PARTS, cancel)?;
             Ok(report)
         }
         // After a store error, or if another writer has the lease, no cleanup is attempted.
@@ -118,7 +118,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
             // restored.
             let cleaned = dest::discard(target, &plan.folders, options)
-                .and_then(|()| lease.remove_folder(&OF_PARTS, go_on));
+                .and_then(|()| lease.remove_folder(&OF_PARTS, cancel));
             if let Some(dir) = place.as_local().filter(|_| cleaned.is_ok() && !existed) {
                 remove_if_empty(dir.path());
             }
@@ -138,11 +138,11 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
     if !entries.iter().any(|entry| entry.name == WORK_FOLDER) {
         return Ok(());
     }
-    let go_on = &mut target.go_on();
+    let cancel = &mut target.cancel();
     match target.lease(options.run.lease_patience) {
         Ok(lease) => {
             recover(target, options.source.limits.index_bytes)?;
-            lease.remove_folder(&OF_PARTS, go_on)
+            lease.remove_folder(&OF_PARTS, cancel)
         }
         // Another process holds the lease.
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
@@ -226,8 +226,8 @@ fn convert(
         let text = provenance::text_of(&provenance.to_json());
         let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
         target.publish(&name, text.as_bytes())?;
-        let go_on = &mut target.go_on();
-        publish_index(target.place, WORK_FOLDER, folder, index, go_on)?;
+        let cancel = &mut target.cancel();
+        publish_index(target.place, WORK_FOLDER, folder, index, cancel)?;
     }
     report.elapsed_seconds = began.elapsed().as_secs_f64();
     report.increment = increment;

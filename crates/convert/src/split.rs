@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_met_and_nothing_is_lost() {
+    fn split_shares_are_met_and_no_row_is_lost() {
         let batch = RecordBatch::try_from_iter([(
             "a",
             Arc::new(Int64Array::from_iter_values(0..10_000)) as ArrayRef,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_keys_stay_together() {
+    fn rows_with_equal_split_keys_stay_together() {
         let keys: Vec<String> = (0..1000).map(|row| format!("user{}", row % 50)).collect();
         let batch =
             RecordBatch::try_from_iter([("k", Arc::new(StringArray::from(keys)) as ArrayRef)])

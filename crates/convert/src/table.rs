@@ -30,7 +30,7 @@ const ENCODINGS: [(&str, DataType); 4] = [
 ];
 
 /// The maximum size of a row group in bytes.
-pub const MOST_ROW_GROUP_BYTES: u64 = 1 << 30;
+pub const MAX_ROW_GROUP_BYTES: u64 = 1 << 30;
 
 /// Returns the type that an encoding of `--to parquet` names: `bytes`, `str`, `int` or `float`.
 #[must_use]
@@ -65,7 +65,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         let fact = "a table of Parquet files is not written in parts";
         return refused("part", fact, "convert in one run");
     }
-    if !(1..=MOST_ROW_GROUP_BYTES).contains(&options.shards.row_group_bytes) {
+    if !(1..=MAX_ROW_GROUP_BYTES).contains(&options.shards.row_group_bytes) {
         let fact = format!(
             "{} bytes are no size of a row group",
             options.shards.row_group_bytes

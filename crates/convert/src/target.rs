@@ -33,34 +33,34 @@ impl<'a> Target<'a> {
     }
 
     /// Returns a callback that reports whether to continue.
-    pub(crate) fn go_on(&self) -> impl FnMut(u64) -> bool + use<'a> {
+    pub(crate) fn cancel(&self) -> impl FnMut(u64) -> bool + use<'a> {
         let progress = self.progress;
         move |_| !progress.is_cancelled()
     }
 
     /// Waits for the lease of the destination, and takes it over after `patience` without a heartbeat of its owner.
     pub(crate) fn lease(&self, patience: Duration) -> Result<PlaceLease, StorageError> {
-        PlaceLease::acquire(self.place, LEASE_NAME, patience, &mut self.go_on())
+        PlaceLease::acquire(self.place, LEASE_NAME, patience, &mut self.cancel())
     }
 
     fn with<T>(&self, work: impl FnOnce(&'a Place, &mut CancelToken<'_>) -> T) -> T {
-        work(self.place, &mut self.go_on())
+        work(self.place, &mut self.cancel())
     }
 
     pub(crate) fn file_version(&self, name: &str) -> Result<Option<FileVersion>, StorageError> {
-        self.with(|place, go_on| place.file_version(name, go_on))
+        self.with(|place, cancel| place.file_version(name, cancel))
     }
 
-    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
-        self.with(|place, go_on| place.read(name, most, go_on))
+    pub(crate) fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StorageError> {
+        self.with(|place, cancel| place.read(name, max, cancel))
     }
 
     pub(crate) fn entries(&self, folder: &str) -> Result<Vec<PlaceEntry>, StorageError> {
-        self.with(|place, go_on| place.entries(folder, go_on))
+        self.with(|place, cancel| place.entries(folder, cancel))
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), StorageError> {
-        self.with(|place, go_on| place.remove(name, go_on))
+        self.with(|place, cancel| place.remove(name, cancel))
     }
 
     /// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
@@ -101,7 +101,7 @@ impl<'a> Target<'a> {
         bytes: &[u8],
     ) -> Result<(), StorageError> {
         let mode = PublishMode::Replace;
-        self.with(|place, go_on| place.publish_bytes(Some(folder), name, bytes, mode, go_on))
+        self.with(|place, cancel| place.publish_bytes(Some(folder), name, bytes, mode, cancel))
     }
 
     /// Publishes bytes through a temporary file in the work folder, and replaces an existing file.

@@ -261,8 +261,8 @@ impl Source for TokenSource {
         self.source.units()
     }
 
-    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
-        self.source.prepare(go_on)
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        self.source.prepare(cancel)
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {

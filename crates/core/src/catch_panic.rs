@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_its_message() {
+    fn panic_is_converted_to_its_message() {
         assert_eq!(catch(|| 7), Ok(7));
         let error = catch(|| panic!("index {} out\nof bounds", 3)).unwrap_err();
         assert_eq!(error, "the decoder stopped: index 3 out of bounds");
     }
 
     #[test]
-    fn messages_are_one_short_line() {
+    fn panic_messages_are_one_short_line() {
         assert_eq!(one_line(" a\n b\tc. "), "a b c");
         let long = one_line(&"é".repeat(1000));
         assert!(long.len() <= 404 && long.ends_with('…'), "{}", long.len());

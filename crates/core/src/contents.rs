@@ -166,7 +166,7 @@ const BESIDE_TARS: &[&str] = &[
 const BESIDE_ONE_TAR: &[&str] = &["idx", "index", "json", "txt", "yaml", "yml"];
 
 /// The maximum number of files that are remembered as possible companions of a tar shard. Above it, all count as plain.
-const MOST_BESIDE: usize = 1 << 16;
+const MAX_NEIGHBOURS: usize = 1 << 16;
 
 /// Returns whether a file accompanies data of any class: a description, a license, a checksum.
 #[must_use]
@@ -280,7 +280,7 @@ impl Contents {
             && !self.examples.contains_key(&FileClass::Plain)
         {
             self.beside_one.push(path.to_owned());
-            if self.beside_one.len() > MOST_BESIDE {
+            if self.beside_one.len() > MAX_NEIGHBOURS {
                 self.give_up_beside();
             }
             return;
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_gives_the_class() {
+    fn file_class_is_derived_from_the_name() {
         for (name, class) in [
             ("a/b.PARQUET", FileClass::Parquet),
             ("x.csv.gz", FileClass::Csv),
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn only_well_known_names_accompany_data() {
+    fn only_well_known_names_are_companion_files() {
         for name in [
             "README",
             "readme.md",
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_differ_are_a_mixture() {
+    fn different_file_classes_are_mixed() {
         use FileClass::{Arrow, Csv, DeltaLog, JsonLines, MdsShard, Parquet, Plain, Tar, Tsv};
 
         let one = |class, path: &str| Verdict::One(class, path.to_owned());
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_about_no_tar_is_a_stray_one() {
+    fn files_unrelated_to_tars_are_stray() {
         for (paths, stray) in [
             (&["a/b/old.tar", "2.jpg", "1.jpg"][..], Some("1.jpg")),
             (&["old.tar", "x.csv"], Some("x.csv")),
@@ -544,10 +544,10 @@ mod tests {
     }
 
     #[test]
-    fn very_many_files_beside_tars_are_plain_files() {
+    fn too_many_companion_files_count_as_plain_files() {
         let mut found = Contents::default();
         found.count("0.tar");
-        for number in 0..=MOST_BESIDE {
+        for number in 0..=MAX_NEIGHBOURS {
             found.count(&format!("0_{number}.json"));
         }
         assert!(matches!(found.verdict(), Verdict::Mixed(_)));

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn io_errors_are_sorted_by_what_the_user_can_do() {
+    fn io_errors_map_to_error_kinds_and_ids() {
         for (kind, expected, id) in [
             (io::ErrorKind::NotFound, ErrorKind::NotFound, "not-found"),
             (

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_round_trip() {
+    fn format_names_round_trip() {
         for format in Format::ALL {
             assert_eq!(format.name().parse::<Format>(), Ok(format));
         }

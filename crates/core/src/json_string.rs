@@ -56,8 +56,8 @@ const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Sets the high bit of each byte that is below `least`, which is at most 128. Exact up to the first such byte; a
 /// borrow may also mark bytes above it.
-fn below(word: u64, least: u8) -> u64 {
-    word.wrapping_sub(LOW_BITS * u64::from(least)) & !word & HIGH_BITS
+fn below(word: u64, min: u8) -> u64 {
+    word.wrapping_sub(LOW_BITS * u64::from(min)) & !word & HIGH_BITS
 }
 
 /// Sets the high bit of each byte that equals `byte`, with the same limitation as [`below`].

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_can_be_set_and_has_an_id() {
+    fn every_limit_can_be_set_and_has_an_id() {
         let mut limits = Limits::default();
         for name in Limits::NAMES {
             assert!(limits.set(name, 7), "{name}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_at_the_limit_passes() {
+    fn value_at_the_limit_passes() {
         assert_eq!(Limits::check("shards", 5, 5), Ok(()));
         let error = Limits::check("shards", 6, 5).unwrap_err();
         assert_eq!(error.to_string(), "shards is 6, above the limit of 5");

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_relative_names_pass() {
+    fn plain_relative_paths_are_valid() {
         for name in [
             "shard.00000.mds",
             "a/b/shard.00000.mds.zstd",
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_reach_out_are_refused() {
+    fn unsafe_relative_paths_are_errors() {
         let long = "x".repeat(256);
         let deep = "x/".repeat(2100);
         for (name, error) in [
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn printing_a_name_cannot_move_the_cursor() {
+    fn control_characters_in_names_are_escaped() {
         assert_eq!(escape("plain é"), "plain é");
         assert_eq!(escape("a\x1b[2Jb"), "a\\u{1b}[2Jb");
         assert_eq!(escape("gpj\u{202e}exe"), "gpj\\u{202e}exe");

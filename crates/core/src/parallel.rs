@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_in_the_order_of_the_numbers() {
+    fn map_results_are_in_input_order() {
         for jobs in [1, 4] {
             let squares = map(1000, jobs, |number| Ok::<_, ()>(number * number)).unwrap();
             assert!(
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_worked_on_once() {
+    fn for_each_processes_every_number_once() {
         for (count, jobs) in [(0, 4), (1, 4), (1000, 4), (1000, 1), (3, 0)] {
             let seen: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
             for_each(count, jobs, |number, calls: &mut usize| {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_wins_whatever_the_threads_do() {
+    fn lowest_numbered_error_is_returned() {
         for _ in 0..50 {
             let error = for_each(1000, 8, |number, (): &mut ()| match number {
                 17 | 18 | 40 | 999 => Err(number),

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_process_has_a_value_of_its_own() {
+    fn each_process_has_its_own_value() {
         let values = PerProcess::<u32, 3>::new();
         assert_eq!(values.get_as(10, || 1), Some(&1));
         assert_eq!(values.get_as(11, || 2), Some(&2));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_a_process_share_it() {
+    fn threads_of_a_process_share_the_value() {
         let values = PerProcess::<usize, 4>::new();
         let made = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_process_is_not_dropped() {
+    fn value_of_another_process_is_not_dropped() {
         let (ours, theirs) = (Arc::new(()), Arc::new(()));
         let mut values = PerProcess::<Arc<()>, 3>::new();
         values.get_as(10, || Arc::clone(&theirs));

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_add_up() {
+    fn progress_counts_add_up() {
         let progress = Progress::new();
         progress.set_totals(100, 10, 2);
         progress.add_input_bytes(40);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_mosaic_reads_them() {
+    fn sizes_are_parsed_like_mosaicml() {
         for (text, bytes) in [
             ("0", 0),
             ("10b", 10),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_powers_of_a_thousand() {
+    fn sample_count_suffixes_are_powers_of_a_thousand() {
         assert_eq!(parse_sample_count("1.5k"), Ok(1500));
         assert_eq!(parse_sample_count("10"), Ok(10));
         assert_eq!(parse_sample_count("2B"), Ok(2_000_000_000));

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_journals_and_manifests_are_unfinished() {
+    fn only_journals_and_part_manifests_mark_unfinished_work() {
         for (name, expected) in [
             (".shardmill/journal", Some(Unfinished::Conversion)),
             (".shardmill/journal/0", Some(Unfinished::Conversion)),

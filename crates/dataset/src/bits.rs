@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bits_are_counted_and_found_as_in_a_list(
+        fn bits_equal_a_plain_list(
             len in 0_u64..1500,
             ranges in prop::collection::vec((0_u64..1600, 0_u64..300), 0..12),
         ) {

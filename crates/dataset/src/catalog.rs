@@ -1,4 +1,5 @@
-//! Opens all streams of a mix and numbers their shards and samples consecutively.
+//! The catalog of a mix of streams: numbers their shards and samples consecutively, and returns the entry, the schema and the
+//! windows of each.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -91,9 +91,9 @@ pub fn read_ahead(folder: &Folder, limits: &Limits) {
         (COLUMNS_NAME, limits.index_bytes),
     ];
     let read = |at: usize| {
-        if let Some((name, most)) = files.get(at) {
+        if let Some((name, max)) = files.get(at) {
             // A file that cannot be read is not cached: opening the dataset reads it again, and reports the error.
-            let _ = folder.keep(name, *most);
+            let _ = folder.keep(name, *max);
         }
         Ok::<_, Infallible>(())
     };
@@ -204,8 +204,8 @@ impl Dataset {
 
     /// Adds the late columns, if there are any.
     fn add_late(&mut self) -> Result<(), DatasetError> {
-        let most = self.limits.index_bytes;
-        let Some(text) = if_present(read_file(&self.dir, COLUMNS_NAME, most))? else {
+        let max = self.limits.index_bytes;
+        let Some(text) = if_present(read_file(&self.dir, COLUMNS_NAME, max))? else {
             return Ok(());
         };
         let path = self.dir.path_of(COLUMNS_NAME);
@@ -407,7 +407,7 @@ impl Dataset {
     }
 
     /// Reads the first samples of a range with one read, as [`Dataset::sample`] does: those that are neighbours in one shard
-    /// and have at most `most_bytes` together, but at least one.
+    /// and have at most `max_bytes` together, but at least one.
     ///
     /// # Errors
     ///
@@ -415,9 +415,9 @@ impl Dataset {
     pub fn samples(
         &self,
         samples: Range<u64>,
-        most_bytes: u64,
+        max_bytes: u64,
     ) -> Result<Vec<Sample>, DatasetError> {
-        let (shard, at, count) = self.read(samples.clone(), most_bytes)?;
+        let (shard, at, count) = self.read(samples.clone(), max_bytes)?;
         let sample = |n: u64| Sample::new(Arc::clone(&shard), at + n, samples.start + n);
         Ok((0..count).map(sample).collect())
     }
@@ -445,17 +445,17 @@ impl Dataset {
     fn read(
         &self,
         samples: Range<u64>,
-        most_bytes: u64,
+        max_bytes: u64,
     ) -> Result<(Arc<Shard>, u64, u64), DatasetError> {
         let (shard, at) = self.locate(samples.start)?;
         let entry = self.entry(shard)?;
         let own = self.stored_samples(shard);
         let stored = own.start + at;
-        let most = samples.end.min(self.len()).saturating_sub(samples.start);
-        let most = most.min(own.end - stored).max(1);
+        let max = samples.end.min(self.len()).saturating_sub(samples.start);
+        let max = max.min(own.end - stored).max(1);
         // Deleted samples may be between others.
         let is_next = |n: &u64| self.live.stored_number(samples.start + n) == stored + n;
-        let count = 1 + (1..most).take_while(is_next).count() as u64;
+        let count = 1 + (1..max).take_while(is_next).count() as u64;
         let held = {
             let last = lock(&self.last);
             last.shard
@@ -469,7 +469,7 @@ impl Dataset {
         if self.validate_hash.is_none()
             && let Some(in_place) = self.in_place(shard, entry)?
             && let Some(alone) =
-                in_place.samples(entry, at..at + count, stored, most_bytes, &self.limits)?
+                in_place.samples(entry, at..at + count, stored, max_bytes, &self.limits)?
         {
             let count = alone.len();
             return Ok((Arc::new(alone), 0, count));
@@ -498,12 +498,12 @@ impl Dataset {
         let opened = InPlace::open(&self.dir, shard, entry)?.map(Arc::new);
         if let Some(opened) = &opened {
             let open = &mut lock(&self.last);
-            let most = if self.dir.is_store() {
+            let max = if self.dir.is_store() {
                 KEPT_IN_PLACE
             } else {
                 1
             };
-            if open.in_place.len() >= most {
+            if open.in_place.len() >= max {
                 open.in_place.remove(0);
             }
             open.in_place.push(Arc::clone(opened));

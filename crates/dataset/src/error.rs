@@ -231,7 +231,7 @@ impl DatasetError {
     /// Builds the error for a listed file that does not exist any more.
     #[must_use]
     pub fn file_missing(place: Place) -> Self {
-        DatasetProblem::FileMissing.at(place, "the file is gone since it was listed")
+        DatasetProblem::FileMissing.at(place, "the file was removed after it was listed")
     }
 
     /// Builds the error for a listed file that has changed; `is_object` says whether it is in a store.

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_streamed_index_is_the_same_and_has_the_same_errors() {
+    fn streamed_index_and_errors_equal_whole_file_parsing() {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path().join("index.json");
         let sound = r#"{"shards": [{"column_encodings": ["int"], "column_names": ["a"], "column_sizes": [8], "compression": null, "format": "mds", "hashes": [], "raw_data": {"basename": "shard.00000.mds", "bytes": 292, "hashes": {}}, "samples": 10, "size_limit": null, "version": 2, "zip_data": null}], "version": 2}"#;

@@ -99,10 +99,10 @@ impl Lengths {
         let target = dataset.view_target()?;
         let name = Self::file_name(column);
         let path = dataset.dir().path_of(&name);
-        let most = 4_u64
+        let max = 4_u64
             .saturating_mul(target.live.stored())
             .saturating_add((HEAD_BYTES + HASH_BYTES + 3 * name.len()) as u64);
-        let Some(bytes) = if_there(dataset.dir().read(&name, most))? else {
+        let Some(bytes) = if_there(dataset.dir().read(&name, max))? else {
             let reason = format!("there are no lengths of the column `{}`", escape(column));
             return Err(DatasetProblem::LengthsMissing.at(path, reason));
         };
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_columns_are_names_of_files() {
+    fn column_names_are_encoded_in_file_names() {
         assert_eq!(Lengths::file_name("tokens"), "index.lengths.tokens");
         assert_eq!(
             Lengths::file_name("a/ä.json"),
@@ -469,7 +469,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn files_round_trip(values in prop::collection::vec(any::<u32>(), 0..50), cut in 1_usize..90) {
+        fn lengths_files_round_trip(values in prop::collection::vec(any::<u32>(), 0..50), cut in 1_usize..90) {
             let wanted = lengths(values);
             let bytes = wanted.to_bytes();
             prop_assert_eq!(&Lengths::parse(&bytes, "f").unwrap(), &wanted);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damaged_lengths_file_is_an_error() {
         let id = |bytes: &[u8]| Lengths::parse(bytes, "f").unwrap_err().id();
         let mut bytes = lengths(vec![1, 2]).to_bytes();
         assert_eq!(id(b"{}"), "lengths-damaged");

@@ -93,7 +93,7 @@ pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts}
 pub use place::StoredValue;
 pub use problem::{DatasetProblem, Place, Subject};
 pub use rebuild::{RebuildOptions, rebuild_index};
-pub use report::{ContentReport, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
+pub use report::{ContentReport, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};
 pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, NULL_MASK_SUFFIX, SampleForm, Schema, SchemaColumn};
@@ -115,7 +115,7 @@ pub use verify::verify;
 pub use version::version_of;
 pub use videos::Videos;
 pub use view::{View, ViewTarget};
-pub use windows::{MOST_OFFSETS, PAD_SUFFIX, Window};
+pub use windows::{MAX_OFFSETS, PAD_SUFFIX, Window};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

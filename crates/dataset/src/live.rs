@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_translated_as_by_a_list_of_all_live_samples() {
+    fn live_samples_equal_a_plain_list() {
         let cases: [&[(u64, u64)]; 7] = [
             &[],
             &[(0, 1)],
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn many_gaps_are_bits_and_mean_the_same() {
+    fn many_gaps_are_stored_as_equivalent_bits() {
         let odd = (0..500).map(|number| (2 * number, 2 * number + 1));
         let live = LiveSamples::without(1000, odd.clone()).unwrap();
         assert!(matches!(live.set, LiveSet::Bits(_)));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_cannot_be_true_are_refused() {
+    fn invalid_deleted_ranges_are_errors() {
         for deleted in [
             vec![(3, 3)],
             vec![(4, 3)],
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_is_of_what_is_deleted() {
+    fn digest_depends_on_deleted_samples() {
         let of = |deleted: &[(u64, u64)]| {
             LiveSamples::without(10, deleted.iter().copied())
                 .unwrap()

@@ -28,10 +28,10 @@ pub enum ShardBytes {
 
 impl ShardBytes {
     /// Maps a local file, or reads an object of a store of at most `most` bytes.
-    pub(crate) fn of(file: &Stored, most: u64) -> Result<Self, StorageError> {
+    pub(crate) fn of(file: &Stored, max: u64) -> Result<Self, StorageError> {
         match file.as_file() {
             Some(file) => Ok(Self::Mapped(map(file)?)),
-            None => Ok(Self::Memory(file.read_all(most)?)),
+            None => Ok(Self::Memory(file.read_all(max)?)),
         }
     }
 

@@ -74,7 +74,7 @@ impl MergePart {
             INDEX_NAME => Self::new(
                 folder,
                 index,
-                &|name, most| read_file(&here, name, most),
+                &|name, max| read_file(&here, name, max),
                 limits,
             ),
             // Side files belong to an index of the usual name only.

@@ -24,7 +24,7 @@ const FIRST_BOXES: [&[u8; 4]; 6] = [b"ftyp", b"moov", b"mdat", b"free", b"skip",
 /// Bytes of a video sample entry before its boxes.
 const ENTRY_BYTES: usize = 78;
 /// The largest header that is read. Its tables take about 16 bytes for each frame.
-const MOST_HEADER_BYTES: usize = 256 << 20;
+const MAX_HEADER_BYTES: usize = 256 << 20;
 /// A time before all others.
 const BEFORE_ALL: i64 = -(1 << 62);
 
@@ -75,7 +75,7 @@ pub struct VideoTrack {
 /// [`Mp4Problem`].
 pub fn header_of(file: &[u8]) -> Result<Range<u64>, Mp4Problem> {
     let header = find_header(file)?;
-    if header.len() > MOST_HEADER_BYTES {
+    if header.len() > MAX_HEADER_BYTES {
         return unsupported(format!("its header has {} bytes", header.len()));
     }
     read_track(

@@ -144,14 +144,14 @@ impl InPlace {
         Ok((start == end).then_some(values))
     }
 
-    /// Reads samples as a shard of their own: of `at`, the first ones that have at most `most_bytes` together, but at least
+    /// Reads samples as a shard of their own: of `at`, the first ones that have at most `max_bytes` together, but at least
     /// one. `number` is the stored number of the first one. Returns `None` if anything looks wrong.
     pub(crate) fn samples(
         &self,
         entry: &ShardEntry,
         at: Range<u64>,
         number: u64,
-        most_bytes: u64,
+        max_bytes: u64,
         limits: &Limits,
     ) -> Result<Option<Shard>, DatasetError> {
         let table = self.meta.as_ref().unwrap_or(&self.data);
@@ -164,7 +164,7 @@ impl InPlace {
         let begin = ends.next().unwrap_or_default();
         let (mut end, mut sizes) = (begin, Vec::new());
         for next in ends {
-            if !sizes.is_empty() && next.saturating_sub(begin) > most_bytes {
+            if !sizes.is_empty() && next.saturating_sub(begin) > max_bytes {
                 break;
             }
             let size = next

@@ -90,7 +90,7 @@ shardmill_core::problems! {
     #[non_exhaustive]
     pub enum DatasetProblem {
         /// A pattern whose tar files are in several stores or buckets.
-        PatternApart => (InvalidInput, "pattern-names", "give a stream for each"),
+        PatternApart => (InvalidInput, "pattern-names", "pass a stream for each"),
         /// A pattern that names a file twice.
         PatternTwice => (InvalidInput, "pattern-names", "a stream has each of its shards once; `repeat` has it twice"),
         /// A pattern with an invalid name.
@@ -162,7 +162,7 @@ shardmill_core::problems! {
         /// An invalid pattern of files.
         FilePattern => (InvalidInput, "config-pattern"),
         /// An object of a store whose name is also a folder of other objects, which a local folder cannot represent.
-        TreeClash => (Unsupported, "tree-clash", "leave one of them out with `exclude`"),
+        TreeClash => (Unsupported, "tree-clash", "omit one of them with `exclude`"),
         /// The local folder contains the files of another tree, or of other patterns.
         OtherTree => (Conflict, "cache-foreign", "name another local folder"),
         /// The stored list of files is damaged.

@@ -332,7 +332,7 @@ impl Rebuild<'_> {
     /// if it was merged.
     fn shared(&self, config: ShardConfig) -> Arc<ShardConfig> {
         const LATEST: usize = 16;
-        let mut configs = lock(&self.configs);
+        let mut configs = lock(self.configs);
         if let Some(same) = configs
             .iter()
             .rev()
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_names_of_shards_are_taken_apart() {
+    fn only_shard_names_are_parsed() {
         let zstd: Compression = "zstd".parse().unwrap();
         for (name, expected) in [
             ("shard.00000.mds", Some((0, Format::Mds, false, None))),

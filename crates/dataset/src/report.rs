@@ -8,7 +8,7 @@ use shardmill_core::{Diagnostic as _, ErrorKind, escape};
 use crate::error::DatasetError;
 
 /// The most problems, and the most warnings, that a report lists. The counts include those beyond this limit.
-pub const MOST_FINDINGS: usize = 10_000;
+pub const MAX_FINDINGS: usize = 10_000;
 
 /// A problem or a warning that the check of a dataset found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -117,11 +117,11 @@ pub struct VerifyReport {
     pub read: ReadTotals,
     /// The comparison of the content hash; `None` unless every value was decoded and the conversion recorded a hash.
     pub content: Option<ContentReport>,
-    /// Problems, in the order of their shards; at most [`MOST_FINDINGS`].
+    /// Problems, in the order of their shards; at most [`MAX_FINDINGS`].
     pub problems: Vec<Problem>,
     /// How many problems there are, listed or not.
     pub problem_count: u64,
-    /// Oddities that do not prevent reading; at most [`MOST_FINDINGS`].
+    /// Oddities that do not prevent reading; at most [`MAX_FINDINGS`].
     pub warnings: Vec<Problem>,
     /// How many warnings there are, listed or not.
     pub warning_count: u64,
@@ -157,17 +157,17 @@ impl Findings {
         }
         self.held += found.kept.len();
         self.kept.push((shard, found.kept));
-        if self.held > 2 * MOST_FINDINGS {
+        if self.held > 2 * MAX_FINDINGS {
             self.trim();
         }
     }
 
-    /// Drops findings beyond [`MOST_FINDINGS`], those of the highest shards first.
+    /// Drops findings beyond [`MAX_FINDINGS`], those of the highest shards first.
     fn trim(&mut self) {
         self.kept.sort_by_key(|(shard, _)| *shard);
         self.held = 0;
         for (_, found) in &mut self.kept {
-            found.truncate(MOST_FINDINGS - self.held);
+            found.truncate(MAX_FINDINGS - self.held);
             self.held += found.len();
         }
         self.kept.retain(|(_, found)| !found.is_empty());
@@ -191,7 +191,7 @@ impl Found {
     /// million texts.
     pub(crate) fn push(&mut self, describe: impl FnOnce() -> Problem) {
         self.count += 1;
-        if self.kept.len() < MOST_FINDINGS {
+        if self.kept.len() < MAX_FINDINGS {
             self.kept.push(describe());
         }
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_findings_are_kept_in_any_order() {
+    fn first_findings_are_kept_regardless_of_order() {
         let sizes = [3, 0, 9_000, 12_000, 5, 10_001, 700];
         let mut expected = None;
         for order in [
@@ -238,7 +238,7 @@ mod tests {
             }
             assert_eq!(findings.count, sizes.iter().sum::<usize>() as u64);
             let kept = findings.into_sorted();
-            assert_eq!(kept.len(), MOST_FINDINGS);
+            assert_eq!(kept.len(), MAX_FINDINGS);
             let last = kept.last().unwrap();
             assert_eq!((last.shard, last.sample), (Some(3), Some(996)));
             let expected = expected.get_or_insert_with(|| kept.clone());

@@ -67,7 +67,7 @@ impl SampleSources {
     /// Reads the side files of a dataset with this many stored samples. A missing or damaged file makes the source
     /// unknown.
     pub fn read(folder: &Folder, stored: u64) -> Result<Self, StorageError> {
-        let read = |name, most| if_there(folder.read(name, most));
+        let read = |name, max| if_there(folder.read(name, max));
         let Some(text) = read(PROVENANCE_NAME, PROVENANCE_BYTES)? else {
             return Ok(Self::unknown("there is no index.provenance"));
         };
@@ -188,7 +188,7 @@ fn in_order(provenance: &Value, stored: u64) -> (Rows, Option<String>) {
         return lost("the conversion left out rows with nulls");
     }
     if number("/samples") != Some(stored) || number("/source/rows") != Some(stored) {
-        return lost("the source had another number of rows, or did not tell it");
+        return lost("the source had a different number of rows, or did not report it");
     }
     let files = provenance
         .pointer("/source/files")
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_file_gives_file_and_row() {
+    fn single_source_file_gives_file_and_row() {
         let found = SampleSources::of(&provenance(&["a.parquet"]), None, 10);
         assert_eq!(found.unknown, None);
         assert_eq!(
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_were_left_out_make_it_unknown() {
+    fn dropped_rows_make_the_source_unknown() {
         let changes: [(&str, Value, &str); 7] = [
             ("/split", json!("train"), "splits"),
             ("/config/where", json!("a > 1"), "query"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn increments_name_the_file() {
+    fn increment_record_gives_the_source_file() {
         let mut changed = provenance(&["a"]);
         changed["increment"] = json!({"generation": 2});
         let record = json!({
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dataset_without_provenance_says_so() {
+    fn missing_provenance_makes_the_source_unknown() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::Local(shardmill_storage::Dir::open(dir.path()).unwrap());
         let found = SampleSources::read(&folder, 10).unwrap();

@@ -27,11 +27,11 @@ pub struct IndexAnswer {
 /// Reads the index of a stream and the list of its late columns. From a store, it requests the provenance at the same
 /// time. If deleted samples are wanted, it reads only the index.
 pub fn read_index(source: &Folder, with_deleted: bool, limits: &Limits) -> IndexAnswer {
-    let most = limits.index_bytes;
-    let columns = || if_present(if_there(source.read(COLUMNS_NAME, most)));
+    let max = limits.index_bytes;
+    let columns = || if_present(if_there(source.read(COLUMNS_NAME, max)));
     if with_deleted || !source.is_store() {
         return IndexAnswer {
-            index: source.read(INDEX_NAME, most),
+            index: source.read(INDEX_NAME, max),
             provenance: None,
             columns: if with_deleted { Ok(None) } else { columns() },
         };
@@ -45,7 +45,7 @@ pub fn read_index(source: &Folder, with_deleted: bool, limits: &Limits) -> Index
         let late = thread::Builder::new()
             .name("shardmill-columns".to_owned())
             .spawn_scoped(scope, columns);
-        let index = source.read(INDEX_NAME, most);
+        let index = source.read(INDEX_NAME, max);
         // If a thread cannot start, `IndexedStream::live` requests the provenance later, and the list is read here.
         let provenance = provenance.ok().and_then(|thread| thread.join().ok());
         let late = late.ok().and_then(|thread| thread.join().ok());
@@ -174,7 +174,7 @@ impl IndexedStream<'_> {
         }
         let samples = self.shards.iter().map(Entry::samples).sum();
         let counts = (samples, self.shards.len() as u64);
-        let read = |name: &str, most| if_there(self.source.read(name, most));
+        let read = |name: &str, max| if_there(self.source.read(name, max));
         let side_files = if self.source.is_store() {
             let provenance = provenance.unwrap_or_else(|| read(PROVENANCE_NAME, PROVENANCE_BYTES));
             SideFiles::read_with(&read, provenance, counts, limits.index_bytes)

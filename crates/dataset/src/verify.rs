@@ -1,4 +1,5 @@
-//! Verifies MDS datasets.
+//! Verifies datasets of MDS, JSON and XSV shards: checks each file, decodes the samples on request, and reports files that
+//! the index does not list.
 
 use std::collections::BTreeSet;
 
@@ -246,7 +247,7 @@ impl MdsCheck<'_> {
 
     fn decode(&mut self, view: &ShardView<'_>) -> Result<(), DatasetError> {
         /// Often enough to stop within a moment.
-        const SAMPLES_BETWEEN_LOOKS: u64 = 1024;
+        const CANCEL_CHECK_INTERVAL: u64 = 1024;
 
         let mut fields = Vec::new();
         let first = self.first_sample();
@@ -254,7 +255,7 @@ impl MdsCheck<'_> {
         let counts = converted.map(|c| c.counts(first..first.saturating_add(view.len())));
         let mut content = counts.as_ref().map(|_| Content::default());
         for at in 0..view.len() {
-            if at % SAMPLES_BETWEEN_LOOKS == 0 {
+            if at % CANCEL_CHECK_INTERVAL == 0 {
                 DatasetError::check_cancelled(self.progress)?;
             }
             let outcome = if view.config().mds_columns().is_some() {
@@ -356,7 +357,7 @@ fn unlisted(dataset: &Dataset) -> Found {
         }
         folder => {
             // One listing has the names of all folders. A store that cannot list has no findings.
-            let names = folder.all_names(Remote::LIST_MOST).ok().flatten();
+            let names = folder.all_names(Remote::MAX_LISTED).ok().flatten();
             let names = names.unwrap_or_default().into_iter();
             present.extend(names.map(|name| (name, EntryKind::File)));
         }

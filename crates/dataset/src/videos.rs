@@ -62,10 +62,10 @@ impl Videos {
     pub fn of(dataset: &Dataset, column: &str) -> Result<Option<Self>, DatasetError> {
         let target = dataset.view_target()?;
         let name = Self::file_name(column);
-        let most = (PLACE_BYTES as u64)
+        let max = (PLACE_BYTES as u64)
             .saturating_mul(target.live.stored())
             .saturating_add((HEAD_BYTES + HASH_BYTES + column.len()) as u64);
-        let Some(bytes) = if_there(dataset.dir().read(&name, most))? else {
+        let Some(bytes) = if_there(dataset.dir().read(&name, max))? else {
             return Ok(None);
         };
         let path = dataset.dir().path_of(&name);
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_round_trip() {
+    fn video_index_files_round_trip() {
         let videos = Videos {
             digest: [7; 32],
             column: "clip".to_owned(),

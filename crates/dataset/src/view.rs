@@ -26,7 +26,7 @@ const FRAME: FileFrame = FileFrame {
     other_version: DatasetProblem::ViewVersion,
 };
 /// The most samples of a dataset with a view: 2^40. It bounds the memory for the complement of a view.
-const MOST_SAMPLES: u64 = 1 << 40;
+const MAX_SAMPLES: u64 = 1 << 40;
 
 /// What a view refers to: the index of a dataset, and which of its samples are live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl View {
             samples.map_err(|error| damaged(&format!("its bitmap is invalid: {error}")))?;
         let (stored, count) = (u64::from_le_bytes(*stored), u64::from_le_bytes(*count));
         let is_within = samples.max().is_none_or(|last| last < stored);
-        if !rest.is_empty() || samples.len() != count || !is_within || stored > MOST_SAMPLES {
+        if !rest.is_empty() || samples.len() != count || !is_within || stored > MAX_SAMPLES {
             let reason = format!(
                 "its header has {count} of {stored} samples, and its bitmap {} samples up to {}",
                 samples.len(),
@@ -342,7 +342,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn views_are_sets_of_numbers(
+        fn view_operations_equal_set_operations(
             a in prop::collection::vec(0_u64..300, 0..80),
             b in prop::collection::vec(0_u64..300, 0..80),
             deleted in 0_u64..100,
@@ -370,7 +370,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0_usize..100) {
+        fn damaged_view_bytes_are_errors(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0_usize..100) {
             let view = View::new(&target(50), (0..50).step_by(3).collect());
             let sound = view.to_bytes();
             let mut damaged = sound.clone();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_of_a_hundred_million_samples_is_small() {
+    fn view_of_100_million_samples_is_small() {
         let every = View::new(
             &target(100_000_000),
             (0..1_000_000).map(|n| 100 * n).collect(),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn views_of_other_datasets_are_refused() {
+    fn views_of_other_datasets_are_rejected() {
         let view = View::new(&target(10), vec![3, 4, 12]);
         assert_eq!(numbers(&view), [3, 4]);
         let other = ViewTarget {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damaged_view_error_names_the_cause() {
         let of = |bytes: &[u8]| {
             let error = View::parse(bytes, "v.view").unwrap_err();
             format!("{}: {error}", error.id())

@@ -16,7 +16,7 @@ use crate::schema::Schema;
 use crate::view::{View, ViewTarget};
 
 /// The most offsets of a window.
-pub const MOST_OFFSETS: usize = 4096;
+pub const MAX_OFFSETS: usize = 4096;
 /// The end of the name of a column that says which values are padding.
 pub const PAD_SUFFIX: &str = "_is_pad";
 
@@ -70,8 +70,8 @@ impl Window {
             Some("no column has a window".to_owned())
         } else if given().any(Vec::is_empty) {
             Some("there are no offsets".to_owned())
-        } else if given().any(|offsets| offsets.len() > MOST_OFFSETS) {
-            Some(format!("there are more than {MOST_OFFSETS} offsets"))
+        } else if given().any(|offsets| offsets.len() > MAX_OFFSETS) {
+            Some(format!("there are more than {MAX_OFFSETS} offsets"))
         } else {
             // The sum of an offset and the number of a sample must not overflow.
             let is_far = |offset: &i64| offset.unsigned_abs() > 1 << 40;
@@ -314,7 +314,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn neighbours_are_those_of_a_list(
+        fn window_neighbours_equal_a_plain_list(
             sizes in prop::collection::vec(0_u64..9, 1..9),
             firsts in prop::collection::vec(0_u64..60, 0..9),
             deleted in prop::collection::btree_set(0_u64..60, 0..20),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_offsets_are_named() {
+    fn invalid_window_offsets_are_errors() {
         let of = |offsets: Vec<i64>| Window::new(offsets, None).unwrap_err();
         assert_eq!(of(Vec::new()).id(), "window-offsets");
         assert!(of(vec![1 << 41]).to_string().contains("2^40"));

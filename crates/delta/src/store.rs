@@ -103,7 +103,7 @@ impl KernelStore {
         };
         let objects = self
             .wait(&folder, move |remote| {
-                let mut objects = remote.list(&prefix, Remote::LIST_MOST, &mut |_| true)?;
+                let mut objects = remote.list(&prefix, Remote::MAX_LISTED, &mut |_| true)?;
                 objects.retain(|object| !object.is_marker());
                 objects.sort_unstable();
                 Ok(objects)

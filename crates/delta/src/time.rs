@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_as_they_are_shown() {
+    fn timestamps_round_trip_and_invalid_ones_are_errors() {
         for (text, milliseconds) in [
             ("2026-01-31T12:00:00Z", 1_769_860_800_000),
             ("2026-01-31T12:00:00.250+02:00", 1_769_853_600_250),

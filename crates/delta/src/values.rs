@@ -57,7 +57,7 @@ mod tests {
     use arrow::datatypes::{Float64Type, TimeUnit};
 
     #[test]
-    fn texts_become_values_of_their_type() {
+    fn texts_are_parsed_as_values_of_their_type() {
         let micros = |at| TimestampMicrosecondArray::from(vec![at]);
         let decimal = |value, precision, scale| {
             let array = Decimal128Array::from(vec![value]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_another_type_have_no_value() {
+    fn texts_that_do_not_match_the_type_are_rejected() {
         for (text, data_type) in [
             ("128", DataType::Int8),
             ("1.5", DataType::Int32),

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// time are closed.
 pub fn accept(
     listener: &TcpListener,
-    most: usize,
+    max: usize,
     answer: impl Fn(&TcpStream) + Send + Sync + 'static,
 ) {
     let shared = Arc::new((answer, AtomicUsize::new(0)));
@@ -20,7 +20,7 @@ pub fn accept(
             thread::sleep(Duration::from_millis(50));
             continue;
         };
-        if shared.1.fetch_add(1, Ordering::AcqRel) >= most {
+        if shared.1.fetch_add(1, Ordering::AcqRel) >= max {
             shared.1.fetch_sub(1, Ordering::AcqRel);
             continue;
         }

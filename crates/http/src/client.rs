@@ -96,7 +96,7 @@ pub fn get(
     parse(answer, bounds.body_bytes)
 }
 
-fn parse(mut bytes: Vec<u8>, most: u64) -> io::Result<Answer> {
+fn parse(mut bytes: Vec<u8>, max: u64) -> io::Result<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let parsed = response.parse(&bytes).map_err(io::Error::other)?;
@@ -114,7 +114,7 @@ fn parse(mut bytes: Vec<u8>, most: u64) -> io::Result<Answer> {
     };
     bytes.drain(..head);
     let found = bytes.len() as u64;
-    if found > most {
+    if found > max {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     if let Some(announced) = answer.header("content-length")
@@ -131,8 +131,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_have_the_announced_length() {
-        let parse = |text: &str, most| parse(text.as_bytes().to_vec(), most);
+    fn response_length_must_match_content_length() {
+        let parse = |text: &str, max| parse(text.as_bytes().to_vec(), max);
         let kind = |text: &str| parse(text, 3).unwrap_err().kind();
         let full = parse(
             "HTTP/1.1 404 No\r\nContent-Length: 3\r\nX-A: b\r\n\r\nabc",

@@ -76,7 +76,7 @@ impl Request {
 impl Request {
     /// Returns the part of a value of `total` bytes that the request is for, at most `most` bytes of it. `None` stands for the
     /// whole value.
-    pub fn range(&self, total: u64, most: u64) -> Result<Option<Range<u64>>, Response> {
+    pub fn range(&self, total: u64, max: u64) -> Result<Option<Range<u64>>, Response> {
         let Some(text) = self.header("range") else {
             return Ok(None);
         };
@@ -100,7 +100,7 @@ impl Request {
             return Err(Response::refusal(416, "the value has no such range"));
         }
         let end = last.saturating_add(1).min(total);
-        Ok(Some(start..end.min(start.saturating_add(most))))
+        Ok(Some(start..end.min(start.saturating_add(max))))
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_decoded() {
+    fn request_path_query_and_headers_are_decoded() {
         let head = b"GET /api/find?key=a%2Fb+c&x HTTP/1.1\r\nHost: a\r\nX-A:  1 \r\n\r\n";
         let request = parse(head).unwrap().unwrap();
         assert_eq!(request.path, "/api/find");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_within_the_value() {
+    fn byte_ranges_are_limited_to_the_value() {
         let range = |text: &str| {
             let head = format!("GET / HTTP/1.1\r\nHost: a\r\nRange: {text}\r\n\r\n");
             let request = parse(head.as_bytes()).unwrap().unwrap();
@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_header_has_no_value() {
+    fn repeated_header_has_no_value() {
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
         assert_eq!(parse(head).unwrap().unwrap().header("host"), None);
     }
 
     #[test]
-    fn other_requests_are_refused() {
+    fn unsupported_requests_are_rejected() {
         for (head, status) in [
             ("POST / HTTP/1.1\r\n\r\n", 405),
             ("DELETE / HTTP/1.1\r\n\r\n", 405),

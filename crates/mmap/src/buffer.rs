@@ -176,7 +176,7 @@ pub struct Pool {
     /// lock.
     process: u32,
     free: Mutex<Free>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -187,13 +187,13 @@ struct Free {
 }
 
 impl Pool {
-    /// Creates a pool that keeps at most `most_bytes` of free memory.
+    /// Creates a pool that keeps at most `max_bytes` of free memory.
     #[must_use]
-    pub fn new(most_bytes: usize) -> Arc<Self> {
+    pub fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             process: std::process::id(),
             free: Mutex::default(),
-            most_bytes,
+            max_bytes,
         })
     }
 
@@ -242,7 +242,7 @@ impl Pool {
             return;
         }
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if block.bytes == 0 || block.bytes > self.most_bytes - free.bytes {
+        if block.bytes == 0 || block.bytes > self.max_bytes - free.bytes {
             return;
         }
         free.bytes += block.bytes;
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_aligned_grows_and_keeps_its_bytes() {
+    fn buffer_is_aligned_and_keeps_bytes_when_growing() {
         let pool = Pool::new(1 << 20);
         for mut buffer in [Buffer::with_capacity(0).unwrap(), pool.take(3).unwrap()] {
             let mut expected = Vec::new();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_comes_back_and_is_used_again() {
+    fn pool_reuses_returned_memory_up_to_its_limit() {
         let pool = Pool::new(10_000);
         let first = pool.take(4000).unwrap();
         let address = first.as_ptr() as usize;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_outlives_its_pool() {
+    fn buffer_outlives_its_pool() {
         let pool = Pool::new(1000);
         let mut buffer = pool.take(10).unwrap();
         drop(pool);
@@ -302,12 +302,12 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_a_fork_does_not_wait_for_the_lock_of_its_parent() {
+    fn forked_child_does_not_wait_for_the_parent_lock() {
         // The state that a forked child sees: created by another process, and locked by a thread that does not exist.
         let pool = Arc::new(Pool {
             process: 0,
             free: Mutex::default(),
-            most_bytes: 1000,
+            max_bytes: 1000,
         });
         let held = pool.free.lock().unwrap();
         let mut buffer = pool.take(10).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
+    fn impossible_allocation_is_an_error() {
         assert!(Buffer::with_capacity(usize::MAX / 2 + 1).is_err());
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_of_the_file() {
+    fn mapped_bytes_equal_the_file() {
         for size in [0, 1, 4096, 4097, 1 << 20] {
             let file = file(size);
             let mapping = map(&file, size);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_reads_as_zeros_and_says_so() {
+    fn truncated_file_reads_as_zeros_and_is_damaged() {
         let size = 64 * 4096;
         let (cut, whole) = (file(size), file(size));
         let (damaged, sound) = (map(&cut, size), map(&whole, size));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_may_fall_into_the_same_hole() {
+    fn concurrent_reads_of_a_truncated_file_are_zeros() {
         let size = 256 * 4096;
         let file = file(size);
         let mapping = map(&file, size);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_used_again_and_starts_sound() {
+    fn reused_slot_starts_undamaged() {
         for _ in 0..3 {
             let file = file(4096);
             let mapping = map(&file, 4096);

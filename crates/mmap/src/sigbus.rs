@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_has_a_place_of_their_own_and_leaves_it_to_the_next() {
+    fn each_region_has_its_own_reusable_slot() {
         // The test reads nothing at these addresses.
         let region = |number: usize| Guarded::new((number + 1) << 12, 1).unwrap();
         let many = || (0..200).map(region).collect::<Vec<_>>();

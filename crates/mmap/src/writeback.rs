@@ -51,7 +51,7 @@ mod tests {
     use super::begin_writeback;
 
     #[test]
-    fn ranges_of_a_file_are_begun_and_invalid_ones_are_errors() {
+    fn writeback_starts_and_invalid_ranges_are_errors() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 10_000]).unwrap();
         begin_writeback(file.as_fd(), 0..10_000).unwrap();

@@ -110,17 +110,17 @@ fn main() -> Result<(), Failure> {
                     *slot -= 1;
                 }
             }
-            let (mut held, mut most) = (0_i64, 0_i64);
+            let (mut held, mut max) = (0_i64, 0_i64);
             for step in change {
                 held += step;
-                most = most.max(held);
+                max = max.max(held);
             }
-            sums[6] += real(usize::try_from(most)?);
+            sums[6] += real(usize::try_from(max)?);
         }
-        let [distinct, small, large, pairs, stretch, held, most] =
+        let [distinct, small, large, pairs, stretch, held, max] =
             sums.map(|sum| sum / real(epochs));
         lines.push(format!(
-            "| `{algo}` | {distinct:.1} | {small:.2} | {large:.2} | {pairs:.0} | {stretch:.2} | {held:.0} | {most:.0} |"
+            "| `{algo}` | {distinct:.1} | {small:.2} | {large:.2} | {pairs:.0} | {stretch:.2} | {held:.0} | {max:.0} |"
         ));
     }
     #[expect(clippy::print_stdout, reason = "this is what it is for")]

@@ -447,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replication_follows_the_original() {
+    fn replication_matches_mosaicml() {
         let world = |nodes, ranks_per_node| World {
             nodes,
             ranks_per_node,
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn names_round_trip() {
+    fn shuffle_algorithm_names_round_trip() {
         for algo in &ShuffleAlgo::ALL {
             assert_eq!(algo.name().parse::<ShuffleAlgo>().unwrap(), *algo);
         }
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_order_may_be_asked_for_in_several_ways() {
+    fn equivalent_configs_have_the_same_order() {
         let mut plain = EpochConfig::new(vec![StreamConfig::new(&[4, 4])], 2, World::SINGLE);
         plain.epoch = 3;
         let state = State {
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_state_is_not_used() {
+    fn state_of_an_earlier_epoch_is_ignored() {
         let mut config = EpochConfig::new(vec![StreamConfig::new(&[4])], 2, World::SINGLE);
         config.resume = Some(State {
             epoch: 3,

@@ -13,7 +13,7 @@ use crate::shuffle::{Follow, Scratch};
 use crate::units::Drawn;
 
 /// Most sample ids in all windows of a cursor together: 32 MiB of 32-bit ids.
-const MOST_HELD: u64 = 1 << 23;
+const MAX_HELD: u64 = 1 << 23;
 /// The shortest window that is worth its fixed cost.
 const SHORTEST: u64 = 1 << 10;
 /// The longest window: half the smallest default block.
@@ -127,7 +127,7 @@ impl Cursor {
                 .saturating_mul(count(inner.sources.len())),
         };
         Self {
-            window: (MOST_HELD / active.max(1)).clamp(SHORTEST, LONGEST),
+            window: (MAX_HELD / active.max(1)).clamp(SHORTEST, LONGEST),
             drawn: inner.sources.iter().map(|_| Drawn::default()).collect(),
             windows: Vec::new(),
             scratch: Vec::new(),

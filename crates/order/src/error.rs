@@ -11,7 +11,7 @@ shardmill_core::problems! {
         Streams => (InvalidInput, "config-streams"),
         Weights => (InvalidInput, "config-weights"),
         /// Only some streams have proportions, or an epoch size is combined with absolute weights.
-        MixedWeights => (InvalidInput, "config-weights", "give every stream a proportion, or none"),
+        MixedWeights => (InvalidInput, "config-weights", "set a proportion for every stream, or for none"),
         /// The weights of streams over time are invalid.
         Mixture => (InvalidInput, "config-mixture"),
         /// A rank or worker is outside the world.
@@ -22,7 +22,7 @@ shardmill_core::problems! {
         CanonicalNodes => (InvalidInput, "config-world", "use fewer canonical nodes"),
         /// The devices of the first run cannot share the global batch equally.
         GlobalBatch => (InvalidInput, "config-world", "keep nodes x ranks x batch_size as it was in the first run"),
-        StreamTooSmall => (InvalidInput, "config-batching", "use a smaller batch, or give the stream more samples"),
+        StreamTooSmall => (InvalidInput, "config-batching", "use a smaller batch, or choose more samples from the stream"),
         /// A stream's share of a global batch or of the shuffle block is 0.
         NoShare => (InvalidInput, "config-batching", "use a larger global batch or shuffle block, or raise the stream's proportion"),
         /// The position to resume from is beyond the end of the epoch.
@@ -33,7 +33,7 @@ shardmill_core::problems! {
         /// A range of skipped samples or rows does not consist of whole steps.
         Skip => (InvalidInput, "config-skip", "keep nodes x ranks x batch_size as it was in the run that the steps are of"),
         /// The lengths are not those of the samples.
-        Lengths => (InvalidInput, "config-lengths", "give one length for each sample that is read, in the order of their numbers"),
+        Lengths => (InvalidInput, "config-lengths", "pass one length for each sample, in the order of their numbers"),
         DocumentTooLong => (InvalidInput, "document-too-long", "split or truncate long documents, or use longer rows"),
         Memory => (Resource, "out-of-memory", "use another shuffle_algo than naive, whole repeats, or a larger granularity or batch"),
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_configurations_are_sentences() {
+    fn config_errors_have_readable_messages() {
         for (keys, line) in [
             (
                 r#"{"batch_size": 0}"#,
@@ -220,7 +220,7 @@ mod tests {
             ),
             (
                 r#"{"streams": [{"shards": [1], "proportion": 1}, {"shards": [1]}]}"#,
-                "error[config-weights]: stream 1: proportions on some streams and not on others; give every stream a proportion, or none",
+                "error[config-weights]: stream 1: proportions on some streams and not on others; set a proportion for every stream, or for none",
             ),
             (
                 r#"{"streams": [{"shards": [1], "repeat": 1, "choose": 1}]}"#,
@@ -269,7 +269,7 @@ mod tests {
             ),
             (
                 r#"{"batching_method": "per_stream", "batch_size": 8}"#,
-                "error[config-batching]: stream 0: 3 samples do not fill a batch of 8; use a smaller batch, or give the stream more samples",
+                "error[config-batching]: stream 0: 3 samples do not fill a batch of 8; use a smaller batch, or choose more samples from the stream",
             ),
             (
                 r#"{"batching_method": "stratified"}"#,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_requests_are_sentences() {
+    fn request_errors_have_readable_messages() {
         for (error, line) in [
             (
                 OrderError::choose_too_many(3, 2),
@@ -301,7 +301,7 @@ mod tests {
             ),
             (
                 OrderError::lengths_count(3, 4),
-                "error[config-lengths]: lengths: there are 3 lengths for 4 samples; give one length for each sample that is read, in the order of their numbers",
+                "error[config-lengths]: lengths: there are 3 lengths for 4 samples; pass one length for each sample, in the order of their numbers",
             ),
             (
                 OrderError::outside_world("rank", 8, 8),

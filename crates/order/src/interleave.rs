@@ -12,7 +12,7 @@ use crate::num::{count, index, low64, real};
 pub(crate) const SCALE: u64 = 1 << 40;
 
 /// The most samples of a piece.
-pub(crate) const MOST_IN_PIECE: u64 = 1 << 40;
+pub(crate) const MAX_IN_PIECE: u64 = 1 << 40;
 
 /// The fixed-point bits of the passed part of a piece.
 const BITS: u32 = 60;
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_weights_alternate() {
+    fn streams_with_equal_weights_alternate() {
         let piece = piece(8, &[1, 1], &[1, 1]);
         let streams: Vec<usize> = (0..8).map(|sample| piece.at(sample).0).collect();
         assert_eq!(streams, [0, 1, 0, 1, 0, 1, 0, 1]);
     }
 
     #[test]
-    fn a_ramp_moves_from_one_stream_to_the_other() {
+    fn ramp_shifts_shares_between_streams() {
         let piece = piece(1000, &[1, 0], &[0, 1]);
         let of_second = |range: std::ops::Range<u64>| range.map(|at| piece.at(at).0).sum::<usize>();
         assert_eq!(of_second(0..1000), 500);
@@ -263,11 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn billions_of_samples_are_exact() {
+    fn interleaving_is_exact_for_billions_of_samples() {
         for last in [[3, 1], [1, 3]] {
-            let piece = piece(MOST_IN_PIECE, &[3, 1], &last);
-            assert_eq!(piece.after().iter().sum::<u64>(), MOST_IN_PIECE);
-            for sample in [0, 1, 12_345_678_901, MOST_IN_PIECE / 2, MOST_IN_PIECE - 1] {
+            let piece = piece(MAX_IN_PIECE, &[3, 1], &last);
+            assert_eq!(piece.after().iter().sum::<u64>(), MAX_IN_PIECE);
+            for sample in [0, 1, 12_345_678_901, MAX_IN_PIECE / 2, MAX_IN_PIECE - 1] {
                 let (stream, number) = piece.at(sample);
                 assert_eq!(piece.sample_of(stream, number), Some(sample));
             }
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sample_is_given_once_and_shares_are_exact(
+        fn each_sample_appears_once_with_exact_shares(
             (first, last) in ends(), length in 1_u64..3000,
         ) {
             let piece = piece(length, &first, &last);

@@ -8,14 +8,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{OrderError, OrderProblem, ensure};
-use crate::interleave::{MOST_IN_PIECE, Piece, SCALE, apportion};
+use crate::interleave::{MAX_IN_PIECE, Piece, SCALE, apportion};
 use crate::num::{real, share, trunc};
 
 /// The most samples of all epochs of a run, which doubles count exactly.
-const MOST_IN_RUN: u64 = 1 << 53;
+const MAX_IN_RUN: u64 = 1 << 53;
 
 /// The most points of a schedule: a state records them, and has at most 64 KiB.
-const MOST_POINTS: usize = 1000;
+const MAX_POINTS: usize = 1000;
 
 /// The most that a weight of [`SCALE`] changes when it is stored and scaled again.
 const ROUNDING: u64 = 8;
@@ -135,9 +135,9 @@ fn scaled(point: &WeightPoint, streams: usize) -> Result<Vec<u64>, OrderError> {
             weights.len()
         )));
     }
-    let most = weights.iter().copied().fold(0.0, f64::max);
+    let max = weights.iter().copied().fold(0.0, f64::max);
     let is_valid = |weight: &f64| weight.is_finite() && *weight >= 0.0;
-    if !weights.iter().all(is_valid) || most <= 0.0 {
+    if !weights.iter().all(is_valid) || max <= 0.0 {
         return Err(wrong(format!(
             "the point at sample {} has the weights {weights:?}: they must be numbers from 0 on, and not all 0",
             point.from_sample
@@ -146,7 +146,7 @@ fn scaled(point: &WeightPoint, streams: usize) -> Result<Vec<u64>, OrderError> {
     // Relative to the largest, a weight has 52 bits. From here on, all arithmetic is exact.
     let whole = weights
         .iter()
-        .map(|weight| trunc(weight / most * real(1 << 52)).unwrap_or(0));
+        .map(|weight| trunc(weight / max * real(1 << 52)).unwrap_or(0));
     let whole: Vec<u64> = whole.collect();
     Ok(rescaled(&whole).unwrap_or_default())
 }
@@ -181,7 +181,7 @@ fn spans_of(schedule: &[WeightPoint], streams: usize) -> Result<Vec<Span>, Order
                 before.end = start;
                 if point.ramp {
                     ensure(
-                        start - before.start <= MOST_IN_PIECE,
+                        start - before.start <= MAX_IN_PIECE,
                         "mixture",
                         start - before.start,
                         "a ramp of at most 2^40 samples",
@@ -223,9 +223,9 @@ impl Mixture {
     /// Returns the spans of the run, with the changes applied.
     fn spans(&self, streams: usize) -> Result<Vec<Span>, OrderError> {
         let points = self.changes.iter().map(Vec::len).sum::<usize>() + self.schedule.len();
-        if points > MOST_POINTS {
+        if points > MAX_POINTS {
             return Err(wrong(format!(
-                "{points} points with those of changes are more than {MOST_POINTS}"
+                "{points} points with those of changes are more than {MAX_POINTS}"
             )));
         }
         if !(self.epochs.is_empty() || self.epochs.len() == streams) {
@@ -382,14 +382,14 @@ impl Mixture {
         epoch: u64,
     ) -> Result<MixturePlan, OrderError> {
         ensure(
-            epoch_size <= MOST_IN_PIECE,
+            epoch_size <= MAX_IN_PIECE,
             "epoch_size",
             epoch_size,
             "at most 2^40 with a mixture",
         )?;
         let run = epoch.saturating_add(1).saturating_mul(epoch_size);
         ensure(
-            run <= MOST_IN_RUN,
+            run <= MAX_IN_RUN,
             "epoch",
             epoch,
             "within 2^53 samples of the start of the run",

@@ -24,7 +24,7 @@ use crate::skip::{Counted, Kept, Skip};
 /// The batch size of the order that rows are made from. The rows depend on it.
 const BASE_BATCH: u64 = 1024;
 /// The most samples in a pool.
-const MOST_POOL: u64 = 1 << 24;
+const MAX_POOL: u64 = 1 << 24;
 
 shardmill_core::named_enum! {
     /// What a row is.
@@ -196,14 +196,14 @@ impl Packer {
             let mut left = length.ok_or_else(|| {
                 OrderError::lengths_count(count(self.lengths.len()), sample.0 + 1)
             })?;
-            let most = self.options.tokens;
-            if left > most {
+            let max = self.options.tokens;
+            if left > max {
                 match self.options.long {
                     LongDocument::Split => {}
-                    LongDocument::Truncate => left = most,
+                    LongDocument::Truncate => left = max,
                     LongDocument::Refuse => {
                         return Err(OrderProblem::DocumentTooLong.error(format!(
-                            "sample {} has {left} tokens, more than the {most} of a row",
+                            "sample {} has {left} tokens, more than the {max} of a row",
                             sample.0
                         )));
                     }
@@ -211,13 +211,13 @@ impl Packer {
             }
             let mut start = 0;
             while left > 0 {
-                let tokens = left.min(most);
+                let tokens = left.min(max);
                 let piece = DocumentPiece {
                     sample,
                     start,
                     tokens,
                 };
-                if is_context && tokens == most {
+                if is_context && tokens == max {
                     self.ready.push_back(vec![piece]);
                 } else {
                     self.by_length.insert((tokens, Reverse(self.age)), piece);
@@ -256,7 +256,7 @@ impl Packer {
     fn cut_pool(&mut self) {
         let mut batches: Vec<Vec<DocumentPiece>> = Vec::new();
         let (mut batch, mut sum) = (Vec::new(), 0_u64);
-        let most = u64::from(self.options.tokens);
+        let max = u64::from(self.options.tokens);
         self.by_age.clear();
         for (_, piece) in std::mem::take(&mut self.by_length) {
             let tokens = u64::from(piece.tokens);
@@ -265,7 +265,7 @@ impl Packer {
                 RowForm::Padded => tokens * (count(batch.len()) + 1),
                 RowForm::Context | RowForm::Summed => sum + tokens,
             };
-            if with > most && !batch.is_empty() {
+            if with > max && !batch.is_empty() {
                 batches.push(std::mem::take(&mut batch));
                 sum = 0;
             }
@@ -351,7 +351,7 @@ impl PackedEpoch {
         let resolved = config.resolve()?;
         ensure(options.tokens > 0, "length", 0, "positive")?;
         ensure(
-            (1..=MOST_POOL).contains(&options.pool),
+            (1..=MAX_POOL).contains(&options.pool),
             "pool",
             options.pool,
             "from 1 to 2^24",

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_partitions() {
+    fn partitions_match_golden_values() {
         let orig = |cut| Partition::new(Orig, cut, None).unwrap();
         assert_eq!(
             ranks(&orig(cut(10, 2, 1, 2, 2, 0)), 2, 2),
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_flagged() {
+    fn repeated_samples_are_flagged() {
         let partition = Partition::new(Orig, cut(10, 1, 1, 4, 1, 0), None).unwrap();
         let flags: Vec<_> = (8..12)
             .map(|i| partition.place(i / 4, i % 4).unwrap().repeated)
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_divide_is_refused() {
+    fn indivisible_partition_is_an_error() {
         assert!(Partition::new(Orig, cut(12, 4, 3, 1, 4, 0), None).is_err());
         assert!(Partition::new(Relaxed, cut(12, 4, 3, 1, 4, 0), None).is_err());
         assert!(Partition::new(Relaxed, cut(12, 4, 3, 1, 4, 0), Some(5)).is_err());

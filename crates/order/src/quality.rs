@@ -38,7 +38,7 @@ const LONG_STEPS: usize = 16;
 /// The pairs that are drawn for the distances of a full shuffle without a closed form.
 const DRAWN_PAIRS: u64 = 1 << 17;
 /// The largest epoch for which probabilities are computed as products of one factor for each sample.
-const MOST_EXACT: u64 = 1 << 24;
+const MAX_EXACT: u64 = 1 << 24;
 
 /// A sample that a step delivers, and its shard.
 #[derive(Clone, Copy, Debug)]
@@ -280,17 +280,17 @@ impl Epoch {
     #[must_use]
     pub fn block_sizes(&self) -> Vec<u64> {
         let shards = count(self.inner.table.len()).max(1);
-        let most = self
+        let max = self
             .samples()
             .div_ceil(self.inner.batch_plan.canonical_nodes);
         let first = (self.samples() / shards).max(1).next_power_of_two().max(2);
         let mut sizes = Vec::new();
         let mut size = first;
-        while size < most {
+        while size < max {
             sizes.push(size);
             size = size.saturating_mul(4);
         }
-        sizes.push(most.max(2));
+        sizes.push(max.max(2));
         sizes
     }
 }
@@ -298,7 +298,7 @@ impl Epoch {
 impl Probe {
     /// Returns at most about this many samples of the probe: evenly spaced groups of 16 steps.
     #[must_use]
-    pub fn thinned(&self, most: u64) -> Self {
+    pub fn thinned(&self, max: u64) -> Self {
         let groups: Vec<&[Step]> = self
             .runs
             .iter()
@@ -306,7 +306,7 @@ impl Probe {
             .collect();
         let samples: usize = groups.iter().map(|group| size(group)).sum();
         let mean = (count(samples) / count(groups.len().max(1))).max(1);
-        let wanted = index((most / mean).max(2)).min(groups.len());
+        let wanted = index((max / mean).max(2)).min(groups.len());
         let chosen = (0..wanted).filter_map(|place| groups.get(place * groups.len() / wanted));
         Self {
             epoch: self.epoch.clone(),
@@ -538,7 +538,7 @@ fn absent(mass: f64, drawn: u64, samples: u64) -> f64 {
         return 0.0;
     }
     let (few, many) = (whole.min(drawn), whole.max(drawn));
-    if samples <= MOST_EXACT {
+    if samples <= MAX_EXACT {
         let factors = (0..few).map(|before| real(samples - many - before) / real(samples - before));
         return factors.product();
     }
@@ -553,10 +553,10 @@ fn mean_deviation(share: f64, draws: u64) -> f64 {
         return 0.0;
     }
     let draws = real(draws);
-    let most = (draws * share).floor() + 1.0;
-    let ways = ln_factorial(draws) - ln_factorial(most) - ln_factorial(draws - most);
-    let ln = ways + most * share.ln() + (draws - most + 1.0) * (1.0 - share).ln();
-    2.0 * most * ln.exp()
+    let max = (draws * share).floor() + 1.0;
+    let ways = ln_factorial(draws) - ln_factorial(max) - ln_factorial(draws - max);
+    let ln = ways + max * share.ln() + (draws - max + 1.0) * (1.0 - share).ln();
+    2.0 * max * ln.exp()
 }
 
 /// Returns the logarithm of a factorial, by Stirling's series.
@@ -625,11 +625,11 @@ impl FullDistances {
 
     /// Returns the least distance that half of the pairs do not exceed.
     fn median(&self) -> u64 {
-        let most = match self {
+        let max = match self {
             Self::Closed { samples } => *samples,
             Self::Drawn(distances) => distances.last().copied().unwrap_or(0),
         };
-        let (mut low, mut high) = (0, most);
+        let (mut low, mut high) = (0, max);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.up_to(middle) >= 0.5 {

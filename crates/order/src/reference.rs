@@ -124,10 +124,10 @@ fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
         for span in spans {
             let size = rng.integers(low, high)?;
             let cutoff = ((real(size) - real(span.length)) / 2.0).max(0.0);
-            let least = (-cutoff).max(-real(offset));
-            let most = cutoff.min(real(length - offset - span.length));
+            let min = (-cutoff).max(-real(offset));
+            let max = cutoff.min(real(length - offset - span.length));
             for place in offset..offset + span.length {
-                sums.push(real(place) + rng.uniform(least, most));
+                sums.push(real(place) + rng.uniform(min, max));
             }
             offset += span.length;
         }

@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
-        let least = json!({
+    fn omitted_fields_have_defaults() {
+        let min = json!({
             "streams": [{"shards": [4, 3]}], "batch_size": 2, "nodes": 1, "ranks_per_node": 1, "workers_per_rank": 1,
             "id": 7, "other": {},
         });
         let expected = EpochConfig::new(vec![StreamConfig::new(&[4, 3])], 2, World::SINGLE);
-        assert_eq!(config(least.clone()).unwrap(), expected);
-        let mut nulls = least.clone();
+        assert_eq!(config(min.clone()).unwrap(), expected);
+        let mut nulls = min.clone();
         for key in [
             "epoch_size",
             "num_canonical_nodes",
@@ -152,7 +152,7 @@ mod tests {
             "ranks_per_node",
             "workers_per_rank",
         ] {
-            let mut missing = least.clone();
+            let mut missing = min.clone();
             missing.as_object_mut().unwrap().remove(key);
             assert_eq!(
                 config(missing).unwrap_err(),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_exclude_each_other() {
+    fn stream_weights_are_mutually_exclusive() {
         let weighted = |stream: serde_json::Value| {
             config(json!({
                 "streams": [{"shards": [4]}, stream], "batch_size": 2, "nodes": 1, "ranks_per_node": 1, "workers_per_rank": 1,

@@ -205,22 +205,22 @@ impl Pcg64 {
 
     /// Returns a uniform integer in `[0, most]` by masked rejection, as `shuffle` draws it.
     #[inline]
-    pub const fn interval(&mut self, most: u64) -> u64 {
-        if most == 0 {
+    pub const fn interval(&mut self, max: u64) -> u64 {
+        if max == 0 {
             return 0;
         }
-        let mask = u64::MAX >> most.leading_zeros();
-        if most <= u32::MAX as u64 {
+        let mask = u64::MAX >> max.leading_zeros();
+        if max <= u32::MAX as u64 {
             loop {
                 let value = self.next_u32() as u64 & mask;
-                if value <= most {
+                if value <= max {
                     return value;
                 }
             }
         }
         loop {
             let value = self.next_u64() & mask;
-            if value <= most {
+            if value <= max {
                 return value;
             }
         }
@@ -228,31 +228,31 @@ impl Pcg64 {
 
     /// Returns a uniform integer in `[0, most]` by Lemire's multiplication, as `integers` and `choice` draw it.
     #[inline]
-    pub fn lemire(&mut self, most: u64) -> u64 {
-        if most == 0 {
+    pub fn lemire(&mut self, max: u64) -> u64 {
+        if max == 0 {
             return 0;
         }
-        if most < u64::from(u32::MAX) {
-            let range = low32(most) + 1;
+        if max < u64::from(u32::MAX) {
+            let range = low32(max) + 1;
             let mut product = u64::from(self.next_u32()) * u64::from(range);
             if low32(product) < range {
-                let threshold = (u32::MAX - low32(most)) % range;
+                let threshold = (u32::MAX - low32(max)) % range;
                 while low32(product) < threshold {
                     product = u64::from(self.next_u32()) * u64::from(range);
                 }
             }
             return product >> 32;
         }
-        if most == u64::from(u32::MAX) {
+        if max == u64::from(u32::MAX) {
             return u64::from(self.next_u32());
         }
-        if most == u64::MAX {
+        if max == u64::MAX {
             return self.next_u64();
         }
-        let range = most + 1;
+        let range = max + 1;
         let mut product = u128::from(self.next_u64()) * u128::from(range);
         if low64(product) < range {
-            let threshold = (u64::MAX - most) % range;
+            let threshold = (u64::MAX - max) % range;
             while low64(product) < threshold {
                 product = u128::from(self.next_u64()) * u128::from(range);
             }
@@ -571,7 +571,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shuffles_and_skips_agree(seed: u64, odd: bool, n in prop_oneof![0_usize..70, 900_usize..9000, 30_000_usize..150_000]) {
+        fn skip_shuffle_advances_like_shuffle(seed: u64, odd: bool, n in prop_oneof![0_usize..70, 900_usize..9000, 30_000_usize..150_000]) {
             let mut start = Pcg64::new(u128::from(seed));
             if odd {
                 start.next_u32();
@@ -588,7 +588,7 @@ mod tests {
         }
 
         #[test]
-        fn choices_and_skips_agree(seed: u64, odd: bool, n in prop_oneof![1_u64..200, 9_000_u64..30_000], part in 0_u64..=1000) {
+        fn skip_choice_advances_like_choice(seed: u64, odd: bool, n in prop_oneof![1_u64..200, 9_000_u64..30_000], part in 0_u64..=1000) {
             let mut first = Pcg64::new(u128::from(seed));
             if odd {
                 first.next_u32();
@@ -604,7 +604,7 @@ mod tests {
         }
 
         #[test]
-        fn jumps_equal_steps(seed: u64, odd: bool, steps in 0_u64..3000) {
+        fn advance_equals_repeated_draws(seed: u64, odd: bool, steps in 0_u64..3000) {
             let mut first = Pcg64::new(u128::from(seed));
             if odd {
                 first.next_u32();

@@ -201,7 +201,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
         #[test]
-        fn saved_checkpoints_serve_other_worlds_and_places(
+        fn saved_checkpoints_work_for_other_worlds_and_positions(
             algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
             shards in prop::collection::vec(prop::collection::vec(20_u64..400, 2..30), 1..3),
             method in prop::sample::select(vec![BatchingMethod::Random, BatchingMethod::Stratified, BatchingMethod::PerStream]),
@@ -230,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn what_does_not_fit_is_ignored(
+        fn checkpoints_of_another_order_are_ignored(
             algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
             shards in prop::collection::vec(20_u64..400, 2..30),
             change in 0_usize..5,
@@ -255,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_damaged_is_ignored(
+        fn damaged_checkpoints_are_ignored(
             algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
             at in 0.0..1.0_f64,
             bit in 0_u32..8,

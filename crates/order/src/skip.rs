@@ -242,10 +242,10 @@ mod tests {
     }
 
     /// Returns the samples of every delivered step, sorted.
-    fn delivered(epoch: &Epoch, skip: &Skip, most: u64) -> Vec<Vec<u64>> {
+    fn delivered(epoch: &Epoch, skip: &Skip, max: u64) -> Vec<Vec<u64>> {
         let kept = epoch.without(skip).unwrap();
         let mut cursor = epoch.all_ranks();
-        let numbers = 0..kept.steps().min(most);
+        let numbers = 0..kept.steps().min(max);
         let steps = numbers.map(|number| {
             let mut entries = Vec::new();
             cursor.read(kept.step(number), &mut entries);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_steps_stay_and_resume_in_any_world() {
+    fn remaining_steps_are_unchanged_and_resume_in_any_world() {
         let first = Epoch::new(&config(1, 8)).unwrap();
         let all = delivered(&first, &Skip::default(), u64::MAX);
         assert_eq!(all.len(), 7);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_steps_are_refused() {
+    fn skip_ranges_of_partial_steps_are_rejected() {
         let epoch = Epoch::new(&config(1, 8)).unwrap();
         for range in [8..16, 16..24, 1..33] {
             let error = epoch.without(&Skip::new([range], Vec::new())).unwrap_err();

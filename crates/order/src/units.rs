@@ -183,7 +183,7 @@ impl ShardTable {
 }
 
 /// The most units of an epoch: 16 million shards, each used eight times; 1.5 GiB.
-const MOST_UNITS: u32 = 1 << 27;
+const MAX_UNITS: u32 = 1 << 27;
 
 /// The units of an epoch or of one stream in it; maps big ids to sample ids.
 #[derive(Clone, Debug)]
@@ -291,7 +291,7 @@ impl Units {
     fn push(&mut self, shard: u32, stop: u64) -> Result<u32, OrderError> {
         let unit = u32::try_from(self.shards.len())
             .ok()
-            .filter(|unit| *unit < MOST_UNITS)
+            .filter(|unit| *unit < MAX_UNITS)
             .ok_or_else(|| too_many(count(self.shards.len())))?;
         self.shards.push(shard);
         self.starts.push(stop);
@@ -424,12 +424,12 @@ pub struct Drawn {
 }
 
 /// The number of drawn members above which all are discarded: 32 MiB.
-const MOST_DRAWN: usize = 1 << 22;
+const MAX_DRAWN: usize = 1 << 22;
 
 impl Drawn {
     fn place(&mut self, unit: u32, place: u64, draw: impl FnOnce() -> Vec<u64>) -> u64 {
         if !self.units.contains_key(&unit) {
-            if self.held > MOST_DRAWN {
+            if self.held > MAX_DRAWN {
                 self.units.clear();
                 self.held = 0;
             }
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_are_not_read_do_not_count() {
+    fn unread_empty_shards_do_not_change_counts() {
         for choose in 1..40 {
             let sampling = Sampling {
                 granularity: 3,
@@ -480,14 +480,14 @@ mod tests {
     }
 
     #[test]
-    fn golden_counts() {
+    fn counts_match_golden_values() {
         assert_eq!(counts(&[4, 3, 5], 7, &sampling(0)).unwrap(), [2, 2, 3]);
         assert_eq!(counts(&[4, 3, 5], 30, &sampling(1)).unwrap(), [10, 7, 13]);
         assert_eq!(counts(&[4, 3, 5], 24, &sampling(1)).unwrap(), [8, 6, 10]);
     }
 
     #[test]
-    fn golden_units() {
+    fn resampled_units_match_golden_values() {
         let table = ShardTable::new([&[4_u64, 3, 5][..], &[6][..]]);
         let units = Units::resample(&table, &[(0..3, 7), (3..4, 15)], &sampling(0)).unwrap();
         let sizes: Vec<u64> = units.ranges().map(|unit| unit.end - unit.start).collect();
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_located() {
+    fn samples_are_located_past_empty_shards() {
         let table = ShardTable::new([&[0_u64, 3, 0][..], &[2, 0][..]]);
         assert_eq!(table.locate(0), Some((1, 0)));
         assert_eq!(table.locate(3), Some((3, 0)));

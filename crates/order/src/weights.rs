@@ -9,10 +9,10 @@ use crate::num::{count, index, real, trunc};
 use crate::rng::Pcg64;
 
 /// The most samples of an epoch or stream. Products with world sizes and doubles stay exact below it.
-pub(crate) const MOST_SAMPLES: u64 = 1 << 48;
+pub(crate) const MAX_SAMPLES: u64 = 1 << 48;
 
 /// The most samples of a shard, which are counted in 32 bits. An MDS shard ends at 2^32 bytes.
-const MOST_IN_SHARD: u64 = 1 << 31;
+const MAX_IN_SHARD: u64 = 1 << 31;
 
 /// The resolved weight of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +74,7 @@ pub fn shares(
     if epoch_size.is_some() {
         return Err(OrderProblem::MixedWeights.of_stream(
             0,
-            "an epoch size goes with proportions only, not with repeat or choose",
+            "an epoch size can be combined only with proportions, not with repeat or choose",
         ));
     }
     absolute(streams, &sizes)
@@ -88,7 +88,7 @@ fn bad(stream: usize, weight: &'static str, value: f64) -> OrderError {
 }
 
 pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
-    ensure(value <= MOST_SAMPLES, option, value, "at most 2^48")
+    ensure(value <= MAX_SAMPLES, option, value, "at most 2^48")
 }
 
 /// Returns the number of samples of each stream.
@@ -102,7 +102,7 @@ pub(crate) fn stream_sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderEr
         let mut samples = 0_u64;
         for size in config.shards.iter() {
             ensure(
-                *size <= MOST_IN_SHARD,
+                *size <= MAX_IN_SHARD,
                 "shards",
                 *size,
                 "at most 2^31 samples in a shard",
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_weights() {
+    fn chosen_counts_match_golden_values() {
         let p = Weight::Proportion;
         assert_eq!(
             chosen(&[(100, p(0.3)), (200, p(0.3)), (50, p(0.4))], Some(101)).unwrap(),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_weights_are_errors() {
+    fn invalid_weights_are_errors() {
         let p = Weight::Proportion;
         assert!(chosen(&[], None).is_err());
         assert!(chosen(&[(0, Weight::Unspecified)], None).is_err());

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_parsed_back() {
+    fn peer_file_paths_round_trip() {
         let file = PeerFile {
             set: std::array::from_fn(|at| u8::try_from(at * 7).unwrap()),
             number: 12,

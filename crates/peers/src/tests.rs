@@ -91,7 +91,7 @@ fn with_server<T>(tls: Option<TlsOptions>, then: impl FnOnce(&str) -> T) -> T {
 }
 
 #[test]
-fn nodes_with_the_same_authority_exchange_files() {
+fn nodes_with_the_same_ca_exchange_files() {
     for tls in [None, good()] {
         let ([one, other], stats) = with_server(tls.clone(), |address| fetch(address, tls.clone()));
         assert_eq!((one, other), (Some(content()), Some(content())), "{tls:?}");
@@ -100,7 +100,7 @@ fn nodes_with_the_same_authority_exchange_files() {
 }
 
 #[test]
-fn a_host_name_and_an_ipv6_address_are_verified() {
+fn host_names_and_ipv6_addresses_are_verified() {
     let port_of = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
     let found = with_server(good(), |address| {
         fetch(&format!("localhost:{}", port_of(address)), good())
@@ -119,7 +119,7 @@ fn a_host_name_and_an_ipv6_address_are_verified() {
 }
 
 #[test]
-fn other_peers_cost_one_request() {
+fn untrusted_peer_costs_one_request() {
     for (server, client) in [
         (None, good()),
         (good(), None),
@@ -164,7 +164,7 @@ fn relay(listener: &TcpListener, address: &str, sent: &Mutex<Vec<u8>>) {
 }
 
 #[test]
-fn the_token_and_the_files_are_encrypted() {
+fn tls_encrypts_token_and_files() {
     for (tls, is_clear) in [(None, true), (good(), false)] {
         let sent = Arc::<Mutex<Vec<u8>>>::default();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -186,7 +186,7 @@ fn the_token_and_the_files_are_encrypted() {
 }
 
 #[test]
-fn files_of_tls_are_checked() {
+fn invalid_tls_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let (empty, broken) = (folder.path().join("empty"), folder.path().join("broken"));
     std::fs::write(&empty, "no certificate").unwrap();

@@ -1,11 +1,11 @@
 //! Histograms with exact counts in one pass, for numbers whose range is not known in advance.
 //!
 //! A bin covers the values from `place * 2^power` to `(place + 1) * 2^power`. `power` is the smallest for which at most
-//! [`MOST_BINS`] bins cover all values so far. When the range grows, neighbouring bins are added up; none is ever
+//! [`MAX_BINS`] bins cover all values so far. When the range grows, neighbouring bins are added up; none is ever
 //! divided. So the counts are exact, and they do not depend on the order of the values.
 
 /// The most bins of a histogram. There are at least half as many, unless the values need fewer.
-pub(crate) const MOST_BINS: i128 = 16;
+pub(crate) const MAX_BINS: i128 = 16;
 
 /// The power for values that are as close to zero as floats can be.
 const LOWEST_POWER: i32 = -1000;
@@ -126,7 +126,7 @@ impl<T: Binned> Bins<T> {
         let low = if low < mine_low { low } else { mine_low };
         let high = if high > mine_high { high } else { mine_high };
         let mut power = T::first_power(low, high).max(self.power);
-        while high.place(power).saturating_sub(low.place(power)) >= MOST_BINS {
+        while high.place(power).saturating_sub(low.place(power)) >= MAX_BINS {
             power += 1;
         }
         let (first, last) = (low.place(power), high.place(power));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_counted_exactly_in_any_order() {
+    fn integer_bins_are_exact_in_any_order() {
         let values: Vec<i128> = numbers(5000)
             .iter()
             .map(|n| i128::from(*n) - (1 << 43))
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_counted_exactly_in_any_order() {
+    fn float_bins_are_exact_in_any_order() {
         let mut values: Vec<f64> = numbers(5000)
             .iter()
             .map(|n| *n as f64 / 7.0 - 1e12)
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn extremes_have_bins() {
+    fn extreme_values_are_binned() {
         for values in [
             vec![f64::MIN, f64::MAX, 0.0],
             vec![5e-324],
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_without_values_changes_nothing() {
+    fn merging_an_empty_histogram_changes_nothing() {
         let mut bins = of(&[3_i128, 4]);
         bins.merge(&Bins::default());
         assert_eq!(shown(&bins), (0, vec![(3, 1), (4, 1)]));

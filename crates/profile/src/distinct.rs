@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 /// The most values that are remembered one by one.
-const MOST_EXACT: usize = 4096;
+const MAX_EXACT: usize = 4096;
 
 /// The number of registers of the estimate is two to this power. Its standard error is 1.04 / 2^(BITS / 2): 0.8 %.
 const BITS: u32 = 14;
@@ -28,7 +28,7 @@ impl Distinct {
         match self {
             Self::Exact(hashes) => {
                 hashes.insert(hash);
-                if hashes.len() > MOST_EXACT {
+                if hashes.len() > MAX_EXACT {
                     self.estimate();
                 }
             }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_in_any_order() {
+    fn merged_parts_equal_the_whole_in_any_order() {
         let whole = of(0..100_000).count();
         let parts = [of(0..3000), of(3000..50_000), of(50_000..100_000)];
         for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2]] {

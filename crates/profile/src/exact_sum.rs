@@ -10,7 +10,7 @@ const DIGITS: usize = 70;
 const LOWEST: i32 = -1074;
 
 /// After this many additions, carries are moved on.
-const MOST_PENDING: u32 = 1 << 29;
+const MAX_PENDING: u32 = 1 << 29;
 
 /// A sum of floats.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ impl ExactSum {
             };
         }
         self.pending += 1;
-        if self.pending >= MOST_PENDING {
+        if self.pending >= MAX_PENDING {
             self.carry();
         }
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost() {
+    fn mean_is_exact() {
         for (values, expected) in [
             (vec![1.0, 2.0, 3.0, 4.0], 2.5),
             (vec![0.0, -0.0], 0.0),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_makes_no_difference() {
+    fn mean_does_not_depend_on_order() {
         let values: Vec<f64> = (0..10_000)
             .map(|n| f64::from(n).sin() * 10.0_f64.powi(n % 40 - 20))
             .collect();

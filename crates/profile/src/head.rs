@@ -20,14 +20,14 @@ pub struct Head {
 /// # Errors
 ///
 /// Those of the source.
-pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
+pub fn head(source: &dyn Source, max: usize) -> Result<Head, SourceError> {
     let shape = RowShape::of(source);
     let mut head = Head {
         columns: shape.names.clone(),
         ..Head::default()
     };
     for unit in 0..source.units().len() {
-        if head.rows.len() >= most {
+        if head.rows.len() >= max {
             // Without reading on, a unit of unknown size counts as rows.
             let left = source.units().iter().skip(unit);
             head.more = left.into_iter().any(|unit| unit.rows != Some(0));
@@ -35,7 +35,7 @@ pub fn head(source: &dyn Source, most: usize) -> Result<Head, SourceError> {
         }
         let mut rows = source.open_unit(unit)?;
         while let Some(batch) = rows.next_batch()? {
-            let taken = batch.num_rows().min(most - head.rows.len());
+            let taken = batch.num_rows().min(max - head.rows.len());
             for row in 0..taken {
                 head.rows.push(shape.cells(&batch, row));
             }

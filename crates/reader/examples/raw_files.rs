@@ -23,7 +23,7 @@ fn main() {
         .map(|word| word.parse::<u64>().unwrap());
     let mut word = |or| words.next().unwrap_or(or);
     let (files, bytes, latency) = (word(2000), word(100_000), word(20));
-    let most = word(u64::MAX);
+    let max = word(u64::MAX);
     let body = vec![b'x'; usize::try_from(bytes).unwrap()];
     let objects = (0..files).map(|number| {
         let key = format!("tree/{:03}/{number:09}.bin", number % 1000);
@@ -68,7 +68,7 @@ fn main() {
             while let Some(batch) = batches.next_batch().unwrap() {
                 first.get_or_insert_with(|| begun.elapsed());
                 count += batch.len();
-                if batch.step + 1 >= most {
+                if batch.step + 1 >= max {
                     break;
                 }
             }

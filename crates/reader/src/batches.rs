@@ -28,7 +28,7 @@ const QUEUE_BYTES: u64 = 64 << 20;
 /// How long a caller waits before it is asked whether to continue.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// The most batches of a group.
-const MOST_GROUP: u64 = 8;
+const MAX_GROUP: u64 = 8;
 
 /// A function that is called from time to time and returns whether to continue waiting.
 type GoOn<'a> = &'a mut dyn FnMut() -> bool;
@@ -156,9 +156,9 @@ impl Shared {
     }
 
     /// Returns how many batches may be filled in advance, at most `most`.
-    fn most(&self, most: u64) -> u64 {
+    fn max(&self, max: u64) -> u64 {
         let bytes = self.batch_bytes.load(Ordering::Relaxed);
-        most.min((QUEUE_BYTES / bytes.max(1)).max(2))
+        max.min((QUEUE_BYTES / bytes.max(1)).max(2))
     }
 
     /// Cancels waits for shards.
@@ -200,10 +200,10 @@ impl Queue {
     }
 
     /// Removes the batch that the caller has taken, and wakes waiting threads if there is enough space.
-    fn taken(&mut self, shared: &Shared, most: u64) {
+    fn taken(&mut self, shared: &Shared, max: u64) {
         self.ready.pop_front();
         self.next += 1;
-        if self.idle > 0 && self.claimed - self.next <= most / 2 && self.claimed < shared.batches {
+        if self.idle > 0 && self.claimed - self.next <= max / 2 && self.claimed < shared.batches {
             shared.room.notify_all();
         }
     }
@@ -330,7 +330,7 @@ impl Batches {
         self.next(None)
     }
 
-    fn next(&mut self, go_on: Option<GoOn<'_>>) -> Result<Option<Batch>, ReaderError> {
+    fn next(&mut self, cancel: Option<GoOn<'_>>) -> Result<Option<Batch>, ReaderError> {
         if self.over || self.stats.batches >= self.shared.batches {
             self.over = true;
             return Ok(None);
@@ -341,7 +341,7 @@ impl Batches {
             None => {
                 let start = Instant::now();
                 let step = self.shared.context.timings.start(Activity::Wait);
-                let result = self.take_or_fill(go_on);
+                let result = self.take_or_fill(cancel);
                 drop(step);
                 self.stats.wait(start.elapsed());
                 result
@@ -372,20 +372,20 @@ impl Batches {
         }
     }
 
-    /// Like [`Self::next_batch`], but calls `go_on` about every 50 milliseconds while it waits for shards. If `go_on`
+    /// Like [`Self::next_batch`], but calls `cancel` about every 50 milliseconds while it waits for shards. If `cancel`
     /// returns false, the epoch ends with an error.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Interrupted`] if `go_on` returns false; otherwise as [`Self::next_batch`].
+    /// [`ReaderError::Interrupted`] if `cancel` returns false; otherwise as [`Self::next_batch`].
     pub fn next_batch_while(
         &mut self,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Batch>, ReaderError> {
         if !self.shared.context.catalog.is_cached() || self.is_at_hand() {
-            return self.next(Some(go_on));
+            return self.next(Some(cancel));
         }
-        // A scoped thread fills the batch, which may wait for shards, while this thread calls `go_on`.
+        // A scoped thread fills the batch, which may wait for shards, while this thread calls `cancel`.
         let shared = Arc::clone(&self.shared);
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -402,7 +402,7 @@ impl Batches {
                         return Err(ReaderError::CollatorLost);
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        if !go_on() {
+                        if !cancel() {
                             shared.interrupt();
                         }
                     }
@@ -435,7 +435,7 @@ impl Batches {
     }
 
     /// Returns the next batch. Fills it on this thread if no thread has claimed it.
-    fn take_or_fill(&mut self, mut go_on: Option<GoOn<'_>>) -> Result<Batch, ReaderError> {
+    fn take_or_fill(&mut self, mut cancel: Option<GoOn<'_>>) -> Result<Batch, ReaderError> {
         let shared = Arc::clone(&self.shared);
         let mut queue = shared.lock();
         if queue.claimed == queue.next
@@ -463,11 +463,11 @@ impl Batches {
                 .unwrap_or_else(PoisonError::into_inner);
             queue = locked;
             if wait.timed_out()
-                && let Some(go_on) = go_on.as_mut()
+                && let Some(cancel) = cancel.as_mut()
             {
-                // `go_on` may wait for a thread that waits for this lock.
+                // `cancel` may wait for a thread that waits for this lock.
                 drop(queue);
-                if !go_on() {
+                if !cancel() {
                     shared.interrupt();
                 }
                 queue = shared.lock();
@@ -531,7 +531,7 @@ impl Drop for Alarm<'_> {
 }
 
 /// Fills batches until there are no more, or the epoch is cancelled.
-fn work(shared: &Shared, most: u64) {
+fn work(shared: &Shared, max: u64) {
     let _alarm = Alarm(shared);
     let mut collator = Collator::new(&shared.context);
     let mut claims = Vec::new();
@@ -543,7 +543,7 @@ fn work(shared: &Shared, most: u64) {
                 if shared.cancel.is_set() || queue.claimed >= shared.batches {
                     return;
                 }
-                let room = shared.most(most).saturating_sub(queue.claimed - queue.next);
+                let room = shared.max(max).saturating_sub(queue.claimed - queue.next);
                 if room > 0 {
                     break room;
                 }
@@ -557,7 +557,7 @@ fn work(shared: &Shared, most: u64) {
                 queue.idle -= 1;
             };
             let bytes = shared.batch_bytes.load(Ordering::Relaxed);
-            let group = (GROUP_BYTES / bytes.max(1)).clamp(1, MOST_GROUP);
+            let group = (GROUP_BYTES / bytes.max(1)).clamp(1, MAX_GROUP);
             for _ in 0..group.min(room) {
                 claims.extend(queue.claim(shared));
             }

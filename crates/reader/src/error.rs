@@ -19,7 +19,7 @@ shardmill_core::problems! {
         /// A column does not have tokens.
         TokensColumn => (InvalidInput, "tokens-column", "name a column of one array of integers, or of bytes with the type of the tokens"),
         /// A sample does not have as many tokens as its length says.
-        TokensLength => (InvalidInput, "tokens-length", "give the lengths of this dataset, or none to measure them"),
+        TokensLength => (InvalidInput, "tokens-length", "pass the lengths of this dataset, or none to measure them"),
         /// The state is too long.
         StateSize => (Corrupt, "state-size"),
         /// The state has a format that is not read, because it could run code.
@@ -33,7 +33,7 @@ shardmill_core::problems! {
         /// The state was made in a run over other shards or in another order.
         StateForeign => (Conflict, "state-foreign", "use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew"),
         /// The weights of the mixture differ before the position of the state.
-        StateMixture => (Conflict, "state-mixture", "change weights after the position of the state only, or leave the mixture out to continue that of the state"),
+        StateMixture => (Conflict, "state-mixture", "change weights after the position of the state only, or omit the mixture to continue that of the state"),
     }
 }
 

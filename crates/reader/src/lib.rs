@@ -39,12 +39,12 @@ pub use ranges::Ranges;
 pub use reader::{EncodedSample, FileUse, Reader, ReaderOptions};
 pub use shardmill_cache::{
     Activity, CacheEpoch, CacheForecast, CacheOptions, CacheStats, Cancel, ClusterEpoch,
-    EpochFacts, Forecast, ForecastOptions, MOST_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost,
+    EpochFacts, Forecast, ForecastOptions, MAX_TRACE_STEPS, NodeForecast, Peers, Point, ShardCost,
     TraceStep, forecast,
 };
 pub use shardmill_dataset::Window;
 pub use shardmill_peers::{ClusterOptions, ClusterStats, PeerFile, TlsOptions, owner};
-pub use state::{Fingerprint, MOST_STATE_BYTES, OrderIdentity, RunState, continued_mixture};
+pub use state::{Fingerprint, MAX_STATE_BYTES, OrderIdentity, RunState, continued_mixture};
 pub use values::StoredPlace;
 
 /// The examples of the README are tests.

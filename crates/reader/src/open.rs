@@ -12,7 +12,7 @@ use shardmill_dataset::{
 use shardmill_storage::{Dir, FileHandle, FileIdentity};
 
 /// The milliseconds between two checks of a file in use for writes.
-const LOOK_AGAIN_MS: u64 = 1000;
+const CHECK_AGAIN_MS: u64 = 1000;
 
 /// A shard whose header, offsets and config were checked when it was opened.
 ///
@@ -39,7 +39,7 @@ struct Guard {
     identity: FileIdentity,
     opened: Instant,
     /// When the file was last checked for writes, in milliseconds after `opened`.
-    looked: AtomicU64,
+    checked_at: AtomicU64,
 }
 
 impl OpenShard {
@@ -82,7 +82,7 @@ impl OpenShard {
                 name: info.basename.to_string(),
                 identity: file.identity()?,
                 opened: Instant::now(),
-                looked: AtomicU64::new(0),
+                checked_at: AtomicU64::new(0),
             })
         });
         open.guards = guards.collect::<Result<_, DatasetError>>()?;
@@ -255,13 +255,13 @@ impl Guard {
         let now = u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
         if now
             < self
-                .looked
+                .checked_at
                 .load(Ordering::Relaxed)
-                .saturating_add(LOOK_AGAIN_MS)
+                .saturating_add(CHECK_AGAIN_MS)
         {
             return Ok(true);
         }
-        self.looked.store(now, Ordering::Relaxed);
+        self.checked_at.store(now, Ordering::Relaxed);
         let found = match self.dir.open_file(&self.name) {
             Ok(file) => file.identity()?,
             // Removed or replaced: the open file is still complete.

@@ -163,15 +163,15 @@ impl TokenBatches {
         self.next_batch_while(&mut || true)
     }
 
-    /// Like [`Self::next_batch`], but calls `go_on` about every 50 milliseconds while it waits. If `go_on` returns
+    /// Like [`Self::next_batch`], but calls `cancel` about every 50 milliseconds while it waits. If `cancel` returns
     /// false, the epoch ends with an error.
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Interrupted`] if `go_on` returns false; otherwise as [`Self::next_batch`].
+    /// [`ReaderError::Interrupted`] if `cancel` returns false; otherwise as [`Self::next_batch`].
     pub fn next_batch_while(
         &mut self,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<Option<TokenBatch>, ReaderError> {
         let Some(receiver) = &self.receiver else {
             return Ok(None);
@@ -181,7 +181,7 @@ impl TokenBatches {
             match receiver.recv_timeout(CHECK_EVERY) {
                 Ok(batch) => break batch.map(Some),
                 Err(RecvTimeoutError::Disconnected) => break Ok(None),
-                Err(RecvTimeoutError::Timeout) if go_on() => {}
+                Err(RecvTimeoutError::Timeout) if cancel() => {}
                 Err(RecvTimeoutError::Timeout) => break Err(ReaderError::Interrupted),
             }
         };

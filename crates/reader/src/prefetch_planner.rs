@@ -69,7 +69,7 @@ impl PrefetchPlanner {
             Some(epoch) => epoch,
             None => self.walks.order(config)?,
         };
-        // Saved later, by `look_ahead`: a write must not delay the first batch.
+        // Saved later, by `prefetch_next`: a write must not delay the first batch.
         *lock(&self.unkept) = Some(epoch.clone());
         if !self.context.catalog.is_cached() {
             return Ok((epoch, 0));
@@ -115,7 +115,7 @@ impl PrefetchPlanner {
         let (own, wanted) = (Arc::clone(self), config.clone());
         let thread = std::thread::Builder::new()
             .name("shardmill-order".to_owned())
-            .spawn(move || own.look_ahead(&wanted, node));
+            .spawn(move || own.prefetch_next(&wanted, node));
         *ahead = thread.ok().map(|thread| Ahead {
             config,
             node,
@@ -124,7 +124,7 @@ impl PrefetchPlanner {
     }
 
     /// Computes an order and passes its accesses to the cache. Errors are ignored: `begin` will report them.
-    fn look_ahead(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
+    fn prefetch_next(&self, config: &EpochConfig, node: u64) -> Option<Epoch> {
         let unkept = lock(&self.unkept).take();
         if let Some(epoch) = unkept {
             self.walks.keep(&epoch);

@@ -614,7 +614,7 @@ impl Reader {
                 all.retries += stats.retries;
                 all.throttled += stats.throttled;
                 all.bytes += stats.bytes;
-                all.most_connections = all.most_connections.max(stats.most_connections);
+                all.max_connections = all.max_connections.max(stats.max_connections);
                 all.connections = all.connections.max(stats.connections);
             }
         }
@@ -644,9 +644,9 @@ impl Reader {
         self.context.timings.start_trace();
     }
 
-    /// Stops recording, and returns the steps that ended since [`Self::start_trace`], at most [`MOST_TRACE_STEPS`].
+    /// Stops recording, and returns the steps that ended since [`Self::start_trace`], at most [`MAX_TRACE_STEPS`].
     ///
-    /// [`MOST_TRACE_STEPS`]: crate::MOST_TRACE_STEPS
+    /// [`MAX_TRACE_STEPS`]: crate::MAX_TRACE_STEPS
     #[must_use]
     pub fn end_trace(&self) -> Vec<TraceStep> {
         self.context.timings.end_trace()

@@ -18,7 +18,7 @@ mod json;
 
 use crate::error::{ReaderError, ReaderProblem};
 pub use identity::{Fingerprint, OrderIdentity};
-pub use json::MOST_STATE_BYTES;
+pub use json::MAX_STATE_BYTES;
 use json::{Json, Object, check_size, parse_json};
 
 /// A state, and the identity of the order that it was made for.
@@ -115,7 +115,7 @@ impl RunState {
     pub fn load(path: &Path) -> Result<Self, ReaderError> {
         let file = FileHandle::open(path)?;
         check_size(file.len())?;
-        Self::parse(&file.read_all(MOST_STATE_BYTES)?)
+        Self::parse(&file.read_all(MAX_STATE_BYTES)?)
     }
 
     /// Formats the state as JSON on one line.

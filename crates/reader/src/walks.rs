@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_made_once_and_goes_when_its_epoch_is_over() {
+    fn checkpoints_are_computed_once_and_old_epochs_are_removed() {
         let root = tempfile::tempdir().unwrap();
         let local = Dir::create(&root.path().join("local")).unwrap();
         let walks = Walks {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn small_epochs_and_datasets_in_place_have_none() {
+    fn small_epochs_and_uncached_datasets_store_no_checkpoints() {
         let root = tempfile::tempdir().unwrap();
         let local = Dir::create(&root.path().join("local")).unwrap();
         let walks = Walks {

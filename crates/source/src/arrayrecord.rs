@@ -24,7 +24,7 @@ const UNIT_BYTES: u64 = 16 << 20;
 const END_BYTES: u64 = 64 << 10;
 
 /// The most bytes of records in a chunk and in a batch: the offsets of a column have 32 bits.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The column of records.
 const RECORD: &str = "record";
@@ -126,7 +126,7 @@ impl Chunks {
         Ok(Self {
             file: input.open()?,
             input: input.clone(),
-            limit: options.limits.sample_bytes.min(MOST_BYTES),
+            limit: options.limits.sample_bytes.min(MAX_BYTES),
         })
     }
 
@@ -245,14 +245,14 @@ impl Chunks {
 /// Decompresses at most one byte more than a length.
 fn unpack(packing: RecordPacking, bytes: &[u8], length: u64) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
-    let most = length.saturating_add(1);
+    let max = length.saturating_add(1);
     let read = match packing {
         RecordPacking::None => return Ok(bytes.to_vec()),
         RecordPacking::Brotli => brotli::Decompressor::new(bytes, 4096)
-            .take(most)
+            .take(max)
             .read_to_end(&mut out),
         RecordPacking::Zstd => zstd::stream::read::Decoder::new(bytes)
-            .and_then(|reader| reader.take(most).read_to_end(&mut out)),
+            .and_then(|reader| reader.take(max).read_to_end(&mut out)),
         RecordPacking::Snappy => {
             let claimed = snap::raw::decompress_len(bytes).map_err(|error| error.to_string())?;
             if claimed as u64 != length {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_does_not_fit_is_an_error_and_not_a_null() {
+    fn value_that_cannot_be_cast_is_an_error() {
         let far: ArrayRef = Arc::new(arrow::array::TimestampSecondArray::from(vec![i64::MAX / 2]));
         conform(&far, &DataType::Timestamp(TimeUnit::Nanosecond, None)).unwrap_err();
         let text: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn structs_go_by_name() {
+    fn struct_fields_are_matched_by_name() {
         let own = StructArray::from(vec![
             (
                 Arc::new(Field::new("b", DataType::Int32, false)),

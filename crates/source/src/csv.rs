@@ -37,7 +37,7 @@ impl CsvProblem {
         let text = format!("--column {}:str", escape(column.unwrap_or("NAME")));
         let hint = match self {
             Self::Quote => "close the quote, or double it (\"\") where it is part of a quoted value".to_owned(),
-            Self::FieldCount => "give the line as many values as the header has names; --csv-delimiter says what stands between them".to_owned(),
+            Self::FieldCount => "write as many values in the line as the header has names; --csv-delimiter sets the separator".to_owned(),
             Self::Utf8 => "convert the file to UTF-8".to_owned(),
             Self::Value => format!("the type follows from the rows before: correct the value, or read the column as text with {text}"),
             Self::Inexact => format!("read the column as text with {text}"),
@@ -257,8 +257,8 @@ fn header(input: &InputFile, options: &SourceOptions) -> Result<Vec<String>, Sou
         if ends && !csv_scanner.inside() && !blank {
             break;
         }
-        let most = options.limits.string_bytes.max(16 << 20);
-        input.check_limit("string-bytes", line.len() as u64, most)?;
+        let max = options.limits.string_bytes.max(16 << 20);
+        input.check_limit("string-bytes", line.len() as u64, max)?;
     }
     if blank {
         return Ok(Vec::new());
@@ -284,7 +284,7 @@ fn unclosed(line: u64) -> String {
 
 fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, SourceError> {
     let header = header(input, options)?;
-    let most = match input.file_version.bytes <= WHOLE_BYTES {
+    let max = match input.file_version.bytes <= WHOLE_BYTES {
         true => u64::MAX,
         false => options.text.infer_rows as u64,
     };
@@ -301,7 +301,7 @@ fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, Sour
         return Ok(scanned);
     }
     let mut records = Records::new(input, &fields, 1024, options)?;
-    while scanned.rows < most {
+    while scanned.rows < max {
         let Some(found) = records.read()? else {
             scanned.whole = true;
             break;
@@ -370,7 +370,7 @@ struct BatchLimits {
     /// Once a batch has this many bytes, it ends with the next record, even if it has few rows.
     enough: u64,
     /// The most bytes.
-    most: u64,
+    max: u64,
 }
 
 impl Records {
@@ -408,7 +408,7 @@ impl Records {
                 rows,
                 enough,
                 // Room for a batch that is just below `enough`, and one more record.
-                most: sample_bytes.saturating_add(64 << 20).saturating_add(enough),
+                max: sample_bytes.saturating_add(64 << 20).saturating_add(enough),
             },
             schema: Arc::new(Schema::new(fields.clone())),
             options: Arc::clone(options),
@@ -449,7 +449,7 @@ impl Records {
             self.consumed += count as u64;
             self.pending += count as u64;
             let input = &self.text.input;
-            input.check_limit("sample-bytes", self.pending, self.limits.most)?;
+            input.check_limit("sample-bytes", self.pending, self.limits.max)?;
             if self.csv_scanner.is_after_record() {
                 // The header and empty lines are not rows, and an empty batch would mean the end of the file.
                 if self.decoder.capacity() == self.limits.rows {

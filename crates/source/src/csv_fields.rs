@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_known_by_their_quotes() {
+    fn quoted_fields_are_distinguished_from_unquoted() {
         let field = |row, column, quoted, text: &str| (row, column, quoted, text.to_owned());
         assert_eq!(
             fields("\u{feff}a,\"\"\r\n\r\n,\"b\"\"\n\"\n\"\",x\"y"),

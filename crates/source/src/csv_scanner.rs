@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_quote_is_known_by_its_line_wherever_the_pieces_are_cut() {
+    fn open_quote_reports_its_line_for_any_chunk_size() {
         for (text, line) in [
             ("", None),
             ("a,b\n", None),

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_taken_for_what_they_are() {
+    fn csv_values_are_classified_by_type() {
         for (text, values) in [
             ("true", Values::Boolean),
             ("FALSE", Values::Boolean),

@@ -128,7 +128,10 @@ fn the_table<'a>(
         return Err(SourceProblem::Option.at("SOURCE", "a Delta table is read alone"));
     };
     if options.delta.choice.version.is_some() && options.delta.choice.timestamp_ms.is_some() {
-        return Err(SourceProblem::Option.at("--delta-version", "goes without --delta-timestamp"));
+        return Err(SourceProblem::Option.at(
+            "--delta-version",
+            "cannot be combined with --delta-timestamp",
+        ));
     }
     if let Location::Local(path) = given {
         stat(path)?;

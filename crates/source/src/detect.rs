@@ -79,7 +79,7 @@ fn one_kind(
                 let reason = format!("holds {second_kind}, but {first} holds {first_kind}");
                 return Err(SourceProblem::Mixed
                     .at(second, reason)
-                    .with_hint("convert them one by one, or say what they hold with --from"));
+                    .with_hint("convert them one by one, or set their format with --from"));
             }
             Some(_) => {}
         }
@@ -110,9 +110,9 @@ fn kind_of_single(
     if has_extension(name, &["json"]) {
         return Ok(SourceKind::JsonLines);
     }
-    let reason = "is a single file whose name does not tell what it holds";
+    let reason = "is a single file whose name does not show its format";
     let error = SourceProblem::Unsupported.at(shown(), reason);
-    Err(error.with_hint("say what it holds with --from"))
+    Err(error.with_hint("set its format with --from"))
 }
 
 /// Returns the kind of dataset that an index in a store lists.
@@ -123,11 +123,11 @@ fn kind_of_object(store: &Store, name: &str, bytes: u64) -> Result<SourceKind, S
 
 fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
     let remote = store.remote();
-    let go_on = &mut |_| true;
-    if !remote.peek("_delta_log/", 1, go_on)?.is_empty() {
+    let cancel = &mut |_| true;
+    if !remote.peek("_delta_log/", 1, cancel)?.is_empty() {
         return Ok(SourceKind::Delta);
     }
-    if let Some(index) = remote.look_up(INDEX_NAME, go_on)? {
+    if let Some(index) = remote.look_up(INDEX_NAME, cancel)? {
         return kind_of_object(store, INDEX_NAME, index.bytes);
     }
     let mut census = Census::default();
@@ -202,7 +202,7 @@ struct Census {
 }
 
 /// The most folders in a folder whose `index.json` is read.
-const MOST_INDEXES: usize = 64;
+const MAX_INDEXES: usize = 64;
 
 impl Census {
     /// Counts a file by its path relative to the folder, with `/` as the separator.
@@ -213,7 +213,7 @@ impl Census {
             return;
         }
         if let Some((folder, INDEX_NAME)) = path.split_once('/')
-            && self.indexes.len() < MOST_INDEXES
+            && self.indexes.len() < MAX_INDEXES
         {
             self.indexes.push((folder.to_owned(), bytes));
         }
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_detected_by_the_names_in_them() {
+    fn directory_kind_is_detected_from_file_names() {
         for (paths, kind) in [
             (&["index.json", "shard.00000.mds"][..], SourceKind::Mds),
             (
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_says_of_what_it_is() {
+    fn index_format_distinguishes_webdataset_from_mds() {
         for (text, kind) in [
             (
                 "{\"format\": \"webdataset\", \"shards\": [], \"version\": 1}",
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixture_is_refused_whatever_is_in_it() {
+    fn mixed_directory_is_an_error_naming_two_files() {
         for (paths, first, second, from) in [
             (
                 &["a.parquet", "x/photo.jpg"][..],
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_folders_are_followed_once() {
+    fn detection_follows_links_to_folders_once() {
         let root = tree(&["a/x.csv"]);
         let other = tree(&["1.jpg"]);
         let link = |target: &Path, name: &str| {
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn splits_are_not_read_as_one_table() {
+    fn hugging_face_splits_are_not_read_as_one_table() {
         let root = tree(&[
             "dataset_dict.json",
             "train/data-0.arrow",
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_not_taken_for_files_of_a_tree() {
+    fn folder_with_shards_is_not_detected_as_a_tree() {
         let root = tree(&["train/index.json", "train/shard.00000.bin", "notes.txt"]);
         assert_eq!(
             detect(root.path()).unwrap(),
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_named() {
+    fn unknown_or_missing_source_is_an_error() {
         let root = tree(&["file.xyz"]);
         assert!(
             detect(&root.path().join("file.xyz"))
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_patterns_are_detected_by_their_names() {
+    fn file_and_pattern_kind_is_detected_from_extension() {
         let root = tree(&["a.parquet", "b.json", "c.csv", "d/x.parquet", "e.tar.gz"]);
         assert_eq!(
             detect(&root.path().join("e.tar.gz")).unwrap(),

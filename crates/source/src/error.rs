@@ -79,7 +79,7 @@ shardmill_core::problems! {
         TreeDepth => (InvalidInput, "tree-depth"),
         TreeEmpty => (InvalidInput, "tree-empty"),
         TreeCollision => (InvalidInput, "tree-collision", "`convert --group file` makes each file a sample with the columns `__key__` and `data`"),
-        TreeText => (Corrupt, "tree-text", "leave the field out with --column, or write --to webdataset, which takes files as they are"),
+        TreeText => (Corrupt, "tree-text", "omit the field with --column, or write --to webdataset, which takes files as they are"),
         SqlSyntax => (InvalidInput, "sql-syntax"),
         SqlPlan => (InvalidInput, "sql-plan"),
         SqlRun => (Corrupt, "sql-run"),
@@ -280,9 +280,9 @@ impl SourceError {
     /// Builds the error about a size in Parquet metadata that exceeds a limit.
     pub(crate) fn parquet_limit(object: &str, what: &str, limit: &LimitExceeded) -> Self {
         let LimitExceeded {
-            value, limit: most, ..
+            value, limit: max, ..
         } = limit;
-        let reason = format!("{what} is {value} bytes, above the limit of {most}");
+        let reason = format!("{what} is {value} bytes, above the limit of {max}");
         SourceProblem::ParquetLimit
             .at(object, reason)
             .with_hint(limit.hint())
@@ -355,7 +355,7 @@ impl SourceError {
 fn missing_hint(kind: SourceKind, column: &str) -> String {
     match kind {
         SourceKind::Parquet | SourceKind::Arrow => format!(
-            "pass --schema union to read it as null where it is missing, or leave it out, with --select '* EXCEPT ({})'",
+            "pass --schema union to read it as null where it is missing, or omit it, with --select '* EXCEPT ({})'",
             quoted(column)
         ),
         _ => "convert these files apart".to_owned(),

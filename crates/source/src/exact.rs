@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_exact_up_to_the_digits_of_a_float() {
+    fn is_exact_accepts_integers_that_f64_represents() {
         for (text, exact) in [
             ("0", true),
             ("-999999999999999", true),

@@ -50,7 +50,7 @@ fn differs(name: &str, here: FeatureKind, before: FeatureKind) -> FeatureError {
 struct Seen {
     kind: FeatureKind,
     /// The largest number of values in a record.
-    most: u64,
+    max: u64,
     /// The records that have a list, and those whose list is not empty.
     lists: u64,
     filled: u64,
@@ -68,7 +68,7 @@ pub(crate) struct FeatureShapes {
 impl Seen {
     /// Returns whether each value of the column is a list. Otherwise, a record without a value is null.
     const fn is_list(&self) -> bool {
-        self.most != 1
+        self.max != 1
     }
 
     const fn values(&self) -> u64 {
@@ -93,7 +93,7 @@ impl FeatureShapes {
                 Some(seen) => seen,
                 None => self.features.entry(name.to_owned()).or_insert(Seen {
                     kind,
-                    most: 0,
+                    max: 0,
                     lists: 0,
                     filled: 0,
                     last: 0,
@@ -106,7 +106,7 @@ impl FeatureShapes {
                 return Err(FeatureError::Feature(about(name, "occurs twice")));
             }
             seen.last = self.records;
-            seen.most = seen.most.max(count);
+            seen.max = seen.max.max(count);
             seen.lists += 1;
             seen.filled += u64::from(count > 0);
         }
@@ -124,7 +124,7 @@ impl FeatureShapes {
             if seen.kind != own.kind {
                 return Err(differs(&name, own.kind, seen.kind));
             }
-            seen.most = seen.most.max(own.most);
+            seen.max = seen.max.max(own.max);
             seen.lists += own.lists;
             seen.filled += own.filled;
         }

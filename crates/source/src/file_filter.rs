@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_about_names_or_paths() {
+    fn patterns_match_names_or_whole_paths() {
         for (include, exclude, expected) in [
             (
                 &[][..],
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_pattern_names_its_option() {
+    fn invalid_pattern_is_an_error_naming_the_pattern() {
         let options = FileOptions {
             exclude: vec!["a[".to_owned()],
             ..FileOptions::default()

@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn names_promise_kinds() {
+    fn kind_is_derived_from_file_extension() {
         for (name, kind) in [
             ("a.parquet", Some(SourceKind::Parquet)),
             ("a.PARQUET", Some(SourceKind::Parquet)),
@@ -578,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_patterns_and_files_keep_their_order() {
+    fn listed_directories_patterns_and_files_keep_order() {
         let root = tempfile::tempdir().unwrap();
         touch(
             root.path(),
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_extension_count_where_there_are_no_others() {
+    fn files_without_extension_are_used_as_a_fallback() {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), &["000000_0", "000001_0", "_SUCCESS", "x.txt"]);
         assert_eq!(
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn the_destination_may_not_overlap() {
+    fn overlapping_source_and_destination_are_an_error() {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), &["in/x.parquet"]);
         let open = |location: &str, exclude: &str| {
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_sees_every_change_but_a_move() {
+    fn fingerprint_changes_with_content_but_not_with_a_move() {
         let root = tempfile::tempdir().unwrap();
         touch(root.path(), &["a/x.parquet", "a/y.parquet"]);
         let of = |path: &str| {

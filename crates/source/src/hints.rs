@@ -1,4 +1,4 @@
-//! Composes hints for errors of a source that need more than a fixed sentence, and suggests similar column names.
+//! Builds the hints of source errors: suggests similar column names, and quotes column names for SQL.
 
 use arrow::datatypes::Schema;
 use datafusion::common::utils::datafusion_strsim::levenshtein;
@@ -66,7 +66,7 @@ mod tests {
     use arrow::datatypes::{DataType, Field};
 
     #[test]
-    fn near_names_are_few_and_sorted() {
+    fn near_names_returns_only_similar_columns() {
         let fields: Vec<Field> = ["label", "Text", "texts", "image"]
             .iter()
             .map(|name| Field::new(*name, DataType::Null, true))

@@ -53,8 +53,8 @@ impl Range {
 impl Read for Range {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
-        let most = into.len().min(left);
-        let Some(into) = into.get_mut(..most) else {
+        let max = into.len().min(left);
+        let Some(into) = into.get_mut(..max) else {
             return Ok(0);
         };
         let count = self.file.read_at(into, self.next)?;
@@ -152,14 +152,14 @@ pub(crate) fn packing(file: &File) -> io::Result<Packing> {
 /// Reads complete lines of a text file.
 pub(crate) struct Lines {
     pub text: Text,
-    most: u64,
+    max: u64,
 }
 
 impl Lines {
     pub(crate) const fn new(text: Text, limits: &Limits) -> Self {
         Self {
             text,
-            most: limits.sample_bytes,
+            max: limits.sample_bytes,
         }
     }
 
@@ -194,7 +194,7 @@ impl Lines {
             }
             let length = (into.len() - line_start) as u64;
             let input = &self.text.input;
-            input.check_limit("sample-bytes", length, self.most)?;
+            input.check_limit("sample-bytes", length, self.max)?;
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_end_with_their_last_line() {
+    fn blocks_end_at_line_boundaries() {
         let directory = tempfile::tempdir().unwrap();
         let input = input(&directory, b"a\nbb\nccc\n\nd");
         let limits = Limits::default();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_text_is_detected_by_its_magic() {
+    fn compressed_text_is_detected_by_magic_bytes() {
         let directory = tempfile::tempdir().unwrap();
         let text = "line\n".repeat(100_000);
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_bounded_and_changes_are_seen() {
+    fn too_long_line_or_changed_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let long = input(&directory, &[b'x'; 1 << 20]);
         let mut limits = Limits::default();

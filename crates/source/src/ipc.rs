@@ -331,7 +331,7 @@ impl Reader<'_> {
             Some((total, metadata, i64::try_from(frame.body).ok()?))
         });
         let (total, metadata, body) =
-            sizes.ok_or_else(|| self.wrong("a message goes beyond the file"))?;
+            sizes.ok_or_else(|| self.wrong("a message extends beyond the file"))?;
         let mut buffer = MutableBuffer::from_len_zeroed(total);
         self.input
             .read_at(&self.file, buffer.as_slice_mut(), frame.offset)?;
@@ -517,7 +517,7 @@ fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
     let (head, body) = bytes
         .as_slice()
         .split_at_checked(metadata)
-        .ok_or("a message goes beyond the file")?;
+        .ok_or("a message extends beyond the file")?;
     let prefix = if head.starts_with(&[0xff; 4]) { 8 } else { 4 };
     let message = root_as_message(head.get(prefix..).unwrap_or_default())
         .map_err(|error| error.to_string())?;

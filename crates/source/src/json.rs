@@ -184,7 +184,7 @@ fn scan(
 ) -> Result<Scanned, SourceError> {
     let mut lines = Lines::new(Text::open(input)?, &options.limits);
     let read_all = input.file_version.bytes <= WHOLE_BYTES;
-    let most = if read_all {
+    let max = if read_all {
         u64::MAX
     } else {
         options.text.infer_rows as u64
@@ -193,7 +193,7 @@ fn scan(
     let mut block = Vec::new();
     let mut number = 0;
     let mut ended = false;
-    while object.objects < most {
+    while object.objects < max {
         lines.read(1 << 20, &mut block)?;
         if block.is_empty() {
             ended = true;
@@ -204,7 +204,7 @@ fn scan(
         }
         for line in block.split_inclusive(|byte| *byte == b'\n') {
             number += 1;
-            if object.objects >= most || is_blank(line) {
+            if object.objects >= max || is_blank(line) {
                 continue;
             }
             let place = Line { file, line: number };

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pairs_beyond_the_first_two_planes_are_replaced() {
+    fn only_surrogate_pairs_beyond_plane_one_are_replaced() {
         assert_eq!(plain(r"\ud840\udc00"), "\u{20000}");
         assert_eq!(
             plain(r"a\n\uDBFF\uDFFFb\uD869\uDED6"),

@@ -18,11 +18,11 @@ use crate::slices::used_bytes;
 use crate::{ResourceOptions, SourceError};
 
 /// The maximum number of files that are written at the same time.
-pub(crate) const MOST_FILES: u64 = 256;
+pub(crate) const MAX_FILES: u64 = 256;
 /// The memory for the rows of a thread without a memory limit.
 const ROWS_BYTES: usize = 64 << 20;
 /// The least memory for the rows of a thread, whatever the memory limit.
-const LEAST_ROWS_BYTES: usize = 1 << 20;
+const MIN_ROWS_BYTES: usize = 1 << 20;
 /// The names of the columns with the two halves of keys. They follow the columns of the source and are found by their
 /// position, so the source may have columns with these names.
 const KEY_NAMES: [&str; 2] = ["key_high", "key_low"];
@@ -42,7 +42,7 @@ impl RowStore {
         // A thread holds its rows, and a copy of the part that it sorts.
         let rows_bytes = options.memory_limit.map_or(ROWS_BYTES, |limit| {
             let share = usize::try_from(limit).unwrap_or(usize::MAX) / (4 * options.jobs.max(1));
-            share.clamp(LEAST_ROWS_BYTES, ROWS_BYTES)
+            share.clamp(MIN_ROWS_BYTES, ROWS_BYTES)
         });
         let fields = schema.fields().iter().map(|field| {
             let stored = stored_type(field.data_type());
@@ -336,7 +336,7 @@ impl SortedRows {
             };
             let bytes = self.size(&file)?;
             if bytes > self.store.rows_bytes && file.rows > 1 && file.range.width > 1 {
-                let count = (bytes as u64 / self.store.rows_bytes as u64 + 1).min(MOST_FILES);
+                let count = (bytes as u64 / self.store.rows_bytes as u64 + 1).min(MAX_FILES);
                 self.divide(&file, usize::try_from(count).unwrap_or(2))?;
             } else if file.rows > 0 {
                 self.current = Some(self.sort(&file, bytes)?);
@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_range_contain_their_keys() {
+    fn key_range_parts_cover_the_range_and_contain_their_keys() {
         let range = KeyRange::ALL.part(3, 7);
         for count in [1, 2, 3, 256] {
             let parts: Vec<KeyRange> = (0..count).map(|number| range.part(number, count)).collect();
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn views_are_stored_as_plain_types() {
+    fn view_types_are_stored_as_plain_types() {
         let views = DataType::new_list(DataType::Utf8View, true);
         let plain = DataType::new_list(DataType::LargeUtf8, true);
         assert_eq!(stored_type(&views), plain);

@@ -56,7 +56,7 @@ mod file_filter; // Files that patterns select.
 mod file_names; // Classes of files by their names.
 mod files; // The files of a location.
 mod hints; // Remedies for errors, and similar names.
-mod ignored; // Clauses that the query engine ignores.
+mod ignored_clauses; // Clauses that the query engine ignores.
 mod input; // Text files, compressed or not.
 mod ipc; // Arrow IPC files and streams.
 mod json; // JSON lines files.
@@ -260,17 +260,23 @@ fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceE
     }
     Err(SourceProblem::Option.at(
         option,
-        format!("goes with a Delta table only, and the source holds {kind}"),
+        format!("applies only to a Delta table, and the source contains {kind}"),
     ))
 }
 
 fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
     let wrong = |option, reason: &str| Err(SourceProblem::Option.at(option, reason));
     if options.query.sql.is_some() && options.query.filter.is_some() {
-        return wrong("--where", "goes with --sql only inside the query");
+        return wrong(
+            "--where",
+            "cannot be combined with --sql: write it in the query",
+        );
     }
     if options.query.sql.is_some() && options.query.select.is_some() {
-        return wrong("--select", "goes with --sql only inside the query");
+        return wrong(
+            "--select",
+            "cannot be combined with --sql: write it in the query",
+        );
     }
     if matches!(options.csv.delimiter, Some(b'\n' | b'\r' | b'"')) {
         return wrong("--csv-delimiter", "may not be a quote or the end of a line");

@@ -351,7 +351,7 @@ impl LitdataTable {
 }
 
 /// Decompresses bytes with zstd, to at most one byte more than a number of bytes.
-fn unpack(input: &InputFile, place: &str, bytes: &[u8], most: u64) -> Result<Vec<u8>, SourceError> {
+fn unpack(input: &InputFile, place: &str, bytes: &[u8], max: u64) -> Result<Vec<u8>, SourceError> {
     let failed = |error: std::io::Error| {
         let reason = format!(
             "{place} does not decompress: {}",
@@ -362,7 +362,7 @@ fn unpack(input: &InputFile, place: &str, bytes: &[u8], most: u64) -> Result<Vec
     let mut out = Vec::new();
     let reader = zstd::stream::read::Decoder::new(bytes).map_err(failed)?;
     reader
-        .take(most.saturating_add(1))
+        .take(max.saturating_add(1))
         .read_to_end(&mut out)
         .map_err(failed)?;
     Ok(out)

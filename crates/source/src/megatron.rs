@@ -26,7 +26,7 @@ const UNIT_BYTES: u64 = 16 << 20;
 const UNIT_ROWS: u64 = 1 << 20;
 
 /// The most bytes of tokens in a batch, and in a row: the offsets of a column have 32 bits.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 const TOKENS: &str = "tokens";
 const MODE: &str = "mode";
@@ -404,7 +404,7 @@ impl Base for MegatronTable {
         let index = open_ranges(&set.index, &ranges)?;
         let is_read = columns.contains(&0) && !slice.bytes.is_empty();
         let tokens = is_read.then(|| open_ranges(&set.tokens, std::slice::from_ref(&slice.bytes)));
-        let most = self.options.resources.batch_bytes as u64;
+        let max = self.options.resources.batch_bytes as u64;
         let mut rows = MegatronRows {
             sequences: Sequences::new(&set, &index, &slice, self.has_documents()),
             modes: has_modes.then(|| FileRange::new(Arc::clone(&index), modes.start, modes.end)),
@@ -413,8 +413,8 @@ impl Base for MegatronTable {
             schema: project(self.schema(), columns),
             has_tokens: columns.contains(&0),
             rows_left: slice.rows.end - slice.rows.start,
-            batch_bytes: most.clamp(1, MOST_BYTES),
-            row_limit: self.options.limits.sample_bytes.min(MOST_BYTES),
+            batch_bytes: max.clamp(1, MAX_BYTES),
+            row_limit: self.options.limits.sample_bytes.min(MAX_BYTES),
             waiting: None,
             set,
         };

@@ -296,7 +296,7 @@ impl Store {
         if name.matches('/').count() > MAX_DEPTH {
             return Err(SourceProblem::TreeDepth.at(
                 self.remote.display(name),
-                format!("lies more than {MAX_DEPTH} directories deep"),
+                format!("is more than {MAX_DEPTH} directories deep"),
             ));
         }
         Ok(())

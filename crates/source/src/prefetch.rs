@@ -11,10 +11,10 @@ use crate::objects::Object;
 use crate::walk::FileVersion;
 
 /// The fewest units that are prefetched.
-const LEAST: usize = 4;
+const MIN_UNITS: usize = 4;
 
 /// The most units that are prefetched, regardless of the number of threads.
-const MOST: usize = 16;
+const MAX_UNITS: usize = 16;
 
 /// Units are prefetched while those that are not opened yet have fewer bytes than this. Disk use is at most this and
 /// one more unit.
@@ -46,7 +46,7 @@ type Fetched = Receiver<Result<File, SourceError>>;
 /// Prefetches the next units.
 pub(crate) struct Prefetch {
     state: Mutex<State>,
-    most: usize,
+    max: usize,
 }
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Prefetch {
     pub(crate) fn new(jobs: usize) -> Self {
         Self {
             state: Mutex::default(),
-            most: jobs.clamp(LEAST, MOST),
+            max: jobs.clamp(MIN_UNITS, MAX_UNITS),
         }
     }
 
@@ -117,7 +117,7 @@ impl Prefetch {
         }
         let held = state.waiting.remove(&unit).map(|(_, fetched)| fetched);
         state.last = state.last.max(unit);
-        let room = self.most.saturating_sub(state.waiting.len());
+        let room = self.max.saturating_sub(state.waiting.len());
         let last = state.last;
         let units = match &state.order {
             None => (last + 1..).take(room).collect(),
@@ -136,7 +136,7 @@ impl Prefetch {
         if unit <= state.last {
             return true;
         }
-        if held >= PREFETCH_BYTES || state.waiting.len() >= self.most {
+        if held >= PREFETCH_BYTES || state.waiting.len() >= self.max {
             return false;
         }
         state.last = unit;

@@ -19,7 +19,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::ignored::ignored_clause;
+use crate::ignored_clauses::ignored_clause;
 use crate::{SourceError, SourceOptions, SourceProblem};
 use shardmill_core::catch_panic::{catch, one_line};
 
@@ -128,7 +128,7 @@ fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(),
 fn refused(clause: &'static str, what: &str) -> SourceError {
     SourceProblem::SqlRefused
         .at(clause, format!("{what} looks at more than one row"))
-        .with_hint("use --sql, where the whole table is at hand")
+        .with_hint("use --sql, which can read the whole table")
 }
 
 /// Parses a query: exactly one statement, which only reads.
@@ -161,8 +161,8 @@ pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement,
         return match ignored_clause(query) {
             None => Ok(statement),
             Some(name) => Err(SourceProblem::SqlRefused
-                .at(clause, format!("{name} is not carried out"))
-                .with_hint("leave it out, or say it with WHERE, ORDER BY and LIMIT")),
+                .at(clause, format!("{name} is not supported"))
+                .with_hint("remove it, or use WHERE, ORDER BY and LIMIT")),
         };
     }
     let text = statement.to_string();
@@ -325,7 +325,7 @@ mod tests {
     use shardmill_core::Diagnostic as _;
 
     #[test]
-    fn only_one_query_that_reads() {
+    fn only_a_single_read_only_query_is_accepted() {
         for text in [
             "SELECT 1",
             "select * from source where a > 1;",
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_ends_where_it_ends() {
+    fn trailing_sql_and_subqueries_in_expressions_are_errors() {
         parse_expr("--where", "a > 1 AND b LIKE 'x%'").unwrap();
         for (text, id) in [
             ("a > 1; DROP TABLE source", "sql-syntax"),

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn values_become_their_text() {
+    fn selected_values_become_strings_of_their_json_text() {
         for (line, fields, expected) in [
             (r#"{"a": 1, "b":2}"#, &["a"][..], r#"{"a": "1", "b":2}"#),
             (r#"{"a": "x"}"#, &["a"], r#"{"a": "\"x\""}"#),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_what_was_there() {
+    fn raw_json_text_is_preserved_exactly() {
         let line = "{\"a\": {\"ä\\n\":\t[1.0, \"\\u00e4\"]}}";
         let value: serde_json::Value = serde_json::from_str(&of(line, &["a"])).unwrap();
         assert_eq!(value["a"], "{\"ä\\n\":\t[1.0, \"\\u00e4\"]}");

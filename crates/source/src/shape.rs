@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn one_type_holds_all_values() {
+    fn inferred_type_holds_the_values_of_all_lines() {
         assert_eq!(
             types(&[
                 r#"{"b": 1, "a": true, "s": "x"}"#,
@@ -417,14 +417,14 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_beyond_64_bits_is_found_unless_it_is_among_fractions() {
+    fn integer_beyond_64_bits_is_reported_unless_column_is_float() {
         let beyond = |lines: &[&str]| {
             let unfit = of(lines).unwrap().unfit(&|_| Taken::Typed)?;
             assert!(!unfit.among_fractions);
             Some((unfit.line.line, unfit.path))
         };
-        let most = r#"{"a": 18446744073709551615, "b": -9223372036854775808}"#;
-        assert_eq!(beyond(&[most]), None);
+        let max = r#"{"a": 18446744073709551615, "b": -9223372036854775808}"#;
+        assert_eq!(beyond(&[max]), None);
         for (line, path) in [
             (r#"{"a": 18446744073709551616}"#, "a"),
             (r#"{"a": -9223372036854775809}"#, "a"),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_that_a_float_would_change_is_found_among_fractions() {
+    fn integer_inexact_as_float_is_reported_in_float_column() {
         let unfit = |lines: &[&str]| {
             let unfit = of(lines).unwrap().unfit(&|_| Taken::Typed)?;
             assert!(unfit.among_fractions);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_taken_for_their_text_need_no_type() {
+    fn raw_and_json_fields_need_no_common_type() {
         let types = |lines: &[&str], taken: Taken| {
             let mut all = Object::default();
             for (number, line) in (1..).zip(lines) {
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_common_type_is_named_with_its_path() {
+    fn values_without_common_type_are_an_error_naming_the_path() {
         for (lines, reason) in [
             (
                 &[r#"{"a": 1}"#, r#"{"a": "x"}"#][..],

@@ -7,7 +7,7 @@ use arrow::datatypes::SchemaRef;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::base::rows_from;
-use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MOST_FILES, RowStore, SortedRows};
+use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MAX_FILES, RowStore, SortedRows};
 use crate::{ResourceOptions, RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
 
 /// Stored bytes of the source for each file of rows. Rows in memory often take several times as many.
@@ -31,7 +31,7 @@ pub(crate) struct Shuffled {
 impl Shuffled {
     pub(crate) fn new(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -> Self {
         let bytes = source.description().bytes;
-        let count = (bytes / BYTES_PER_FILE).clamp(1, MOST_FILES);
+        let count = (bytes / BYTES_PER_FILE).clamp(1, MAX_FILES);
         let unit = Unit {
             bytes: bytes / count,
             ..Unit::default()
@@ -46,15 +46,15 @@ impl Shuffled {
         }
     }
 
-    /// Returns the files of the units, and writes them if they do not exist yet. Returns `None` if `go_on` returned
+    /// Returns the files of the units, and writes them if they do not exist yet. Returns `None` if `cancel` returned
     /// `false`.
     fn files(
         &self,
-        go_on: &(dyn Fn() -> bool + Sync),
+        cancel: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Arc<[KeyFile]>>, SourceError> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         if files.is_none() {
-            *files = self.write_files(go_on)?.map(Arc::from);
+            *files = self.write_files(cancel)?.map(Arc::from);
         }
         Ok(files.clone())
     }
@@ -77,14 +77,14 @@ impl Shuffled {
 
     fn write_files(
         &self,
-        go_on: &(dyn Fn() -> bool + Sync),
+        cancel: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Vec<KeyFile>>, SourceError> {
         let files = KeyFiles::new(&self.store, self.units.len())?;
         let next_unit = AtomicUsize::new(0);
         let stopped = AtomicBool::new(false);
         let work = || {
             let written = self.write_units(&files, &next_unit, &|| {
-                !stopped.load(Ordering::Relaxed) && go_on()
+                !stopped.load(Ordering::Relaxed) && cancel()
             });
             if !matches!(written, Ok(true)) {
                 stopped.store(true, Ordering::Relaxed);
@@ -106,12 +106,12 @@ impl Shuffled {
         }
     }
 
-    /// Writes the rows of units until none is left. Returns `false` if `go_on` returned `false`.
+    /// Writes the rows of units until none is left. Returns `false` if `cancel` returned `false`.
     fn write_units(
         &self,
         files: &KeyFiles<'_>,
         next_unit: &AtomicUsize,
-        go_on: &dyn Fn() -> bool,
+        cancel: &dyn Fn() -> bool,
     ) -> Result<bool, SourceError> {
         let mut buffer = KeyBuffer::new(files);
         loop {
@@ -123,7 +123,7 @@ impl Shuffled {
             let mut rows = self.source.open_unit(unit)?;
             let mut first = 0;
             while let Some(batch) = rows.next_batch()? {
-                if !go_on() {
+                if !cancel() {
                     return Ok(false);
                 }
                 let end = first + batch.num_rows() as u64;
@@ -149,8 +149,8 @@ impl Source for Shuffled {
         &self.units
     }
 
-    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
-        Ok(self.files(go_on)?.is_some())
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        Ok(self.files(cancel)?.is_some())
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {

@@ -57,7 +57,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn slices_cover_a_batch_in_order() {
+    fn slices_cover_the_batch_in_order() {
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..1000));
         let batch = RecordBatch::try_from_iter([("v", values)]).unwrap();
         let mut slices = Slices::new(batch.get_array_memory_size() / 10);

@@ -25,13 +25,13 @@ pub trait Source: Send + Sync {
     fn units(&self) -> &[Unit];
 
     /// Does the work that comes before the first unit, such as sorting. Without this call, opening a unit does it.
-    /// Calls `go_on` often, from any thread, and returns `false` soon after `go_on` returned `false`.
+    /// Calls `cancel` often, from any thread, and returns `false` soon after `cancel` returned `false`.
     ///
     /// # Errors
     ///
     /// As [`Source::open_unit`] and [`Rows::next_batch`].
-    fn prepare(&self, go_on: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
-        Ok(go_on())
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        Ok(cancel())
     }
 
     /// Starts to read one unit. Different threads may read units at the same time, in any order, and more than once.

@@ -123,13 +123,13 @@ fn runtime() -> Result<Runtime, SourceError> {
 
 /// Returns how many rows the engine collects in a batch: fewer if rows are large.
 fn engine_rows(description: &SourceDescription, batch_bytes: usize) -> usize {
-    const MOST: u64 = 8192;
+    const MAX: u64 = 8192;
     let per_row = description
         .rows
         .map_or(0, |rows| description.bytes / rows.max(1))
         .max(1);
     let rows = (batch_bytes as u64).saturating_mul(4) / per_row;
-    usize::try_from(rows.clamp(64, MOST)).unwrap_or(64)
+    usize::try_from(rows.clamp(64, MAX)).unwrap_or(64)
 }
 
 impl Source for Query {

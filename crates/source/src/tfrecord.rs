@@ -22,7 +22,7 @@ const RANGE_BYTES: u64 = 16 << 20;
 
 /// The most bytes of records in a batch, and of a record: the offsets of a column have 32 bits, and a message of
 /// protocol buffers has at most 2 GiB.
-const MOST_BYTES: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 /// The column of records that are not read as examples.
 const RECORD: &str = "record";
@@ -171,7 +171,7 @@ fn scan(
     let file = Arc::new(input.open()?);
     let packing = packing_of(input, &file)?;
     let read_all = size <= WHOLE_BYTES;
-    let most = match (has_features, read_all) {
+    let max = match (has_features, read_all) {
         (false, _) => 0,
         (true, true) => u64::MAX,
         (true, false) => options.text.infer_rows as u64,
@@ -186,7 +186,7 @@ fn scan(
     };
     let mut record = Vec::new();
     let cuts = &mut scanned.cuts;
-    while scanned.shapes.records < most && !scanned.is_whole {
+    while scanned.shapes.records < max && !scanned.is_whole {
         match frames.next(&mut record)? {
             None => scanned.is_whole = true,
             Some(offset) => {
@@ -284,7 +284,7 @@ struct Frames {
     offset: u64,
     /// The end of the range, if it is not compressed.
     end: Option<u64>,
-    most: u64,
+    max: u64,
 }
 
 impl Frames {
@@ -293,7 +293,7 @@ impl Frames {
             text,
             offset: range.start,
             end: (packing == Packing::None).then_some(range.end),
-            most: options.limits.sample_bytes.min(MOST_BYTES as u64),
+            max: options.limits.sample_bytes.min(MAX_BYTES as u64),
         }
     }
 
@@ -309,11 +309,11 @@ impl Frames {
             .first_chunk()
             .ok_or_else(|| cut_short(input, offset))?;
         let end = frame_end(input, offset, head)?;
-        if self.end.is_some_and(|most| end > most) {
+        if self.end.is_some_and(|max| end > max) {
             return Err(cut_short(input, offset));
         }
         let length = end - offset - (FRAME_HEAD + FRAME_TAIL) as u64;
-        SourceError::check_limit("sample-bytes", length, self.most, || {
+        SourceError::check_limit("sample-bytes", length, self.max, || {
             format!("{} byte {offset}", input.shown)
         })?;
         let length = usize::try_from(length).map_err(|_| cut_short(input, offset))?;
@@ -364,7 +364,7 @@ impl Base for TfrecordTable {
             frames: Frames::new(text, start..end, packing, &self.options),
             columns: columns_of,
             schema: project(self.schema(), columns),
-            batch_bytes: batch_bytes.clamp(1, MOST_BYTES),
+            batch_bytes: batch_bytes.clamp(1, MAX_BYTES),
             record: Vec::new(),
             waiting: None,
         };

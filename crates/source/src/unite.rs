@@ -304,7 +304,7 @@ impl ReadAs {
 fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> String {
     let both = [expected, found];
     if rule == SchemaRule::Strict && resolve(&both, SchemaRule::Widen).is_some() {
-        return "leave out --schema strict, and the column gets a type that holds the values of all files"
+        return "omit --schema strict, and the column gets a type that holds the values of all files"
             .to_owned();
     }
     if resolve(&both, SchemaRule::Union).is_some() {
@@ -335,7 +335,7 @@ fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> 
              the column out, with --select '* EXCEPT ({name})'"
         ),
         None => format!(
-            "leave the column out, with --select '* EXCEPT ({name})', or convert these files apart"
+            "omit the column, with --select '* EXCEPT ({name})', or convert these files apart"
         ),
     }
 }

@@ -238,7 +238,7 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
                 .map_or("", |directory| directory.prefix.as_str());
             return Err(SourceProblem::TreeDepth.at(
                 shown(root, prefix.trim_end_matches('/')),
-                format!("lies more than {MAX_DEPTH} directories deep"),
+                format!("is more than {MAX_DEPTH} directories deep"),
             ));
         }
         // Proceed level by level instead of recursively, so that a deep tree does not grow the stack.
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_removed_during_listing_has_changed() {
+    fn file_removed_during_listing_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         for name in ["a", "b", "c"] {
             fs::write(root.path().join(name), "x").unwrap();
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_conversion_works_in_is_no_source() {
+    fn working_files_are_skipped_and_unfinished_output_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str| {
             let path = root.path().join(name);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_sorted_by_the_bytes_of_the_whole_path() {
+    fn files_are_sorted_by_the_bytes_of_the_full_path() {
         let root = tempfile::tempdir().unwrap();
         for path in ["a/b.txt", "a-b", "a.txt", "Z", "a/b/c", "é"] {
             let path = root.path().join(path);
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_names_are_ignored_but_partitions_are_not() {
+    fn hidden_names_are_ignored_except_partitions() {
         let root = tempfile::tempdir().unwrap();
         for path in [
             "_SUCCESS",
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_refused_or_followed_and_loops_told() {
+    fn links_are_rejected_or_followed_and_loops_are_errors() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("d")).unwrap();
         fs::write(root.path().join("d/f"), "1").unwrap();
@@ -609,7 +609,7 @@ mod tests {
     }
 
     #[test]
-    fn special_files_and_odd_names_are_refused() {
+    fn special_files_and_invalid_names_are_rejected() {
         use std::os::unix::ffi::OsStrExt as _;
         let root = tempfile::tempdir().unwrap();
         let socket = root.path().join("socket");
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded() {
+    fn too_deep_directory_is_an_error() {
         let root = tempfile::tempdir().unwrap();
         let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH).collect();
         fs::create_dir_all(root.path().join(&deep)).unwrap();
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn resolving_keeps_what_does_not_exist() {
+    fn resolve_keeps_missing_path_components() {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(root.path(), root.path().join("self")).unwrap();
         let resolved = resolve(&root.path().join("self/new/deeper"));

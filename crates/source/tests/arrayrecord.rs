@@ -21,7 +21,7 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn Source>, SourceError> {
 }
 
 #[test]
-fn records_are_rows_whatever_the_compression() {
+fn records_are_read_with_every_compression() {
     for name in ["one-each", "none", "zstd", "brotli", "snappy"] {
         let source = open(&fixture(name)).unwrap();
         assert_eq!(types(source.as_ref()), ["record Binary"]);
@@ -37,7 +37,7 @@ fn records_are_rows_whatever_the_compression() {
 }
 
 #[test]
-fn block_headers_are_no_part_of_records() {
+fn records_exclude_block_headers() {
     let source = open(&fixture("large")).unwrap();
     let found = read(source.as_ref());
     let records = found.column(0).as_binary::<i32>();
@@ -51,7 +51,7 @@ fn block_headers_are_no_part_of_records() {
 }
 
 #[test]
-fn broken_files_are_errors_with_an_offset() {
+fn corrupt_arrayrecord_file_is_an_error_with_offset() {
     for (name, id, message) in [
         (
             "flipped-head",

@@ -36,7 +36,7 @@ fn int(found: &arrow::array::RecordBatch, column: usize) -> Vec<i64> {
 }
 
 #[test]
-fn rows_are_filtered_in_their_units() {
+fn filter_keeps_matching_rows_of_each_unit() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
@@ -60,7 +60,7 @@ fn rows_are_filtered_in_their_units() {
 }
 
 #[test]
-fn statistics_leave_out_row_groups_and_no_rows() {
+fn statistics_prune_row_groups_without_losing_rows() {
     let place = Place::new();
     let path = table(&place);
     for (filter, units, ids) in [
@@ -99,7 +99,7 @@ fn statistics_leave_out_row_groups_and_no_rows() {
 }
 
 #[test]
-fn columns_are_selected_computed_and_renamed() {
+fn select_picks_computes_and_renames_columns() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
@@ -169,7 +169,7 @@ fn columns_are_selected_computed_and_renamed() {
 }
 
 #[test]
-fn nulls_are_counted_and_placed_through_expressions() {
+fn nulls_are_counted_and_located_in_selected_columns() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
@@ -198,7 +198,7 @@ fn nulls_are_counted_and_placed_through_expressions() {
 }
 
 #[test]
-fn what_is_not_a_function_of_one_row_is_refused() {
+fn expressions_that_are_not_row_functions_are_rejected() {
     let place = Place::new();
     let path = table(&place);
     let filter = |text: &str| {
@@ -245,7 +245,7 @@ fn what_is_not_a_function_of_one_row_is_refused() {
 }
 
 #[test]
-fn errors_of_the_data_name_the_clause() {
+fn runtime_error_in_expression_names_the_option() {
     let place = Place::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
@@ -306,7 +306,7 @@ fn only_needed_columns_are_read() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_an_error() {
+fn integer_overflow_in_expression_is_an_error() {
     let place = Place::new();
     let path = table(&place);
     for text in [

@@ -76,7 +76,7 @@ fn within_time<T>(what: &str, run: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_truncated_file_is_an_error_at_every_length() {
+fn truncated_parquet_file_is_an_error_at_every_length() {
     let place = Place::new();
     let bytes = parquet_bytes(&small(), variants().remove(0).build());
     let path = place.path("x.parquet");
@@ -93,7 +93,7 @@ fn a_truncated_file_is_an_error_at_every_length() {
 }
 
 #[test]
-fn flipped_bytes_are_an_error_or_rows() {
+fn flipped_bits_give_an_error_or_rows() {
     let place = Place::new();
     let path = place.path("x.parquet");
     let (mut errors, mut read) = (0, 0);
@@ -127,7 +127,7 @@ fn flipped_bytes_are_an_error_or_rows() {
 }
 
 #[test]
-fn overwritten_ranges_are_an_error_or_rows() {
+fn overwritten_ranges_give_an_error_or_rows() {
     let place = Place::new();
     let path = place.path("x.parquet");
     for (number, properties) in variants().into_iter().enumerate() {
@@ -147,7 +147,7 @@ fn overwritten_ranges_are_an_error_or_rows() {
 }
 
 #[test]
-fn what_is_not_parquet_is_named() {
+fn non_parquet_or_encrypted_file_is_an_error() {
     let place = Place::new();
     let path = place.write("x.parquet", "<!DOCTYPE html><html>not found</html>");
     assert_eq!(refused(&path, |_| {}).id(), "parquet-magic");
@@ -183,7 +183,7 @@ fn around(footer: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn footers_that_would_abort_the_process_are_errors() {
+fn footers_with_huge_counts_or_depth_are_errors() {
     let place = Place::new();
     // Version 1, a schema of one root, and then a claim of about two billion row groups.
     let schema = [0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0];
@@ -240,7 +240,7 @@ fn zigzag(value: u32) -> Vec<u8> {
 }
 
 #[test]
-fn pages_that_claim_too_much_are_errors() {
+fn pages_that_claim_too_large_size_are_errors() {
     // A small page that claims 2 GB. The claimed size takes five bytes in the header, so the page is written with an
     // actual size that takes as many.
     let place = Place::new();
@@ -284,7 +284,7 @@ fn pages_that_claim_too_much_are_errors() {
 }
 
 #[test]
-fn corrupt_pages_name_file_row_group_and_column() {
+fn corrupt_page_error_names_file_row_group_and_column() {
     let place = Place::new();
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
@@ -312,7 +312,7 @@ fn corrupt_pages_name_file_row_group_and_column() {
 }
 
 #[test]
-fn codecs_that_are_not_supported_are_named() {
+fn unsupported_codec_is_an_error_naming_it() {
     // Change the codec of a column to LZO (3): field 4 of its metadata.
     let place = Place::new();
     let properties = WriterProperties::builder()
@@ -341,7 +341,7 @@ fn codecs_that_are_not_supported_are_named() {
 }
 
 #[test]
-fn gzip_pages_do_not_expand_beyond_their_claim() {
+fn gzip_page_larger_than_declared_is_an_error() {
     use std::io::Write as _;
     // 1.5 MB of gzip that expand to 1.5 GB, in a page that claims 100 bytes.
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -387,7 +387,7 @@ fn gzip_pages_do_not_expand_beyond_their_claim() {
 }
 
 #[test]
-fn broken_arrow_files_are_an_error_or_rows() {
+fn corrupt_arrow_files_give_an_error_or_rows() {
     let place = Place::new();
     let all = small();
     let mut file = FileWriter::try_new(Vec::new(), &all.schema()).unwrap();

@@ -50,7 +50,7 @@ fn file(parts: &[RecordBatch], options: IpcWriteOptions) -> Vec<u8> {
 }
 
 #[test]
-fn a_unit_is_a_record_batch_in_both_formats() {
+fn each_record_batch_is_a_unit_in_files_and_streams() {
     let place = Place::new();
     // The stream replaces its dictionary.
     let parts = [part(0, &["a", "bb", "a"]), part(10, &["ccc", "bb"])];
@@ -116,7 +116,7 @@ fn a_unit_is_a_record_batch_in_both_formats() {
 }
 
 #[test]
-fn large_batches_are_sliced() {
+fn large_record_batches_are_sliced() {
     let place = Place::new();
     let all = batch(vec![
         ("id", array(Int64Array::from_iter_values(0..1_000_000))),
@@ -137,7 +137,7 @@ fn large_batches_are_sliced() {
 }
 
 #[test]
-fn files_agree_by_name() {
+fn arrow_columns_are_matched_by_name_across_files() {
     let place = Place::new();
     let options = IpcWriteOptions::default;
     place.write(
@@ -180,7 +180,7 @@ fn files_agree_by_name() {
 }
 
 #[test]
-fn what_is_not_arrow_is_named() {
+fn non_arrow_file_is_an_error() {
     let place = Place::new();
     let error = refused(&place.write("x.feather", b"FEA1\0\0\0\0"), |_| {});
     assert_eq!(

@@ -31,7 +31,7 @@ fn copy(place: &Place, name: &str) {
 }
 
 #[test]
-fn leaves_are_columns_whatever_the_compression() {
+fn leaves_are_columns_with_every_compression() {
     for name in ["plain", "batch", "chunk", "sample"] {
         let source = open(&fixture(name)).unwrap();
         assert_eq!(
@@ -81,7 +81,7 @@ fn leaves_are_columns_whatever_the_compression() {
 }
 
 #[test]
-fn rows_of_arrow_are_columns() {
+fn arrow_rows_are_read_as_columns() {
     for name in ["rows", "rows-zstd"] {
         let source = open(&fixture(name)).unwrap();
         let found = read(source.as_ref());
@@ -98,7 +98,7 @@ fn rows_of_arrow_are_columns() {
 }
 
 #[test]
-fn items_without_names_have_columns() {
+fn unnamed_items_get_default_column_names() {
     let pairs = open(&fixture("pairs")).unwrap();
     assert_eq!(types(pairs.as_ref()), ["0 Int64", "1 Utf8"]);
     let bare = open(&fixture("bare")).unwrap();
@@ -118,7 +118,7 @@ fn items_without_names_have_columns() {
 }
 
 #[test]
-fn pickles_and_other_loaders_are_refused_by_name() {
+fn pickles_and_unsupported_loaders_are_rejected() {
     let error = open(&fixture("pickle")).err().unwrap();
     assert_eq!(
         (error.id(), error.kind(), error.to_string().as_str()),
@@ -158,7 +158,7 @@ fn pickles_and_other_loaders_are_refused_by_name() {
 }
 
 #[test]
-fn broken_chunks_are_errors() {
+fn corrupt_or_missing_chunks_are_errors() {
     let place = Place::new();
     let refused = |name: &str, file: &str, change: &dyn Fn(&mut Vec<u8>)| {
         copy(&place, name);

@@ -47,7 +47,7 @@ fn rows(source: &dyn Source) -> Vec<Vec<i32>> {
 }
 
 #[test]
-fn sequences_or_documents_are_rows() {
+fn sequences_or_documents_are_read_as_rows() {
     for name in ["uint16", "uint16.idx", "uint16.bin"] {
         for kind in [SourceKind::Megatron, SourceKind::MegatronDocuments] {
             let source = open(&fixture(name), kind).unwrap();
@@ -80,7 +80,7 @@ fn sequences_or_documents_are_rows() {
 }
 
 #[test]
-fn modes_are_a_column() {
+fn modes_are_read_as_a_column() {
     let source = open(&fixture("modes"), SourceKind::Megatron).unwrap();
     assert_eq!(
         types(source.as_ref()),
@@ -127,7 +127,7 @@ fn large_files_are_read_in_units_and_batches() {
 }
 
 #[test]
-fn broken_files_are_errors() {
+fn corrupt_or_missing_megatron_files_are_errors() {
     for (name, id, message) in [
         (
             "cut-tokens",

@@ -22,7 +22,7 @@ fn ids(range: std::ops::Range<i64>) -> ArrayRef {
 }
 
 #[test]
-fn a_unit_is_a_row_group_and_order_is_that_of_files_and_rows() {
+fn units_are_row_groups_in_file_and_row_order() {
     let place = Place::new();
     place.parquet(
         "d/b.parquet",
@@ -84,7 +84,7 @@ fn a_unit_is_a_row_group_and_order_is_that_of_files_and_rows() {
 }
 
 #[test]
-fn columns_are_chosen_by_name_and_keep_the_order_asked_for() {
+fn columns_are_selected_by_name_in_requested_order() {
     let place = Place::new();
     let all = batch(vec![
         ("a", ids(0..10)),
@@ -123,7 +123,7 @@ fn columns_are_chosen_by_name_and_keep_the_order_asked_for() {
 }
 
 #[test]
-fn batches_hold_about_as_many_bytes_as_asked() {
+fn batches_have_about_the_requested_size() {
     let place = Place::new();
     let wide = array(BinaryArray::from_iter_values(
         (0..2000).map(|i| vec![i as u8; 10_000]),
@@ -135,16 +135,16 @@ fn batches_hold_about_as_many_bytes_as_asked() {
     );
     let source = open_with(&path, |options| options.resources.batch_bytes = 1 << 20).unwrap();
     let found = batches(source.as_ref()).unwrap();
-    let most = found.iter().map(|batch| batch.num_rows()).max().unwrap();
+    let max = found.iter().map(|batch| batch.num_rows()).max().unwrap();
     assert!(
-        (50..=150).contains(&most),
-        "{most} rows of 10 kB in a batch of 1 MiB"
+        (50..=150).contains(&max),
+        "{max} rows of 10 kB in a batch of 1 MiB"
     );
     assert_eq!(read(source.as_ref()).column(0), &wide);
 }
 
 #[test]
-fn a_dictionary_does_not_hide_how_large_values_are() {
+fn batch_size_counts_expanded_dictionary_values() {
     // A file of a few kilobytes with 400 MB of values.
     let place = Place::new();
     let value = "x".repeat(200_000);
@@ -168,7 +168,7 @@ fn a_dictionary_does_not_hide_how_large_values_are() {
 }
 
 #[test]
-fn all_types_and_codecs_come_back() {
+fn all_types_and_codecs_round_trip() {
     let place = Place::new();
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>((0..500).map(|i| {
         if i % 7 == 0 {
@@ -228,7 +228,7 @@ fn all_types_and_codecs_come_back() {
 }
 
 #[test]
-fn dictionaries_and_views_become_plain_values() {
+fn dictionaries_and_views_are_read_as_plain_values() {
     let place = Place::new();
     let words = ["a", "b", "a"];
     let dictionary: DictionaryArray<Int32Type> = words.into_iter().collect();
@@ -242,7 +242,7 @@ fn dictionaries_and_views_become_plain_values() {
 }
 
 #[test]
-fn directories_make_columns() {
+fn hive_partition_directories_become_columns() {
     let place = Place::new();
     for (directory, from) in [
         ("k=10/l=x", 0),
@@ -324,7 +324,7 @@ fn directories_make_columns() {
 }
 
 #[test]
-fn files_agree_by_name_or_are_distinguished() {
+fn columns_are_matched_by_name_and_mismatches_are_errors() {
     let place = Place::new();
     let nullable = |values: Vec<Option<i64>>| array(Int64Array::from(values));
     let text = |values: Vec<&str>| array(StringArray::from(values));
@@ -415,7 +415,7 @@ fn files_agree_by_name_or_are_distinguished() {
 }
 
 #[test]
-fn nulls_are_counted_by_statistics_and_found_by_reading() {
+fn nulls_are_counted_from_statistics_and_located_by_reading() {
     let place = Place::new();
     let values = (0..1000).map(|i| (i != 730 && i != 731).then_some(i));
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
@@ -452,7 +452,7 @@ fn nulls_are_counted_by_statistics_and_found_by_reading() {
 }
 
 #[test]
-fn a_changed_file_is_seen() {
+fn file_changed_while_reading_is_an_error() {
     let place = Place::new();
     let path = place.parquet(
         "x.parquet",
@@ -479,7 +479,7 @@ fn a_changed_file_is_seen() {
 }
 
 #[test]
-fn empty_files_and_empty_row_groups_are_fine() {
+fn empty_files_and_row_groups_are_read() {
     let place = Place::new();
     let empty = batch(vec![("id", ids(0..0))]);
     let path = place.parquet("d/0.parquet", &empty, WriterProperties::default());
@@ -497,7 +497,7 @@ fn empty_files_and_empty_row_groups_are_fine() {
 }
 
 #[test]
-fn wide_datasets_read_footers_again_when_they_do_not_fit() {
+fn dataset_of_many_files_is_read_completely() {
     // 600 files: more than are read at a time, with the same footers in another order of files.
     let place = Place::new();
     let one = crate::help::parquet_bytes(
@@ -520,7 +520,7 @@ fn wide_datasets_read_footers_again_when_they_do_not_fit() {
 }
 
 #[test]
-fn images_as_hugging_face_stores_them_are_their_bytes() {
+fn hugging_face_image_structs_are_read_as_bytes() {
     let place = Place::new();
     let bytes: ArrayRef = array(BinaryArray::from_opt_vec(vec![
         Some(b"one"),
@@ -586,7 +586,7 @@ fn fixture(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn timestamps_of_96_bits_keep_their_date() {
+fn int96_timestamps_keep_their_date() {
     let expected = [
         "0001-01-01T00:00:00",
         "1600-02-29T12:30:15.250",
@@ -610,7 +610,7 @@ fn timestamps_of_96_bits_keep_their_date() {
 }
 
 #[test]
-fn checksums_of_pages_are_looked_at() {
+fn page_checksums_are_verified() {
     for name in ["checksums-1.0.parquet", "checksums-2.0.parquet"] {
         let place = Place::new();
         let mut bytes = fs::read(fixture(name)).unwrap();

@@ -15,12 +15,12 @@ use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Se
 use crate::help::{Place, array, batch, batches, check_error, rows_per_group};
 
 /// A directory, and the same files in a store.
-struct Shelf {
+struct StoreCopy {
     place: Place,
     server: S3Server,
 }
 
-impl Shelf {
+impl StoreCopy {
     fn with(settings: Settings) -> Self {
         let place = Place::new();
         let server = S3Server::start(Objects::folder("bucket", &place.path("")), settings).unwrap();
@@ -109,46 +109,48 @@ fn rows(from: i64, count: i64) -> RecordBatch {
 }
 
 /// Writes `count` Parquet files, each with 4 row groups of 25 rows.
-fn tables(shelf: &Shelf, count: i64) {
+fn tables(store_copy: &StoreCopy, count: i64) {
     for number in 0..count {
         let name = format!("t/k={}/part-{number}.parquet", number % 3);
         let rows = rows(number * 100, 100);
-        shelf.place.parquet(&name, &rows, rows_per_group(25));
+        store_copy.place.parquet(&name, &rows, rows_per_group(25));
     }
-    shelf.place.write("t/_SUCCESS", "");
-    shelf.place.write("t/_delta/part-9.parquet", "not read");
+    store_copy.place.write("t/_SUCCESS", "");
+    store_copy
+        .place
+        .write("t/_delta/part-9.parquet", "not read");
 }
 
 #[test]
-fn parquet_is_the_same() {
-    let shelf = Shelf::with(Settings {
+fn parquet_reads_equally_from_store_and_directory() {
+    let store_copy = StoreCopy::with(Settings {
         page: Some(5),
         ..Settings::default()
     });
-    tables(&shelf, 12);
-    let found = shelf.compare("t", |_| {});
+    tables(&store_copy, 12);
+    let found = store_copy.compare("t", |_| {});
     assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 1200);
     assert_eq!(found[0].schema().field(2).name(), "k");
-    shelf.compare("t/k=1/part-1.parquet", |_| {});
-    shelf.compare("t/k=1", |options| options.resources.jobs = 3);
-    shelf.compare("t", |options| {
+    store_copy.compare("t/k=1/part-1.parquet", |_| {});
+    store_copy.compare("t/k=1", |options| options.resources.jobs = 3);
+    store_copy.compare("t", |options| {
         options.query.columns = vec![SelectColumn::named("k")]
     });
-    shelf.compare("t", |options| {
+    store_copy.compare("t", |options| {
         options.query.filter = Some("id >= 1150".to_owned())
     });
-    shelf.compare("t", |options| {
+    store_copy.compare("t", |options| {
         options.query.select = Some("id + 1 AS next".to_owned())
     });
-    shelf.compare("t", |options| {
+    store_copy.compare("t", |options| {
         options.query.sql = Some("SELECT id FROM source WHERE id % 100 = 7 ORDER BY id".to_owned());
     });
 }
 
 #[test]
-fn patterns_match_names_and_folders() {
-    let shelf = Shelf::new();
-    tables(&shelf, 6);
+fn glob_patterns_match_names_and_folders_in_a_store() {
+    let store_copy = StoreCopy::new();
+    tables(&store_copy, 6);
     for pattern in [
         "t/k*/*.parquet",
         "t/k=*",
@@ -156,43 +158,43 @@ fn patterns_match_names_and_folders() {
         "t/k=2*",
         "t/k=0/**/*.parquet",
     ] {
-        shelf.compare(pattern, |options| options.kind = Some(SourceKind::Parquet));
+        store_copy.compare(pattern, |options| options.kind = Some(SourceKind::Parquet));
     }
-    let options = shelf.options();
-    let expanded = expand_patterns(&[shelf.at("t/k=*")], &options.remote).unwrap();
+    let options = store_copy.options();
+    let expanded = expand_patterns(&[store_copy.at("t/k=*")], &options.remote).unwrap();
     assert_eq!(
         expanded,
-        ["t/k=0", "t/k=1", "t/k=2"].map(|name| shelf.at(name))
+        ["t/k=0", "t/k=1", "t/k=2"].map(|name| store_copy.at(name))
     );
-    assert_eq!(shelf.refused("t/z*.parquet").id(), "source-not-found");
-    assert_eq!(shelf.refused("t/k=[1").id(), "source-option");
+    assert_eq!(store_copy.refused("t/z*.parquet").id(), "source-not-found");
+    assert_eq!(store_copy.refused("t/k=[1").id(), "source-option");
 }
 
 #[test]
-fn only_what_is_read_is_fetched() {
-    let shelf = Shelf::new();
+fn only_selected_columns_and_row_groups_are_fetched() {
+    let store_copy = StoreCopy::new();
     let text: Vec<String> = (0..20_000).map(|n| format!("{n:x}").repeat(40)).collect();
     let rows = batch(vec![
         ("text", array(StringArray::from_iter_values(&text))),
         ("id", array(Int64Array::from_iter_values(0..20_000))),
     ]);
-    shelf
+    store_copy
         .place
         .parquet("x.parquet", &rows, rows_per_group(5000));
-    let whole = std::fs::metadata(shelf.place.path("x.parquet"))
+    let whole = std::fs::metadata(store_copy.place.path("x.parquet"))
         .unwrap()
         .len();
-    let mut options = shelf.options();
+    let mut options = store_copy.options();
     options.query.columns = vec![SelectColumn::named("id")];
     options.query.filter = Some("id >= 15000".to_owned());
-    let source = open(&[shelf.at("x.parquet")], &options).unwrap();
+    let source = open(&[store_copy.at("x.parquet")], &options).unwrap();
     // Three requests: for the kind, for the length, and for the end of the file.
-    assert_eq!(shelf.server.counts().requests, 3);
-    let opened = shelf.server.counts().bytes;
+    assert_eq!(store_copy.server.counts().requests, 3);
+    let opened = store_copy.server.counts().bytes;
     assert!(opened <= 64 << 10, "{opened} bytes");
     let found = batches(source.as_ref()).unwrap();
     assert_eq!(found.iter().map(RecordBatch::num_rows).sum::<usize>(), 5000);
-    let counts = shelf.server.counts();
+    let counts = store_copy.server.counts();
     assert_eq!(counts.requests, 4, "{counts:?}");
     // A quarter of the column of 160,000 bytes, in a file with more bytes than that.
     assert!(
@@ -202,19 +204,21 @@ fn only_what_is_read_is_fetched() {
 }
 
 #[test]
-fn text_and_arrow_are_the_same() {
-    let shelf = Shelf::new();
+fn text_and_arrow_read_equally_from_store_and_directory() {
+    let store_copy = StoreCopy::new();
     for number in 0..5 {
         let lines: String = (0..200)
             .map(|row| format!("{number},{row},text {row}\n"))
             .collect();
-        shelf
+        store_copy
             .place
             .write(&format!("c/{number}.csv"), format!("a,b,c\n{lines}"));
         let lines: String = (0..200)
             .map(|row| format!("{{\"a\": {number}, \"b\": [{row}]}}\n"))
             .collect();
-        shelf.place.write(&format!("j/d/{number}.jsonl"), lines);
+        store_copy
+            .place
+            .write(&format!("j/d/{number}.jsonl"), lines);
         let mut bytes = Vec::new();
         let rows = rows(number * 100, 100);
         let mut writer =
@@ -224,22 +228,22 @@ fn text_and_arrow_are_the_same() {
         }
         writer.finish().unwrap();
         drop(writer);
-        shelf.place.write(&format!("a/{number}.arrow"), bytes);
+        store_copy.place.write(&format!("a/{number}.arrow"), bytes);
     }
     for name in ["c", "j", "a", "c/3.csv", "j/d/*.jsonl", "a/4.arrow"] {
-        shelf.compare(name, |_| {});
+        store_copy.compare(name, |_| {});
     }
     // Each file is requested once, and then read from disk.
-    shelf.server.forget_counts();
-    let source = shelf.open("c").unwrap();
+    store_copy.server.forget_counts();
+    let source = store_copy.open("c").unwrap();
     batches(source.as_ref()).unwrap();
-    let counts = shelf.server.counts();
+    let counts = store_copy.server.counts();
     assert_eq!(counts.by_action[&Action::Get], 5, "{counts:?}");
 }
 
 #[test]
-fn record_files_are_the_same() {
-    let shelf = Shelf::new();
+fn record_files_read_equally_from_store_and_directory() {
+    let store_copy = StoreCopy::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     for (from, to) in [
         ("tfrecord-1.14.6/examples.tfrecord", "records/a.tfrecord"),
@@ -258,7 +262,7 @@ fn record_files_are_the_same() {
         ),
     ] {
         let bytes = std::fs::read(fixtures.join(from)).unwrap();
-        shelf.place.write(to, bytes);
+        store_copy.place.write(to, bytes);
     }
     for (name, kind, rows) in [
         ("records", SourceKind::Tfrecord, 10),
@@ -269,20 +273,20 @@ fn record_files_are_the_same() {
         ("tokens/x", SourceKind::MegatronDocuments, 3),
         ("tokens/x.idx", SourceKind::Megatron, 6),
     ] {
-        let found = shelf.compare(name, |options| options.kind = Some(kind));
+        let found = store_copy.compare(name, |options| options.kind = Some(kind));
         let count: usize = found.iter().map(RecordBatch::num_rows).sum();
         assert_eq!(count, rows, "{name}");
     }
 }
 
 #[test]
-fn large_lines_are_read_in_ranges() {
-    let shelf = Shelf::new();
+fn large_json_lines_read_equally_from_store_and_directory() {
+    let store_copy = StoreCopy::new();
     let lines: String = (0..300_000)
         .map(|row| format!("{{\"n\": {row}, \"text\": \"{}\"}}\n", "y".repeat(60)))
         .collect();
-    shelf.place.write("big.jsonl", lines);
-    let found = shelf.compare("big.jsonl", |_| {});
+    store_copy.place.write("big.jsonl", lines);
+    let found = store_copy.compare("big.jsonl", |_| {});
     assert_eq!(
         found.iter().map(RecordBatch::num_rows).sum::<usize>(),
         300_000
@@ -290,32 +294,32 @@ fn large_lines_are_read_in_ranges() {
 }
 
 #[test]
-fn trees_are_the_same() {
-    let shelf = Shelf::with(Settings {
+fn trees_read_equally_from_store_and_directory() {
+    let store_copy = StoreCopy::with(Settings {
         page: Some(7),
         ..Settings::default()
     });
     for number in 0..40 {
-        shelf
+        store_copy
             .place
             .write(&format!("t/a/{number:02}.jpg"), vec![number; 100]);
-        shelf
+        store_copy
             .place
             .write(&format!("t/a/{number:02}.txt"), format!("text {number}"));
     }
-    shelf.place.write("t/b/only.json", "{}");
-    shelf.place.write("t/.hidden", "1");
-    shelf.compare("t", |options| options.kind = Some(SourceKind::Tree));
-    shelf.compare("t/a", |_| {});
-    shelf.compare("t/*", |options| options.kind = Some(SourceKind::Tree));
-    shelf.compare("t/a", |options| {
+    store_copy.place.write("t/b/only.json", "{}");
+    store_copy.place.write("t/.hidden", "1");
+    store_copy.compare("t", |options| options.kind = Some(SourceKind::Tree));
+    store_copy.compare("t/a", |_| {});
+    store_copy.compare("t/*", |options| options.kind = Some(SourceKind::Tree));
+    store_copy.compare("t/a", |options| {
         options.query.columns = vec![SelectColumn::named("txt")]
     });
 }
 
 #[test]
-fn kinds_are_detected_by_one_listing() {
-    let shelf = Shelf::new();
+fn source_kind_is_detected_from_a_listing() {
+    let store_copy = StoreCopy::new();
     for (folder, names, kind) in [
         (
             "d",
@@ -334,28 +338,28 @@ fn kinds_are_detected_by_one_listing() {
         ("w", &["0.tar", "1.tar"], SourceKind::Webdataset),
     ] {
         for name in names {
-            shelf.place.write(&format!("{folder}/{name}"), "x");
+            store_copy.place.write(&format!("{folder}/{name}"), "x");
         }
-        let found = detect(&[shelf.at(folder)], &shelf.options().remote).unwrap();
+        let found = detect(&[store_copy.at(folder)], &store_copy.options().remote).unwrap();
         assert_eq!(found, kind, "{folder}");
     }
-    shelf.place.write(
+    store_copy.place.write(
         "i/index.json",
         "{\"format\": \"webdataset\", \"shards\": []}",
     );
-    let told = |name: &str| detect(&[shelf.at(name)], &shelf.options().remote);
+    let told = |name: &str| detect(&[store_copy.at(name)], &store_copy.options().remote);
     assert_eq!(told("i").unwrap(), SourceKind::Webdataset);
     assert_eq!(told("p/k=1/a.parquet").unwrap(), SourceKind::Parquet);
     assert_eq!(told("p/k=*").unwrap(), SourceKind::Parquet);
-    shelf.place.write("p/photo.jpg", "x");
+    store_copy.place.write("p/photo.jpg", "x");
     let error = told("p").unwrap_err();
     assert!(error.to_string().contains("photo.jpg"), "{error}");
     // A stray file counts wherever it is in the listing.
     for number in 0..1001 {
-        shelf.place.write(&format!("s/A{number:04}.jpg"), "");
+        store_copy.place.write(&format!("s/A{number:04}.jpg"), "");
     }
     assert_eq!(told("s").unwrap(), SourceKind::Tree);
-    shelf.place.write("s/b/old.tar", "");
+    store_copy.place.write("s/b/old.tar", "");
     let error = told("s").unwrap_err();
     assert_eq!(error.id(), "source-mixed");
     let text = error.to_string();
@@ -364,40 +368,47 @@ fn kinds_are_detected_by_one_listing() {
         "{text}"
     );
     assert_eq!(told("s*").unwrap_err().id(), "source-mixed");
-    shelf.place.write("u/train/index.json", "{\"shards\": []}");
+    store_copy
+        .place
+        .write("u/train/index.json", "{\"shards\": []}");
     let error = told("u").unwrap_err().to_string();
     assert!(error.contains("such as train"), "{error}");
     assert_eq!(told("gone").unwrap_err().id(), "source-not-found");
     // A log and an index that come after the first page of the listing.
     for number in 0..1001 {
-        shelf.place.write(&format!("long/A{number:04}"), "");
+        store_copy.place.write(&format!("long/A{number:04}"), "");
     }
-    shelf.place.write("long/index.json", "{}");
+    store_copy.place.write("long/index.json", "{}");
     assert_eq!(told("long").unwrap(), SourceKind::Mds);
-    shelf.place.write("long/_delta_log/0.json", "{}");
+    store_copy.place.write("long/_delta_log/0.json", "{}");
     assert_eq!(told("long").unwrap(), SourceKind::Delta);
 }
 
 #[test]
-fn an_object_that_changes_is_reported() {
+fn object_changed_after_opening_is_an_error() {
     for text in ["the same length", "another length"] {
-        let shelf = Shelf::new();
+        let store_copy = StoreCopy::new();
         let at = "the same height";
-        shelf.place.write("c/a.csv", format!("h\n{at}\n"));
-        shelf.place.write("c/b.csv", "h\n1\n");
-        shelf.place.write("t/a.txt", at);
-        tables(&shelf, 2);
-        let before = shelf.open("c").unwrap().description().fingerprint.clone();
-        let tree = shelf.open("t/a.txt").err();
+        store_copy.place.write("c/a.csv", format!("h\n{at}\n"));
+        store_copy.place.write("c/b.csv", "h\n1\n");
+        store_copy.place.write("t/a.txt", at);
+        tables(&store_copy, 2);
+        let before = store_copy
+            .open("c")
+            .unwrap()
+            .description()
+            .fingerprint
+            .clone();
+        let tree = store_copy.open("t/a.txt").err();
         assert!(tree.is_some(), "a single file is no tree");
-        let mut options = shelf.options();
+        let mut options = store_copy.options();
         options.kind = Some(SourceKind::Tree);
-        let tree = open(&[shelf.at("t")], &options).unwrap();
-        let table = shelf.open("t/k=0").unwrap();
-        shelf.place.write("t/a.txt", text);
-        shelf.place.write("c/a.csv", format!("h\n{text}\n"));
+        let tree = open(&[store_copy.at("t")], &options).unwrap();
+        let table = store_copy.open("t/k=0").unwrap();
+        store_copy.place.write("t/a.txt", text);
+        store_copy.place.write("c/a.csv", format!("h\n{text}\n"));
         let other = rows(7, 100);
-        shelf
+        store_copy
             .place
             .parquet("t/k=0/part-0.parquet", &other, rows_per_group(25));
         for source in [tree, table] {
@@ -409,47 +420,59 @@ fn an_object_that_changes_is_reported() {
             );
             assert!(error.object().unwrap().starts_with("s3://bucket/t/"));
         }
-        let after = shelf.open("c").unwrap().description().fingerprint.clone();
+        let after = store_copy
+            .open("c")
+            .unwrap()
+            .description()
+            .fingerprint
+            .clone();
         assert_ne!(before, after);
     }
 }
 
 #[test]
-fn the_fingerprint_is_that_of_the_contents() {
-    let shelf = Shelf::new();
-    shelf.place.write("c/a.csv", "h\n1\n");
-    let of = |name: &str| shelf.open(name).unwrap().description().fingerprint.clone();
+fn fingerprint_of_store_source_depends_on_contents() {
+    let store_copy = StoreCopy::new();
+    store_copy.place.write("c/a.csv", "h\n1\n");
+    let of = |name: &str| {
+        store_copy
+            .open(name)
+            .unwrap()
+            .description()
+            .fingerprint
+            .clone()
+    };
     let first = of("c");
     assert_eq!(of("c"), first);
     assert_eq!(of("c/*.csv"), first);
-    shelf.place.write("c/a.csv", "h\n2\n");
+    store_copy.place.write("c/a.csv", "h\n2\n");
     assert_ne!(of("c"), first);
 }
 
 #[test]
-fn what_is_missing_or_forbidden_is_named() {
-    let shelf = Shelf::new();
-    tables(&shelf, 3);
+fn missing_or_forbidden_object_is_an_error() {
+    let store_copy = StoreCopy::new();
+    tables(&store_copy, 3);
     for name in ["nothing", "nothing.parquet", "nothing/*.csv"] {
-        let error = shelf.refused(name);
+        let error = store_copy.refused(name);
         assert_eq!(error.id(), "source-not-found", "{name}");
         assert!(error.object().unwrap().contains("s3://bucket/nothing"));
     }
-    let source = shelf.open("t").unwrap();
-    std::fs::remove_file(shelf.place.path("t/k=1/part-1.parquet")).unwrap();
+    let source = store_copy.open("t").unwrap();
+    std::fs::remove_file(store_copy.place.path("t/k=1/part-1.parquet")).unwrap();
     let error = check_error(batches(source.as_ref()).unwrap_err());
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(error.object().unwrap(), "s3://bucket/t/k=1/part-1.parquet");
-    shelf.server.set(Settings {
+    store_copy.server.set(Settings {
         faults: Script::always(Fault::status(403)),
         ..Settings::default()
     });
-    let error = shelf.refused("t");
+    let error = store_copy.refused("t");
     assert_eq!(
         (error.id(), error.kind()),
         ("credentials", ErrorKind::Permission)
     );
-    let mut options = shelf.options();
+    let mut options = store_copy.options();
     options
         .remote
         .settings
@@ -458,12 +481,12 @@ fn what_is_missing_or_forbidden_is_named() {
         .remote
         .settings
         .insert("AWS_EC2_METADATA_DISABLED".to_owned(), "true".to_owned());
-    let error = open(&[shelf.at("t")], &options).err().unwrap();
+    let error = open(&[store_copy.at("t")], &options).err().unwrap();
     assert_eq!(error.id(), "credentials", "{error}");
 }
 
 #[test]
-fn names_that_are_no_paths_are_refused_by_name() {
+fn object_names_invalid_as_paths_are_rejected() {
     let objects = [
         ("t/a.csv", "h\n1\n"),
         ("t/", ""),
@@ -522,18 +545,18 @@ impl UnwrapErrId for Result<Arc<dyn Source>, SourceError> {
 }
 
 #[test]
-fn source_and_destination_may_not_overlap() {
-    let shelf = Shelf::new();
-    tables(&shelf, 1);
+fn overlapping_source_and_destination_are_an_error() {
+    let store_copy = StoreCopy::new();
+    tables(&store_copy, 1);
     let with = |exclude: Location, name: &str| {
-        let mut options = shelf.options();
+        let mut options = store_copy.options();
         options.files.destination = Some(exclude);
-        open(&[shelf.at(name)], &options).map(|_| ())
+        open(&[store_copy.at(name)], &options).map(|_| ())
     };
-    with(shelf.at("out"), "t").unwrap();
-    with(shelf.at("tt"), "t").unwrap();
-    with(shelf.local("t"), "t").unwrap();
-    with(shelf.at("t/out"), "t/k=*/*.parquet").unwrap();
+    with(store_copy.at("out"), "t").unwrap();
+    with(store_copy.at("tt"), "t").unwrap();
+    with(store_copy.local("t"), "t").unwrap();
+    with(store_copy.at("t/out"), "t/k=*/*.parquet").unwrap();
     for (exclude, name) in [
         ("t/out", "t"),
         ("t", "t"),
@@ -541,7 +564,7 @@ fn source_and_destination_may_not_overlap() {
         ("t/k=0", "t/k=0/part-0.parquet"),
         ("t/k=0/x", "t/k=*"),
     ] {
-        let error = with(shelf.at(exclude), name).unwrap_err();
+        let error = with(store_copy.at(exclude), name).unwrap_err();
         assert_eq!(error.id(), "tree-overlap", "{exclude} {name}");
         assert!(
             error.object().unwrap().starts_with("s3://bucket"),
@@ -551,40 +574,43 @@ fn source_and_destination_may_not_overlap() {
 }
 
 #[test]
-fn faults_change_nothing() {
-    let shelf = Shelf::new();
-    tables(&shelf, 8);
+fn transient_server_errors_do_not_change_the_rows() {
+    let store_copy = StoreCopy::new();
+    tables(&store_copy, 8);
     for number in 0..50 {
-        shelf
+        store_copy
             .place
             .write(&format!("tree/{number}.txt"), format!("text {number}"));
     }
     for (seed, name) in [(1, "t"), (2, "tree"), (3, "t/k=0")] {
-        shelf.server.set(Settings {
+        store_copy.server.set(Settings {
             faults: Script::random(seed, 10, vec![Fault::status(500), Fault::status(503)]),
             ..Settings::default()
         });
-        shelf.compare(name, |_| {});
+        store_copy.compare(name, |_| {});
     }
-    assert!(shelf.server.counts().faults > 5);
+    assert!(store_copy.server.counts().faults > 5);
 }
 
 #[test]
-fn a_web_server_gives_single_files() {
-    let shelf = Shelf::with(Settings {
+fn web_server_serves_single_files_but_not_patterns() {
+    let store_copy = StoreCopy::with(Settings {
         flavor: Flavor::Web,
         ..Settings::default()
     });
-    tables(&shelf, 1);
-    let found = shelf.compare("t/k=0/part-0.parquet", |_| {});
+    tables(&store_copy, 1);
+    let found = store_copy.compare("t/k=0/part-0.parquet", |_| {});
     assert_eq!(found.len(), 4);
-    assert_eq!(shelf.refused("t/k=0/gone.parquet").id(), "source-not-found");
-    let error = shelf.refused("t/k=0/*.parquet");
+    assert_eq!(
+        store_copy.refused("t/k=0/gone.parquet").id(),
+        "source-not-found"
+    );
+    let error = store_copy.refused("t/k=0/*.parquet");
     assert_eq!(error.id(), "store-unsupported", "{error}");
 }
 
 #[test]
-fn other_stores_are_the_same() {
+fn google_azure_and_volumes_read_like_a_directory() {
     for flavor in [Flavor::Google, Flavor::Azure, Flavor::Files] {
         let settings = Settings {
             flavor,
@@ -597,12 +623,12 @@ fn other_stores_are_the_same() {
             "bucket"
         };
         let server = S3Server::start(Objects::folder(bucket, &place.path("")), settings).unwrap();
-        let shelf = Shelf { place, server };
-        tables(&shelf, 4);
-        shelf.place.write("c/a.csv", "h\n1\n");
-        shelf.compare("t", |_| {});
-        shelf.compare("c", |_| {});
-        let source = shelf.open("c").unwrap();
+        let store_copy = StoreCopy { place, server };
+        tables(&store_copy, 4);
+        store_copy.place.write("c/a.csv", "h\n1\n");
+        store_copy.compare("t", |_| {});
+        store_copy.compare("c", |_| {});
+        let source = store_copy.open("c").unwrap();
         let told = batches(source.as_ref()).unwrap();
         assert_eq!(told.len(), 1);
     }
@@ -611,7 +637,7 @@ fn other_stores_are_the_same() {
 /// Reads small objects with a latency of 20 ms. With `SHARDMILL_OBJECTS=20000` there are 20,000 of them, which take 400
 /// s one after the other.
 #[test]
-fn small_objects_are_read_side_by_side() {
+fn small_objects_are_read_concurrently() {
     let asked = std::env::var("SHARDMILL_OBJECTS").ok();
     let asked = asked.and_then(|text| text.parse().ok());
     let count: usize = asked.unwrap_or(if cfg!(debug_assertions) { 500 } else { 4000 });
@@ -648,22 +674,22 @@ fn small_objects_are_read_side_by_side() {
 }
 
 #[test]
-fn temporary_files_have_no_names() {
-    let shelf = Shelf::new();
-    tables(&shelf, 3);
-    shelf.place.write("c/a.csv", "h\n1\n");
+fn temporary_files_are_unnamed() {
+    let store_copy = StoreCopy::new();
+    tables(&store_copy, 3);
+    store_copy.place.write("c/a.csv", "h\n1\n");
     let room = Place::new();
-    let mut options = shelf.options();
+    let mut options = store_copy.options();
     options.resources.temp_dir = Some(room.path(""));
     let empty = |path: &Path| std::fs::read_dir(path).unwrap().next().is_none();
     for name in ["t", "c"] {
-        let source = open(&[shelf.at(name)], &options).unwrap();
+        let source = open(&[store_copy.at(name)], &options).unwrap();
         assert!(empty(&room.path("")));
         let mut rows = source.open_unit(0).unwrap();
         assert!(empty(&room.path("")));
         rows.next_batch().unwrap();
     }
     options.resources.temp_dir = Some(room.path("gone"));
-    let error = open(&[shelf.at("t")], &options).err().unwrap();
+    let error = open(&[store_copy.at("t")], &options).err().unwrap();
     assert!(error.object().unwrap().ends_with("gone"), "{error:?}");
 }

@@ -97,7 +97,7 @@ fn numbers(data_type: &DataType) -> ArrayRef {
 }
 
 #[test]
-fn numbers_widen_to_the_smallest_type_that_holds_all() {
+fn numbers_widen_to_the_smallest_common_type() {
     use DataType as T;
     for (types, expected) in [
         (vec![T::Int8, T::Int16], Some(T::Int16)),
@@ -158,7 +158,7 @@ fn numbers_widen_to_the_smallest_type_that_holds_all() {
                 assert_eq!(widened(&columns), expected, "{types:?}");
                 let error = united(&columns, SchemaRule::Strict).unwrap_err();
                 assert!(error.id().ends_with("-schema-mismatch"), "{error}");
-                assert!(error.hint().unwrap().contains("leave out --schema strict"));
+                assert!(error.hint().unwrap().contains("omit --schema strict"));
             }
             None => {
                 let error = united(&columns, SchemaRule::Union).unwrap_err();
@@ -169,7 +169,7 @@ fn numbers_widen_to_the_smallest_type_that_holds_all() {
 }
 
 #[test]
-fn values_at_the_ends_survive_widening() {
+fn extreme_values_are_exact_after_widening() {
     let ints = array(Int32Array::from(vec![i32::MIN, i32::MAX]));
     let floats = array(Float64Array::from(vec![0.1, f64::MAX]));
     let (_, found) = united(&[ints, floats], SchemaRule::Widen).unwrap();
@@ -180,7 +180,7 @@ fn values_at_the_ends_survive_widening() {
 }
 
 #[test]
-fn moments_get_the_finest_unit_and_never_change_their_meaning() {
+fn timestamps_widen_to_the_finest_unit() {
     let seconds = |zone: Option<&str>| {
         array(TimestampSecondArray::from(vec![Some(60), None]).with_timezone_opt(zone))
     };
@@ -217,7 +217,7 @@ fn moments_get_the_finest_unit_and_never_change_their_meaning() {
 }
 
 #[test]
-fn texts_bytes_and_dictionaries_are_stored_in_many_ways_and_are_one_type() {
+fn text_and_binary_storage_variants_unify() {
     let plain = array(StringArray::from(vec![Some("a"), None]));
     let large = array(LargeStringArray::from(vec!["b"]));
     let coded: DictionaryArray<Int32Type> = ["c", "c"].into_iter().collect();
@@ -242,7 +242,7 @@ fn list(item: Field) -> ArrayRef {
 }
 
 #[test]
-fn lists_and_structs_widen_inside() {
+fn list_elements_and_struct_fields_widen() {
     let element = list(Field::new("element", DataType::Int32, true));
     let item = list(Field::new("item", DataType::Int64, true));
     let (found, values) = united(&[Arc::clone(&element), item], SchemaRule::Widen).unwrap();
@@ -299,7 +299,7 @@ fn lists_and_structs_widen_inside() {
 }
 
 #[test]
-fn columns_that_files_lack_are_null_where_union_is_chosen() {
+fn missing_columns_are_null_with_schema_union() {
     let long = |values: Vec<Option<i64>>| array(Int64Array::from(values));
     let text = |values: Vec<&str>| array(StringArray::from(values));
     let (place, formats) = tables(&[
@@ -363,7 +363,7 @@ fn columns_that_files_lack_are_null_where_union_is_chosen() {
 }
 
 #[test]
-fn a_cast_decides_where_types_do_not_go_together() {
+fn explicit_cast_resolves_incompatible_types() {
     let (place, formats) = tables(&[
         batch(vec![("x", array(Int64Array::from(vec![Some(1), None])))]),
         batch(vec![("x", array(Float64Array::from(vec![2.5])))]),
@@ -427,7 +427,7 @@ fn a_cast_decides_where_types_do_not_go_together() {
 }
 
 #[test]
-fn an_encoding_reads_numbers_exactly_or_not_at_all() {
+fn inexact_conversion_to_encoding_type_is_an_error() {
     let big = (1_i64 << 53) + 1;
     let numbers = |value| {
         tables(&[
@@ -476,7 +476,7 @@ fn an_encoding_reads_numbers_exactly_or_not_at_all() {
 }
 
 #[test]
-fn equal_files_stay_as_they_are() {
+fn files_with_equal_types_are_not_converted() {
     let decimal = Decimal128Array::from(vec![Some(150), None])
         .with_precision_and_scale(9, 2)
         .unwrap();

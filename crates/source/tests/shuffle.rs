@@ -77,7 +77,7 @@ fn every_row_occurs_once_in_a_random_order() {
 }
 
 #[test]
-fn the_order_depends_on_the_seed_alone() {
+fn shuffled_order_depends_only_on_the_seed() {
     let folder = TempDir::new().unwrap();
     let source = source(&folder);
     let rows = shuffled_rows(&source, 7, 1, None);
@@ -88,7 +88,7 @@ fn the_order_depends_on_the_seed_alone() {
 }
 
 #[test]
-fn a_stop_is_obeyed_and_can_be_repeated() {
+fn cancelled_shuffle_can_be_run_again() {
     let folder = TempDir::new().unwrap();
     let source = source(&folder);
     let shuffled = shuffled(source, 7, &SourceOptions::default().resources);
@@ -98,7 +98,7 @@ fn a_stop_is_obeyed_and_can_be_repeated() {
 }
 
 #[test]
-fn a_missing_temporary_folder_is_named() {
+fn missing_temporary_folder_is_an_error() {
     let folder = TempDir::new().unwrap();
     let source = source(&folder);
     let mut options = SourceOptions::default().resources;

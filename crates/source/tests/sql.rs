@@ -41,7 +41,7 @@ fn int(source: &dyn Source, column: usize) -> Vec<i64> {
 }
 
 #[test]
-fn a_query_is_one_unit_over_the_whole_table() {
+fn query_result_is_one_unit_over_the_whole_table() {
     let place = Place::new();
     let path = table(&place, 20_000);
     let source = query(
@@ -91,7 +91,7 @@ fn a_query_is_one_unit_over_the_whole_table() {
 }
 
 #[test]
-fn the_same_query_gives_the_same_rows_in_the_same_order() {
+fn repeated_query_returns_rows_in_the_same_order() {
     let place = Place::new();
     let path = table(&place, 20_000);
     for sql in [
@@ -110,7 +110,7 @@ fn the_same_query_gives_the_same_rows_in_the_same_order() {
 }
 
 #[test]
-fn columns_apply_to_the_result() {
+fn columns_are_selected_from_the_query_result() {
     let place = Place::new();
     let path = table(&place, 100);
     let source = open_with(&path, |options| {
@@ -125,7 +125,7 @@ fn columns_apply_to_the_result() {
 }
 
 #[test]
-fn what_does_more_than_read_is_refused() {
+fn queries_that_do_more_than_read_are_rejected() {
     let place = Place::new();
     let path = table(&place, 10);
     let target = place.path("out.csv");
@@ -193,7 +193,7 @@ fn what_does_more_than_read_is_refused() {
 }
 
 #[test]
-fn errors_while_running_are_ours_or_one_line() {
+fn query_runtime_errors_have_specific_ids() {
     let place = Place::new();
     let path = table(&place, 20_000);
     let source = query(&path, "SELECT CAST(text AS BIGINT) AS n FROM source");
@@ -211,7 +211,7 @@ fn errors_while_running_are_ours_or_one_line() {
 }
 
 #[test]
-fn memory_is_bounded_by_spilling_or_an_error() {
+fn query_beyond_memory_limit_spills_or_fails() {
     let place = Place::new();
     let path = table(&place, 200_000);
     let spill = place.path("spill");

@@ -22,7 +22,7 @@ pub fn types(source: &dyn shardmill_source::Source) -> Vec<String> {
 }
 
 #[test]
-fn csv_types_come_from_all_rows() {
+fn csv_types_are_inferred_from_all_rows() {
     let place = Place::new();
     let text = "\u{feff}id,name,score,flag,zip,empty,day\n1,\"a, \"\"b\"\"\nc\",1,true,007,,2024-01-01\n2,,2.5,FALSE,12,,2024-02-01";
     let source = open_one(&place.write("x.csv", text));
@@ -64,7 +64,7 @@ fn csv_types_come_from_all_rows() {
 }
 
 #[test]
-fn csv_files_agree_by_name() {
+fn csv_columns_are_matched_by_name_across_files() {
     let place = Place::new();
     place.write("d/a.csv", "id,v\n1,1\n2,2\n");
     place.write("d/b.csv", "v,id\nx,3\n");
@@ -84,7 +84,7 @@ fn csv_files_agree_by_name() {
 }
 
 #[test]
-fn csv_delimiter_header_and_compression() {
+fn csv_delimiter_header_and_compression_are_applied() {
     let place = Place::new();
     let path = place.write("x.csv", "1;a\n2;b\n");
     let source = open_with(&path, |options| {
@@ -106,7 +106,7 @@ fn csv_delimiter_header_and_compression() {
 }
 
 #[test]
-fn csv_that_does_not_fit_is_named_by_line_and_column() {
+fn invalid_csv_is_an_error_with_line_and_column() {
     let place = Place::new();
     for (text, id, fact) in [
         ("", "csv-header", "header: the file is empty"),
@@ -180,7 +180,7 @@ fn csv_that_does_not_fit_is_named_by_line_and_column() {
 }
 
 #[test]
-fn csv_batches_end_where_rows_become_long() {
+fn csv_batches_stay_bounded_when_rows_become_long() {
     let place = Place::new();
     let mut text = "id,text\n".to_owned();
     for id in 0..20_000 {
@@ -191,19 +191,19 @@ fn csv_batches_end_where_rows_become_long() {
         text.push_str(&format!("{id},{long}\n"));
     }
     let source = open_one(&place.write("x.csv", text));
-    let (mut rows, mut most) = (0_usize, 0_usize);
+    let (mut rows, mut max) = (0_usize, 0_usize);
     for found in batches(source.as_ref()).unwrap() {
         rows += found.num_rows();
         let texts = found.column(1).as_string::<i32>();
-        most = most.max(texts.iter().flatten().map(str::len).sum::<usize>());
+        max = max.max(texts.iter().flatten().map(str::len).sum::<usize>());
     }
     assert_eq!(rows, 20_800);
     // Four times the target size of a batch, plus the size of a read.
-    assert!(most < 6 << 20, "{most} bytes");
+    assert!(max < 6 << 20, "{max} bytes");
 }
 
 #[test]
-fn csv_continues_after_what_is_no_row() {
+fn csv_rows_after_many_empty_lines_or_long_header_are_read() {
     let place = Place::new();
     let ids = |path: &std::path::Path| {
         let source = open_with(path, |options| options.limits.sample_bytes = 1000).unwrap();
@@ -228,7 +228,7 @@ fn csv_continues_after_what_is_no_row() {
 }
 
 #[test]
-fn csv_may_begin_with_a_mark_and_blank_lines() {
+fn csv_skips_leading_bom_and_empty_lines() {
     for text in [
         "\u{feff}\r\n\r\na,b\r\n3,4\r\n",
         "\u{feff}a,b\n3,4",
@@ -243,7 +243,7 @@ fn csv_may_begin_with_a_mark_and_blank_lines() {
 }
 
 #[test]
-fn csv_lines_may_end_as_on_old_macs() {
+fn csv_lines_may_end_with_carriage_return_only() {
     let place = Place::new();
     // Longer than a header may be, unless it ends at the carriage return.
     let text = format!(
@@ -259,7 +259,7 @@ fn csv_lines_may_end_as_on_old_macs() {
 }
 
 #[test]
-fn a_folder_of_tsv_files_is_csv_where_that_is_said() {
+fn tsv_files_are_read_as_csv_with_tab_delimiter() {
     let place = Place::new();
     place.write("t/a.tsv", "id\tb\n1\tx\n");
     place.write("t/b.tsv", "id\tb\n2\ty\n");
@@ -273,7 +273,7 @@ fn a_folder_of_tsv_files_is_csv_where_that_is_said() {
 }
 
 #[test]
-fn csv_quotes_that_never_end_are_bounded() {
+fn csv_unclosed_quote_beyond_the_limit_is_an_error() {
     let place = Place::new();
     let mut text = "a,b\n1,\"".to_owned();
     text.push_str(&"x".repeat(80 << 20));
@@ -283,7 +283,7 @@ fn csv_quotes_that_never_end_are_bounded() {
 }
 
 #[test]
-fn json_lines_have_the_types_of_all_rows() {
+fn json_types_are_inferred_from_all_rows() {
     let place = Place::new();
     let text = concat!(
         "{\"id\": 1, \"v\": {\"b\": [1, 2], \"a\": \"x\"}, \"n\": null}\n",
@@ -337,7 +337,7 @@ fn json_lines_have_the_types_of_all_rows() {
 }
 
 #[test]
-fn json_that_does_not_fit_is_named_by_line() {
+fn invalid_json_line_is_an_error_with_its_line() {
     let place = Place::new();
     for (text, line, fact) in [
         (
@@ -434,7 +434,7 @@ fn large_json_files_are_read_in_ranges() {
 }
 
 #[test]
-fn empty_json_and_unlike_ends() {
+fn empty_json_lines_and_crlf_endings_are_read() {
     let place = Place::new();
     let source = open_one(&place.write("x.jsonl", "\n \n"));
     assert_eq!(
@@ -454,7 +454,7 @@ fn empty_json_and_unlike_ends() {
 }
 
 #[test]
-fn a_mark_in_front_of_json_lines_is_no_text() {
+fn json_lines_skip_bom_only_at_file_start() {
     let place = Place::new();
     let path = place.write("x.jsonl", "\u{feff}{\"a\": 1}\n\n{\"a\": 2}\n");
     let found = read(open_one(&path).as_ref());

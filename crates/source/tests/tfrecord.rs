@@ -71,7 +71,7 @@ fn checks_examples(source: &dyn Source) {
 }
 
 #[test]
-fn features_are_columns() {
+fn features_are_read_as_columns() {
     for name in ["examples.tfrecord", "examples.tfrecord.gz"] {
         let source = open_one(&fixture(name));
         assert_eq!(source.description().kind, SourceKind::Tfrecord);
@@ -110,7 +110,7 @@ fn missing_features_are_null() {
 }
 
 #[test]
-fn records_can_be_bytes() {
+fn raw_records_are_read_as_bytes() {
     for name in ["sequence.tfrecord", "examples.tfrecord.gz"] {
         let source = open_with(&fixture(name), |options| {
             options.kind = Some(SourceKind::TfrecordRaw);
@@ -142,7 +142,7 @@ fn records_can_be_bytes() {
 }
 
 #[test]
-fn broken_files_are_errors_with_an_offset() {
+fn corrupt_tfrecord_file_is_an_error_with_offset() {
     for (name, id, message) in [
         (
             "flipped-length.tfrecord",
@@ -192,7 +192,7 @@ fn broken_files_are_errors_with_an_offset() {
 }
 
 #[test]
-fn features_that_differ_are_errors() {
+fn features_of_different_types_are_errors() {
     let place = Place::new();
     let bytes = [10, 11, 10, 9, 10, 1, b'n', 18, 4, 10, 2, 10, 0];
     let differs = [frame(&numbers("n", &[1])), frame(&bytes)].concat();
@@ -210,7 +210,7 @@ fn features_that_differ_are_errors() {
 }
 
 #[test]
-fn zlib_is_refused_with_a_hint() {
+fn zlib_compression_is_rejected_with_a_hint() {
     let place = Place::new();
     let zlib = b"\x78\x9c\x0b\x49\xad\x28\x01\x00\x03\xe8\x01\x9c";
     let error = refused(&place.write("x.tfrecord", zlib), |_| {});
@@ -226,7 +226,7 @@ fn zlib_is_refused_with_a_hint() {
 
 /// A first record of 35,615 bytes begins with the magic number of gzip.
 #[test]
-fn a_length_is_no_magic_number() {
+fn length_equal_to_gzip_magic_is_read_uncompressed() {
     let place = Place::new();
     let file = frame(&vec![7; 0x8b1f]);
     assert_eq!(&file[..2], b"\x1f\x8b");
@@ -237,7 +237,7 @@ fn a_length_is_no_magic_number() {
 }
 
 #[test]
-fn large_files_are_read_in_ranges() {
+fn large_tfrecord_files_are_split_into_units() {
     let place = Place::new();
     let mut file = Vec::new();
     for number in 0..70 {

@@ -97,7 +97,7 @@ fn files_with_a_common_stem_are_one_sample() {
 }
 
 #[test]
-fn each_file_may_be_a_sample() {
+fn group_by_file_makes_each_file_a_sample() {
     let place = Place::new();
     let path = images(&place);
     let source = open_with(&path, |options| {
@@ -128,7 +128,7 @@ fn each_file_may_be_a_sample() {
 }
 
 #[test]
-fn filters_and_columns_read_only_the_files_they_need() {
+fn filters_and_columns_read_only_needed_files() {
     let place = Place::new();
     let path = images(&place);
     // This file is replaced by a directory, so opening it fails.
@@ -150,7 +150,7 @@ fn filters_and_columns_read_only_the_files_they_need() {
 }
 
 #[test]
-fn units_hold_four_mebibytes_or_a_thousand_files() {
+fn tree_units_are_limited_in_files_and_bytes() {
     let place = Place::new();
     for number in 0..2500 {
         place.write(&format!("t/{number:05}.txt"), format!("text {number}"));
@@ -204,7 +204,7 @@ fn units_hold_four_mebibytes_or_a_thousand_files() {
 }
 
 #[test]
-fn a_file_that_changes_is_seen() {
+fn file_changed_after_listing_is_an_error() {
     let place = Place::new();
     for change in ["grow", "shrink", "touch", "remove", "link"] {
         place.write("t/a.bin", "0123456789");
@@ -236,7 +236,7 @@ fn a_file_that_changes_is_seen() {
 }
 
 #[test]
-fn what_a_tree_may_not_be() {
+fn invalid_trees_are_errors() {
     let place = Place::new();
     let id = |name: &str| {
         refused(&place.path(name), |options| {
@@ -301,7 +301,7 @@ fn what_a_tree_may_not_be() {
 }
 
 #[test]
-fn the_same_tree_is_the_same_dataset() {
+fn rows_and_fingerprint_do_not_depend_on_jobs_or_location() {
     let place = Place::new();
     let first = images(&place);
     let one = open_one(&first);
@@ -327,7 +327,7 @@ fn the_same_tree_is_the_same_dataset() {
 }
 
 #[test]
-fn rows_have_the_keys_of_their_samples_however_they_are_read() {
+fn row_places_name_the_sample_key() {
     let place = Place::new();
     let path = images(&place);
     let keys_of = |source: &dyn Source| -> Vec<(String, String)> {

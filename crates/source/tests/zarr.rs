@@ -97,7 +97,7 @@ fn equals_xbatcher(source: &dyn Source, window: &str, rows: &[Value]) {
 }
 
 #[test]
-fn windows_are_those_of_xbatcher() {
+fn windows_match_xbatcher() {
     for store in ["weather2", "weather3"] {
         for (window, stride, rows) in xbatcher() {
             let source = open_with(&fixture(store), |options| {
@@ -109,7 +109,7 @@ fn windows_are_those_of_xbatcher() {
 }
 
 #[test]
-fn windows_have_types_coordinates_and_starts() {
+fn windows_include_types_coordinates_and_starts() {
     let source = open_with(&fixture("weather3"), |options| {
         select(
             options,
@@ -207,7 +207,7 @@ fn values(modulus: f64) -> Vec<f64> {
 }
 
 #[test]
-fn all_codecs_give_the_same_values() {
+fn all_codecs_decode_to_the_same_values() {
     for (store, variables) in [
         (
             "codecs3",
@@ -233,7 +233,7 @@ fn all_codecs_give_the_same_values() {
 }
 
 #[test]
-fn missing_chunks_have_the_fill_value() {
+fn missing_chunks_are_read_as_fill_value() {
     let found = whole(&fixture("codecs2"), "missing").unwrap();
     let expected = (0..50).flat_map(|row| {
         (0..40).map(move |column| {
@@ -261,7 +261,7 @@ fn missing_chunks_have_the_fill_value() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_codec_or_type_is_an_error_naming_it() {
     for (store, variable, kind, id, text) in [
         (
             "codecs3",
@@ -304,7 +304,7 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
-fn wrong_options_are_named() {
+fn invalid_window_options_are_errors() {
     let store = fixture("weather3");
     for (variables, window, stride, id, text) in [
         (
@@ -370,7 +370,7 @@ fn wrong_options_are_named() {
 }
 
 #[test]
-fn corrupt_chunks_are_named() {
+fn corrupt_chunks_are_errors_naming_the_chunk() {
     for (store, variable, chunk) in [
         ("codecs3", "raw", "c/1/0"),
         ("codecs3", "gzip", "c/1/0"),
@@ -424,7 +424,7 @@ fn corrupt_chunks_are_named() {
 }
 
 #[test]
-fn wrong_metadata_is_named() {
+fn invalid_array_metadata_is_an_error() {
     let change = |from: &str, to: &str| {
         let place = Place::new();
         name_dimensions(&fixture("codecs3"), "sharded", &place);
@@ -476,7 +476,7 @@ fn wrong_metadata_is_named() {
 }
 
 #[test]
-fn a_store_gives_the_same_windows_and_reads_each_chunk_once() {
+fn store_windows_match_and_read_each_chunk_once() {
     let server =
         S3Server::start(Objects::folder("bucket", &fixture("")), Settings::default()).unwrap();
     let at = |name: &str| Location::parse(&format!("{}/{name}", server.url())).unwrap();
@@ -516,7 +516,7 @@ fn a_store_gives_the_same_windows_and_reads_each_chunk_once() {
 }
 
 #[test]
-fn a_small_cache_gives_the_same_windows() {
+fn windows_match_with_a_small_chunk_cache() {
     for (window, stride, rows) in xbatcher() {
         let source = open_with(&fixture("weather3"), |options| {
             select(options, &["t2m", "rain", "height"], &window, &stride);
@@ -527,7 +527,7 @@ fn a_small_cache_gives_the_same_windows() {
 }
 
 #[test]
-fn a_changed_chunk_changes_the_fingerprint() {
+fn changed_chunk_changes_the_fingerprint() {
     let place = Place::new();
     name_dimensions(&fixture("codecs3"), "raw", &place);
     let open = || -> Arc<dyn Source> {

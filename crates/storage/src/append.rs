@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_added_after_what_is_kept() {
+    fn add_line_appends_after_the_kept_bytes() {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         let mut file = AppendFile::open(&dir, "journal", 0).unwrap();

@@ -163,8 +163,8 @@ impl Claim {
     }
 
     /// Reads at most `most` bytes from `offset`. Returns fewer at the end of the file.
-    pub fn read(&self, offset: u64, most: usize) -> Result<Vec<u8>, StorageError> {
-        let mut bytes = vec![0; most];
+    pub fn read(&self, offset: u64, max: usize) -> Result<Vec<u8>, StorageError> {
+        let mut bytes = vec![0; max];
         let mut filled = 0;
         while let Some(room) = bytes.get_mut(filled..).filter(|room| !room.is_empty()) {
             match self
@@ -222,7 +222,7 @@ mod tests {
     use crate::tests::root;
 
     #[test]
-    fn shared_and_exclusive_exclude_each_other() {
+    fn shared_and_exclusive_claims_exclude_each_other() {
         use ClaimMode::{Exclusive, Shared};
         use ClaimState::{Busy, Held};
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_on_a_removed_or_replaced_file_is_noticed() {
+    fn claim_detects_removed_or_replaced_file() {
         let (_root, dir) = root();
         let old = Claim::create(&dir, "7").unwrap().unwrap();
         assert!(old.is_named().unwrap());
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_replaced_and_cut() {
+    fn replace_overwrites_and_truncates_claim_contents() {
         let (_root, dir) = root();
         let claim = Claim::open_or_create(&dir, "7").unwrap();
         claim.replace(b"long enough").unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
+    fn claim_does_not_follow_symlinks() {
         let (root, dir) = root();
         std::fs::write(root.path().join("victim"), b"x").unwrap();
         std::os::unix::fs::symlink("victim", root.path().join("7")).unwrap();

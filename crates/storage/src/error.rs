@@ -99,7 +99,7 @@ pub enum StorageError {
     #[error("not a path and not a URL")]
     UrlSyntax,
     /// The name cannot be the name of a bucket.
-    #[error("the URL has no name of a bucket behind //")]
+    #[error("the URL has no bucket name after //")]
     UrlBucket,
     #[error("the bucket {bucket} has no revisions, but the URL names one after @")]
     UrlRevision { bucket: String },
@@ -165,8 +165,8 @@ pub enum StorageError {
     },
     #[error("the object is not the one that was read before")]
     ObjectChanged,
-    #[error("the object has {bytes} bytes, more than the {most} that are allowed")]
-    ObjectTooLarge { bytes: u64, most: u64 },
+    #[error("the object has {bytes} bytes, more than the {max} that are allowed")]
+    ObjectTooLarge { bytes: u64, max: u64 },
     #[error("no memory for {bytes} bytes")]
     NoMemory { bytes: u64 },
     #[error("the store answered with a redirect, which is not followed{}{}", host.as_ref().map(|host| format!(", to {host}")).unwrap_or_default(), region.as_ref().map(|region| format!("; the bucket is in {region}")).unwrap_or_default())]
@@ -207,8 +207,8 @@ pub enum StorageError {
     /// The answer reports success or lists objects, but is not a valid answer of a store.
     #[error("this is no answer of a store: {what}")]
     Answer { what: Cow<'static, str> },
-    #[error("there are more objects than the {most} that are allowed")]
-    TooMany { most: u64 },
+    #[error("there are more objects than the {max} that are allowed")]
+    TooMany { max: u64 },
     #[error("{store} has no way to {action}")]
     Unsupported {
         action: &'static str,
@@ -449,7 +449,7 @@ impl Diagnostic for StorageError {
                         "write hf://buckets/{bucket}/PREFIX, or hf://datasets/OWNER/NAME@REVISION/PREFIX for a dataset"
                     ));
                 }
-                Self::UrlUser => "take it out, and give credentials by the environment variables of the store",
+                Self::UrlUser => "remove it, and pass credentials in the environment variables of the store",
                 Self::UrlQuery => "take everything from the ? or # on away",
                 Self::UrlSyntax | Self::UrlEmpty | Self::UrlBucket => FORMS,
                 Self::UrlPlain => "use https, or set ALLOW_HTTP=true where the network is trusted",
@@ -475,7 +475,7 @@ impl Diagnostic for StorageError {
                 } => return Some(format!("set AWS_REGION={region}")),
                 Self::Redirect { .. } => "check the endpoint and AWS_REGION",
                 Self::Throttled { .. } => "use fewer connections, or try again later",
-                Self::LeaseHeld => "wait until it is done, or write to another place",
+                Self::LeaseHeld => "wait until it is done, or write to another location",
                 Self::TakenOver => "wait until it is done, and run it again",
                 Self::ObjectExists => "write to another place, or take the object away",
                 Self::Answer { .. } => "check the endpoint, and whether a proxy answers in its place",

@@ -148,10 +148,10 @@ impl Folder {
 
     /// Reads a whole file of at most `most` bytes. In a store, this takes one request.
     /// Errors are those of [`Dir::open_file`] and [`Remote::read`].
-    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
+    pub fn read(&self, name: &str, max: u64) -> Result<Vec<u8>, StorageError> {
         match self {
-            Self::Local(dir) => dir.open_file(name)?.read_all(most),
-            Self::Store(store) => store.remote.read(name, most),
+            Self::Local(dir) => dir.open_file(name)?.read_all(max),
+            Self::Store(store) => store.remote.read(name, max),
         }
     }
 
@@ -161,14 +161,14 @@ impl Folder {
     /// # Errors
     ///
     /// As [`Remote::read`]. A missing object is not an error; its absence is cached.
-    pub fn keep(&self, name: &str, most: u64) -> Result<(), StorageError> {
+    pub fn keep(&self, name: &str, max: u64) -> Result<(), StorageError> {
         let Self::Store(store) = self else {
             return Ok(());
         };
         if store.known(name).is_some() {
             return Ok(());
         }
-        let found = if_found(store.remote.read(name, most))?;
+        let found = if_found(store.remote.read(name, max))?;
         store.keep(name, found.map(Arc::new));
         Ok(())
     }
@@ -220,11 +220,11 @@ impl Folder {
 
     /// Returns the names of all objects below a prefix of a store, at most `most`. Returns `None` for a directory.
     /// Errors are those of [`Remote::list`].
-    pub fn all_names(&self, most: u64) -> Result<Option<Vec<String>>, StorageError> {
+    pub fn all_names(&self, max: u64) -> Result<Option<Vec<String>>, StorageError> {
         let Self::Store(store) = self else {
             return Ok(None);
         };
-        let objects = store.remote.list("", most, &mut |_| true)?;
+        let objects = store.remote.list("", max, &mut |_| true)?;
         let files = objects
             .into_iter()
             .filter(|object| !object.is_marker() && !object.name.is_empty());
@@ -437,7 +437,7 @@ mod tests {
     use crate::tests::options_for;
 
     #[test]
-    fn a_store_is_read_as_a_directory_is() {
+    fn store_and_directory_folders_read_equally() {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in [("a/x", "0123456789"), ("a/b/y", "y"), ("index.json", "{}")] {
             let path = root.path().join(name);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_that_says_more_counts() {
+    fn elapsed_uses_the_clock_that_advanced_more() {
         let long = Duration::from_secs(1000);
         let only_running = Moment {
             wall: SystemTime::now(),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_is_held_silent_or_lost() {
+    fn lease_sign_is_held_silent_or_lost() {
         let patience = Duration::from_secs(100);
         let heartbeat = Arc::new(Heartbeat::new(patience / 4, patience, Moment::now()));
         let leases = Leases::default();

@@ -18,16 +18,16 @@ pub const LEASE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// The shortest time that its holder assumes a lease to last, even if other writers wait for less. A slow store or a
 /// busy machine is no reason to stop.
-const LEAST: Duration = Duration::from_secs(5);
+const MIN_WAIT: Duration = Duration::from_secs(5);
 
 /// The shortest interval between two heartbeats.
 const OFTEN: Duration = Duration::from_millis(20);
 
 /// The maximum number of bytes of a lease object.
-const MOST: u64 = 1 << 10;
+const MAX_BYTES: u64 = 1 << 10;
 
 /// The longest interval at which a waiting writer reads the lease.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The interval at which a waiting writer checks for cancellation.
 const SLICE: Duration = Duration::from_millis(50);
@@ -75,7 +75,7 @@ struct HeldLease {
 }
 
 impl PlaceLease {
-    /// Acquires the lease `name` of a place. Calls `go_on` while it waits; `false` cancels the wait.
+    /// Acquires the lease `name` of a place. Calls `cancel` while it waits; `false` cancels the wait.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl PlaceLease {
         place: &Place,
         name: &str,
         patience: Duration,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
         let store = match place {
             Place::Local(dir) => return Lease::acquire(dir, name).map(|it| Self(Kind::Local(it))),
@@ -92,10 +92,10 @@ impl PlaceLease {
         };
         let remote = store.remote().for_lease();
         let owner = format!("{:016x}", random_number());
-        let last = claim(&remote, name, &owner, patience, go_on)?;
+        let last = claim(&remote, name, &owner, patience, cancel)?;
         // Other writers may wait for less time than this one does.
         let every = (patience.min(LEASE_PATIENCE) / 4).max(OFTEN);
-        let lasts = patience.clamp(LEAST, LEASE_PATIENCE);
+        let lasts = patience.clamp(MIN_WAIT, LEASE_PATIENCE);
         let heartbeat = Arc::new(Heartbeat::new(every, lasts, last));
         store.remote().leases().add(Arc::downgrade(&heartbeat));
         let held = HeldLease {
@@ -140,12 +140,12 @@ impl PlaceLease {
 
     /// Ends the lease, and removes its folder if nothing else is in it.
     /// Errors are those of [`Lease::end`] and [`Remote::remove`].
-    pub fn end(self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    pub fn end(self, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self.0 {
             Kind::Local(lease) => lease.end(),
             Kind::Store(mut lease) => {
                 lease.stop();
-                lease.held.release(go_on)
+                lease.held.release(cancel)
             }
         }
     }
@@ -155,20 +155,20 @@ impl PlaceLease {
     pub fn remove_folder(
         self,
         spared: &[&str],
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         let mut lease = match self.0 {
             Kind::Local(lease) => return lease.remove_folder(spared),
             Kind::Store(lease) => lease,
         };
         // The lease still excludes other writers here.
-        match lease.clear_folder(spared, go_on) {
+        match lease.clear_folder(spared, cancel) {
             // The contents belong to another writer now.
             Err(_) if lease.held.heartbeat.is_lost() => {}
             cleared => cleared?,
         }
         lease.stop();
-        lease.held.release(go_on)
+        lease.held.release(cancel)
     }
 }
 
@@ -178,11 +178,11 @@ impl StoreLease {
     fn clear_folder(
         &self,
         spared: &[&str],
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         if let Some((folder, _)) = self.held.name.rsplit_once('/') {
             let inside = format!("{folder}/");
-            let objects = self.data.list(&inside, Remote::LIST_MOST, go_on)?;
+            let objects = self.data.list(&inside, Remote::MAX_LISTED, cancel)?;
             let is_spared = |name: &str| {
                 let name = name.strip_prefix(&inside).unwrap_or(name);
                 let first = name.split('/').next();
@@ -195,7 +195,7 @@ impl StoreLease {
                     && !is_spared(&object.name)
                     && shardmill_core::check_relative_path(&object.name).is_ok()
                 {
-                    self.data.remove(&object.name, go_on)?;
+                    self.data.remove(&object.name, cancel)?;
                 }
             }
         }
@@ -231,7 +231,7 @@ fn claim(
     name: &str,
     owner: &str,
     patience: Duration,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<Moment, StorageError> {
     /// An attempt fails only if another writer acquires the lease at the same moment.
     const ATTEMPTS: usize = 8;
@@ -241,11 +241,11 @@ fn claim(
     let mut is_announced = patience < ANNOUNCED;
     for _ in 0..ATTEMPTS {
         let at = Moment::now();
-        match remote.put_new(name, sign(owner, 0).into_bytes(), go_on) {
+        match remote.put_new(name, sign(owner, 0).into_bytes(), cancel) {
             Ok(_) if was_silent => {
                 // The previous holder may be running again, and may have read its lease just before it was removed.
-                wait(remote, LOOK.min(patience / 8), go_on)?;
-                return match read(remote, name, go_on)? {
+                wait(remote, POLL_INTERVAL.min(patience / 8), cancel)?;
+                return match read(remote, name, cancel)? {
                     Some(Some((found, _))) if found == owner => Ok(at),
                     _ => Err(other()),
                 };
@@ -254,7 +254,7 @@ fn claim(
             Err(error) if matches!(error.fault(), StorageError::ObjectExists) => {}
             Err(error) => return Err(error),
         }
-        let Some(mut first) = read(remote, name, go_on)? else {
+        let Some(mut first) = read(remote, name, cancel)? else {
             continue;
         };
         if !std::mem::replace(&mut is_announced, true) {
@@ -265,18 +265,18 @@ fn claim(
             });
         }
         let began = Instant::now();
-        let mut looked = began;
+        let mut checked = began;
         let is_gone = loop {
-            if !go_on(0) {
+            if !cancel(0) {
                 return Err(remote.interrupted());
             }
             std::thread::sleep(SLICE.min(patience));
             let is_over = began.elapsed() >= patience;
-            if !is_over && looked.elapsed() < LOOK.min(patience / 8) {
+            if !is_over && checked.elapsed() < POLL_INTERVAL.min(patience / 8) {
                 continue;
             }
-            looked = Instant::now();
-            match read(remote, name, go_on)? {
+            checked = Instant::now();
+            match read(remote, name, cancel)? {
                 None => break true,
                 Some(Some(now)) => match &first {
                     Some(first) if *first != now => return Err(other()),
@@ -290,17 +290,17 @@ fn claim(
         };
         if !is_gone {
             was_silent = true;
-            remote.remove(name, go_on)?;
+            remote.remove(name, cancel)?;
         }
     }
     Err(other())
 }
 
 /// Waits for `time`, or until the caller cancels.
-fn wait(remote: &Remote, time: Duration, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+fn wait(remote: &Remote, time: Duration, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
     let began = Instant::now();
     while began.elapsed() < time {
-        if !go_on(0) {
+        if !cancel(0) {
             return Err(remote.interrupted());
         }
         std::thread::sleep(SLICE.min(time));
@@ -317,9 +317,9 @@ fn sign(owner: &str, beat: u64) -> String {
 fn read(
     remote: &Remote,
     name: &str,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<Option<Option<(String, u64)>>, StorageError> {
-    match remote.read_anew(name, MOST, go_on) {
+    match remote.read_anew(name, MAX_BYTES, cancel) {
         Ok(bytes) => Ok(Some(std::str::from_utf8(&bytes).ok().and_then(parse))),
         Err(error) if matches!(error.fault(), StorageError::ObjectTooLarge { .. }) => {
             Ok(Some(None))
@@ -337,19 +337,19 @@ fn parse(text: &str) -> Option<(String, u64)> {
 }
 
 impl HeldLease {
-    fn release(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    fn release(&self, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         // INVARIANT: a lease that another writer holds by now is kept. `stop` has ended the heartbeat, so only the
         // clock tells whether that is possible.
         if self.heartbeat.is_lost() {
             return Ok(());
         }
         if self.heartbeat.is_old() {
-            match read(&self.remote, &self.name, go_on)? {
+            match read(&self.remote, &self.name, cancel)? {
                 Some(Some((owner, _))) if owner == self.owner => {}
                 _ => return Ok(()),
             }
         }
-        self.remote.remove(&self.name, go_on)
+        self.remote.remove(&self.name, cancel)
     }
 
     /// Sends heartbeats until the lease ends.
@@ -376,8 +376,8 @@ impl HeldLease {
         // A slow answer describes the past, not the present.
         let lasts = self.heartbeat.lasts();
         let is_recent = || began.elapsed() < lasts / 2;
-        let go_on = &mut |_| !self.heartbeat.is_ended() && is_recent();
-        let mut read = || read(&self.remote, &self.name, go_on);
+        let cancel = &mut |_| !self.heartbeat.is_ended() && is_recent();
+        let mut read = || read(&self.remote, &self.name, cancel);
         let found = match read() {
             // Only this writer, or one that found it silent, removes the lease. Some proxies answer 404 for hosts they
             // cannot reach, so it is read twice.

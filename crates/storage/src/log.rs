@@ -49,24 +49,24 @@ impl PlaceLog {
     pub fn read(
         place: &Place,
         name: &str,
-        most: u64,
-        go_on: &mut CancelToken<'_>,
+        max: u64,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<Vec<u8>>, StorageError> {
         let store = match place {
             Place::Local(dir) => {
                 return match dir.open_file(name) {
                     Err(StorageError::NotDirectory { .. }) => Ok(None),
-                    opened => if_found(opened.and_then(|file| file.read_log(most))),
+                    opened => if_found(opened.and_then(|file| file.read_log(max))),
                 };
             }
             Place::Store(store) => store,
         };
-        let numbers = numbers(place, name, go_on)?;
+        let numbers = numbers(place, name, cancel)?;
         let mut bytes: Option<Vec<u8>> = None;
         for number in numbers {
             let held = bytes.as_ref().map_or(0, Vec::len);
-            let room = most.saturating_sub(u64::try_from(held).unwrap_or(u64::MAX));
-            let part = store.remote().read_anew(&part(name, number), room, go_on);
+            let room = max.saturating_sub(u64::try_from(held).unwrap_or(u64::MAX));
+            let part = store.remote().read_anew(&part(name, number), room, cancel);
             // If it is missing, its writer has just removed it.
             let Some(part) = if_found(part)? else { break };
             bytes.get_or_insert_default().extend_from_slice(&part);
@@ -80,7 +80,7 @@ impl PlaceLog {
         place: &Place,
         name: &str,
         keep_bytes: u64,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
         let store = match place {
             Place::Local(dir) => {
@@ -93,10 +93,10 @@ impl PlaceLog {
         let (mut parts, mut kept) = (Vec::new(), Vec::new());
         if keep_bytes == 0 {
             // Existing objects belong to an older log, and would be read before the first line of this one.
-            Self::remove(place, name, go_on)?;
+            Self::remove(place, name, cancel)?;
         } else {
-            parts = numbers(place, name, go_on)?;
-            kept = Self::read(place, name, u64::MAX, go_on)?.unwrap_or_default();
+            parts = numbers(place, name, cancel)?;
+            kept = Self::read(place, name, u64::MAX, cancel)?.unwrap_or_default();
         }
         let mut next = parts.last().map_or(0, |last| last.saturating_add(1));
         let length = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
@@ -105,11 +105,11 @@ impl PlaceLog {
             // removed from the end, so that the remaining ones are always a prefix of the log.
             let kept = kept.get(..length).unwrap_or(&kept);
             if !kept.is_empty() {
-                remote.put(&part(name, next), kept.to_vec(), go_on)?;
+                remote.put(&part(name, next), kept.to_vec(), cancel)?;
                 next += 1;
             }
             for number in parts.into_iter().rev() {
-                remote.remove(&part(name, number), go_on)?;
+                remote.remove(&part(name, number), cancel)?;
             }
         }
         Ok(Self(Kind::Objects(Objects {
@@ -127,10 +127,10 @@ impl PlaceLog {
     }
 
     /// Appends a line (given without its line end), and waits until it is stored.
-    pub fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    pub fn add_line(&self, line: &str, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match &self.0 {
             Kind::File(file) => lock(file).add_line(line),
-            Kind::Objects(objects) => objects.add_line(line, go_on),
+            Kind::Objects(objects) => objects.add_line(line, cancel),
         }
     }
 
@@ -138,14 +138,14 @@ impl PlaceLog {
     pub fn remove(
         place: &Place,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         match place {
-            Place::Local(_) => place.remove(name, go_on),
+            Place::Local(_) => place.remove(name, cancel),
             Place::Store(store) => {
                 // From the end, so that the objects a reader finds meanwhile are a prefix of the log.
-                for number in numbers(place, name, go_on)?.into_iter().rev() {
-                    store.remote().remove(&part(name, number), go_on)?;
+                for number in numbers(place, name, cancel)?.into_iter().rev() {
+                    store.remote().remove(&part(name, number), cancel)?;
                 }
                 Ok(())
             }
@@ -164,9 +164,9 @@ fn part(name: &str, number: u64) -> String {
 fn numbers(
     place: &Place,
     name: &str,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<Vec<u64>, StorageError> {
-    let entries = place.entries(name, go_on)?;
+    let entries = place.entries(name, cancel)?;
     let mut numbers: Vec<u64> = entries
         .iter()
         .filter(|entry| !entry.is_folder && entry.name.len() == 10)
@@ -177,7 +177,7 @@ fn numbers(
 }
 
 impl Objects {
-    fn add_line(&self, line: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    fn add_line(&self, line: &str, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         let mut state = lock(&self.state);
         state.waiting.push_str(line);
         state.waiting.push('\n');
@@ -196,9 +196,11 @@ impl Objects {
             state.next += 1;
             state.busy = true;
             drop(state);
-            let put = self
-                .remote
-                .put(&part(&self.name, number), lines.clone().into_bytes(), go_on);
+            let put = self.remote.put(
+                &part(&self.name, number),
+                lines.clone().into_bytes(),
+                cancel,
+            );
             state = lock(&self.state);
             state.busy = false;
             match put {

@@ -51,7 +51,7 @@ mod tests {
     use crate::{Claim, Dir};
 
     #[test]
-    fn open_claims_are_known_until_they_are_dropped() {
+    fn open_claims_are_registered_until_dropped() {
         use std::os::fd::AsRawFd as _;
 
         let root = tempfile::tempdir().unwrap();

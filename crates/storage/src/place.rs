@@ -15,7 +15,7 @@ use crate::temp::TempFile;
 /// The root that a dataset is written to: a local directory or a prefix in a store. Clones share all state.
 ///
 /// A file begins as a [`TempFile`] in the directory, or for a store in a local spool directory. [`Place::publish`]
-/// gives it its name. Long operations call `go_on` several times a second, and fail with `interrupted` when it returns
+/// gives it its name. Long operations call `cancel` several times a second, and fail with `interrupted` when it returns
 /// `false`.
 #[derive(Clone, Debug)]
 pub enum Place {
@@ -34,7 +34,7 @@ pub struct StorePlace {
 }
 
 /// How often an upload is verified before it counts as failed, because an answer may be wrong.
-const LOOKS: usize = 3;
+const VERIFY_ATTEMPTS: usize = 3;
 
 impl Place {
     /// Opens an existing location; sends no request to a store. `spool` is the directory for files that are to be
@@ -128,7 +128,7 @@ impl Place {
         file: TempFile,
         name: &str,
         mode: PublishMode,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<FileVersion, StorageError> {
         let bytes = file.written();
         let store = match self {
@@ -142,15 +142,15 @@ impl Place {
         // PERF: limits the bytes that are in memory and in flight for all threads together.
         let held = store.uploads.enter(bytes);
         match mode {
-            PublishMode::Replace => store.remote.put_file(name, &file, go_on)?,
+            PublishMode::Replace => store.remote.put_file(name, &file, cancel)?,
             PublishMode::CreateNew => {
-                store.remote.put_new(name, file.read_all(bytes)?, go_on)?;
+                store.remote.put_new(name, file.read_all(bytes)?, cancel)?;
             }
         }
         drop(held);
         let mut found = None;
-        for _ in 0..LOOKS {
-            found = self.file_version(name, go_on)?;
+        for _ in 0..VERIFY_ATTEMPTS {
+            found = self.file_version(name, cancel)?;
             if let Some(file_version) = &found
                 && file_version.bytes == bytes
             {
@@ -169,27 +169,27 @@ impl Place {
         name: &str,
         bytes: &[u8],
         mode: PublishMode,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         match (self, mode) {
             (Self::Local(dir), _) => match dir.publish_bytes(folder, name, bytes, mode) {
-                Err(StorageError::Exists { .. }) if self.holds(name, bytes, go_on) => Ok(()),
+                Err(StorageError::Exists { .. }) if self.holds(name, bytes, cancel) => Ok(()),
                 published => published,
             },
             (Self::Store(store), PublishMode::Replace) => {
-                store.remote.put(name, bytes.to_vec(), go_on)
+                store.remote.put(name, bytes.to_vec(), cancel)
             }
             (Self::Store(store), PublishMode::CreateNew) => store
                 .remote
-                .put_new(name, bytes.to_vec(), go_on)
+                .put_new(name, bytes.to_vec(), cancel)
                 .map(|_| ()),
         }
     }
 
     /// Returns whether the file has these bytes; `false` if it cannot be read.
-    fn holds(&self, name: &str, bytes: &[u8], go_on: &mut CancelToken<'_>) -> bool {
-        let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let there = self.read(name, most, go_on).ok().flatten();
+    fn holds(&self, name: &str, bytes: &[u8], cancel: &mut CancelToken<'_>) -> bool {
+        let max = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let there = self.read(name, max, cancel).ok().flatten();
         there.as_deref() == Some(bytes)
     }
 
@@ -198,7 +198,7 @@ impl Place {
     pub fn file_version(
         &self,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<FileVersion>, StorageError> {
         match self {
             Self::Local(dir) => {
@@ -208,7 +208,7 @@ impl Place {
                     etag: None,
                 }))
             }
-            Self::Store(store) => store.remote.file_version(name, go_on),
+            Self::Store(store) => store.remote.file_version(name, cancel),
         }
     }
 
@@ -217,12 +217,12 @@ impl Place {
     pub fn read(
         &self,
         name: &str,
-        most: u64,
-        go_on: &mut CancelToken<'_>,
+        max: u64,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<Vec<u8>>, StorageError> {
         let read = match self {
-            Self::Local(dir) => dir.open_file(name).and_then(|file| file.read_all(most)),
-            Self::Store(store) => store.remote.read_anew(name, most, go_on),
+            Self::Local(dir) => dir.open_file(name).and_then(|file| file.read_all(max)),
+            Self::Store(store) => store.remote.read_anew(name, max, cancel),
         };
         if_found(read)
     }
@@ -232,10 +232,10 @@ impl Place {
     pub fn entries(
         &self,
         folder: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Vec<PlaceEntry>, StorageError> {
         let dir = match self {
-            Self::Store(store) => return store.remote.entries(folder, go_on),
+            Self::Store(store) => return store.remote.entries(folder, cancel),
             Self::Local(dir) if folder.is_empty() => dir.clone(),
             Self::Local(dir) => match if_found(dir.open_dir(folder))? {
                 Some(dir) => dir,
@@ -248,10 +248,10 @@ impl Place {
 
     /// Removes a file. A missing file is not an error. [`Place::sync`] makes the removal durable.
     /// Errors are those of [`Dir::remove`] and [`Remote::remove`].
-    pub fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    pub fn remove(&self, name: &str, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self {
             Self::Local(dir) => dir.remove(name).map(|_| ()),
-            Self::Store(store) => store.remote.remove(name, go_on),
+            Self::Store(store) => store.remote.remove(name, cancel),
         }
     }
 
@@ -325,14 +325,14 @@ struct Upload<'a> {
 
 impl Uploads {
     /// The maximum number of bytes in memory at once.
-    const MOST: u64 = 64 << 20;
+    const MAX_BYTES: u64 = 64 << 20;
 
     /// Waits for free capacity. One file is always admitted.
     fn enter(&self, bytes: u64) -> Upload<'_> {
         // A file uploaded in parts has only some of them in memory.
-        let bytes = bytes.min(Self::MOST / 2);
+        let bytes = bytes.min(Self::MAX_BYTES / 2);
         let mut held = lock(&self.bytes);
-        while *held > 0 && *held + bytes > Self::MOST {
+        while *held > 0 && *held + bytes > Self::MAX_BYTES {
             held = self.left.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
         *held += bytes;

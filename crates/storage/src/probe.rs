@@ -184,8 +184,8 @@ impl ProbeReport {
 }
 
 /// Tries to create an object that exists with other contents. Returns whether that was refused.
-fn create(place: &Place, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
-    match place.publish_bytes(None, name, b"other", PublishMode::CreateNew, go_on) {
+fn create(place: &Place, name: &str, cancel: &mut CancelToken<'_>) -> Result<bool, StorageError> {
+    match place.publish_bytes(None, name, b"other", PublishMode::CreateNew, cancel) {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
         Err(error) => Err(error),
@@ -211,16 +211,16 @@ fn put_parts(
     place: &Place,
     remote: &Remote,
     name: &str,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<Option<&'static str>, StorageError> {
     let mut file = place.temp_file(None)?;
     file.write_all(&vec![1; PART])
         .and_then(|()| file.write_all(&[2]))
         .map_err(|error| file.write_error(error))?;
-    remote.put_file(name, &file.into_handle()?, go_on)?;
+    remote.put_file(name, &file.into_handle()?, cancel)?;
     let end = PART as u64;
     let read = remote.read_range(name, Some(end + 1), end - 1..end + 1)?;
-    Ok((read != [1, 2]).then_some("other bytes come back"))
+    Ok((read != [1, 2]).then_some("it returns different bytes"))
 }
 
 /// Converts a result to an outcome. `Ok(Some(_))` describes a wrong effect.
@@ -252,7 +252,7 @@ fn outcome_of(result: Result<Option<&str>, StorageError>) -> ProbeOutcome {
 pub fn probe(
     location: &Location,
     options: &RemoteOptions,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<ProbeReport, StorageError> {
     let mut options = options.clone();
     options.retry.attempts = options.retry.attempts.min(ATTEMPTS);
@@ -271,7 +271,7 @@ pub fn probe(
         },
         credentials: match &place {
             Place::Local(_) => None,
-            Place::Store(store) => store.remote().credential_source(go_on).ok(),
+            Place::Store(store) => store.remote().credential_source(cancel).ok(),
         },
         steps: Vec::new(),
         left: Vec::new(),
@@ -295,7 +295,7 @@ pub fn probe(
     step(ProbeAction::List, &mut || {
         outcome_of(match &place {
             Place::Local(dir) => dir.list().map(|_| None),
-            Place::Store(store) => store.remote().peek("", 100, go_on).map(|objects| {
+            Place::Store(store) => store.remote().peek("", 100, cancel).map(|objects| {
                 let small = objects.into_iter().filter(|object| object.bytes > 0);
                 there = small
                     .min_by_key(|object| object.bytes)
@@ -305,18 +305,18 @@ pub fn probe(
         })
     });
     let put = step(ProbeAction::Put, &mut || {
-        let put = place.publish_bytes(None, &name, &body, PublishMode::Replace, go_on);
+        let put = place.publish_bytes(None, &name, &body, PublishMode::Replace, cancel);
         outcome_of(put.map(|()| None))
     });
     if put {
         step(ProbeAction::Get, &mut || {
             let read = get(&place, &name);
-            outcome_of(read.map(|read| (read != body).then_some("other bytes come back")))
+            outcome_of(read.map(|read| (read != body).then_some("it returns different bytes")))
         });
         step(ProbeAction::Range, &mut || {
             let read = range(&place, &name, 10, 20);
             outcome_of(read.map(|read| {
-                (Some(read.as_slice()) != body.get(10..20)).then_some("other bytes come back")
+                (Some(read.as_slice()) != body.get(10..20)).then_some("it returns different bytes")
             }))
         });
     } else {
@@ -340,26 +340,25 @@ pub fn probe(
     }
     if put {
         step(ProbeAction::Head, &mut || {
-            let found = place.file_version(&name, go_on);
+            let found = place.file_version(&name, cancel);
             let found = found.map(|found| found.map(|version| version.bytes));
             let right = Some(body.len() as u64);
             outcome_of(found.map(|found| (found != right).then_some("another length is reported")))
         });
         step(ProbeAction::Create, &mut || {
-            let refused = create(&place, &name, go_on);
+            let refused = create(&place, &name, cancel);
             outcome_of(
-                refused
-                    .map(|refused| (!refused).then_some("the object that is there is overwritten")),
+                refused.map(|refused| (!refused).then_some("the existing object is overwritten")),
             )
         });
         step(ProbeAction::Parts, &mut || match &place {
             Place::Store(store) if store.remote().has_parts() => {
-                outcome_of(put_parts(&place, store.remote(), &large, go_on))
+                outcome_of(put_parts(&place, store.remote(), &large, cancel))
             }
             _ => ProbeOutcome::Absent,
         });
         step(ProbeAction::Delete, &mut || {
-            let removed = place.remove(&name, go_on);
+            let removed = place.remove(&name, cancel);
             outcome_of(removed.and_then(|()| match get(&place, &name) {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
@@ -371,7 +370,7 @@ pub fn probe(
             report.left.push(name);
         }
         let has_parts = *report.outcome(ProbeAction::Parts) == ProbeOutcome::Works;
-        if has_parts && place.remove(&large, go_on).is_err() {
+        if has_parts && place.remove(&large, cancel).is_err() {
             report.left.push(large);
         }
     }
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_are_good_to_read_and_write() {
+    fn probe_reports_stores_as_read_write() {
         for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
             let server = server(flavor, &[], Script::default());
             let report = probed(&server);
@@ -440,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_port_is_reported_after_two_requests() {
+    fn probe_reports_unreachable_port_after_two_requests() {
         // The server is gone, so nothing listens on its port.
         let options = options_for(&server(Flavor::S3, &[], Script::default()));
         let location = Location::parse("s3://bucket/data").unwrap();
@@ -456,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_good_to_read_and_write() {
+    fn probe_reports_directory_as_read_write() {
         let root = tempfile::tempdir().unwrap();
         let location = Location::Local(root.path().to_owned());
         let report = probe(&location, &RemoteOptions::default(), &mut |_| true).unwrap();
@@ -468,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_web_server_is_good_to_read() {
+    fn probe_reports_web_server_as_read_only() {
         let file: &[(&str, &[u8])] = &[("data/index.json", b"{}")];
         let report = probed(&server(Flavor::Web, file, Script::default()));
         assert_eq!(report.verdict(), ProbeVerdict::ReadOnly, "{report:?}");
@@ -478,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_and_faults_are_named() {
+    fn probe_reports_missing_permissions() {
         let file: &[(&str, &[u8])] = &[("data/shard", b"12345")];
         let no_put = Script::on(Action::Put, None, Fault::status(403));
         let report = probed(&server(Flavor::S3, file, no_put));
@@ -502,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_ignores_conditions_is_found_out() {
+    fn probe_detects_store_that_ignores_conditional_writes() {
         let server = server(Flavor::S3, &[], Script::default());
         server.set(Settings {
             ignores_conditions: true,
@@ -511,6 +510,6 @@ mod tests {
         let report = probed(&server);
         assert_eq!(report.verdict(), ProbeVerdict::ReadWriteUnguarded);
         let shown = report.outcome(ProbeAction::Create).to_string();
-        assert_eq!(shown, "the object that is there is overwritten");
+        assert_eq!(shown, "the existing object is overwritten");
     }
 }

@@ -10,7 +10,7 @@ use crate::entry::EntryKind;
 use crate::error::StorageError;
 
 /// Folders that shardmill creates are two or three levels deep.
-const MOST_LEVELS: usize = 32;
+const MAX_LEVELS: usize = 32;
 
 /// Removes the contents of `dir`, except its top-level entries named in `keep`. Checks all entries first: if any is of
 /// a type that shardmill never creates, nothing is removed.
@@ -43,7 +43,7 @@ fn walk(dir: &Dir, keep: &[&OsStr], level: usize, remove: bool) -> Result<(), St
                     unlink(dir, &entry.name, AtFlags::empty())?;
                 }
             }
-            EntryKind::Directory if level < MOST_LEVELS => {
+            EntryKind::Directory if level < MAX_LEVELS => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let handle = match openat(dir, &entry.name, flags, Mode::empty()) {
                     Ok(handle) => handle,

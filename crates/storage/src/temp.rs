@@ -388,7 +388,7 @@ mod tests {
     use super::parse_umask;
 
     #[test]
-    fn the_umask_is_read_from_the_status_text() {
+    fn umask_is_parsed_from_proc_status() {
         assert_eq!(
             parse_umask("Name:\tx\nUmask:\t0027\nState:\tR\n"),
             Some(0o027)

@@ -10,7 +10,7 @@ use crate::entry::{EntryKind, ListedFile};
 use crate::error::{StorageError, check_name};
 
 /// The maximum depth. No real dataset is deeper, but loops of bind mounts are.
-const MOST_DEPTH: usize = 128;
+const MAX_DEPTH: usize = 128;
 
 impl Dir {
     /// Returns the regular files below the directory whose names `wanted` accepts, sorted by the bytes of their names.
@@ -40,7 +40,7 @@ impl Dir {
                 let name = format!("{prefix}{lossy}");
                 if entry.kind == EntryKind::Directory {
                     Self::check_known(&entry.name, &name)?;
-                    if depth >= MOST_DEPTH {
+                    if depth >= MAX_DEPTH {
                         return Err(StorageError::Name {
                             name,
                             source: shardmill_core::NameError::TooLong,
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_in_the_order_of_their_bytes_with_length_and_time() {
+    fn files_are_listed_in_byte_order_with_length_and_time() {
         let root = tempfile::tempdir().unwrap();
         let write = |name: &str, bytes: usize| {
             let path = root.path().join(name);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_odd_names_are_refused_where_they_are_wanted() {
+    fn wanted_symlinks_and_non_utf8_names_are_rejected() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("a"), "a").unwrap();
         std::os::unix::fs::symlink("a", root.path().join("l")).unwrap();

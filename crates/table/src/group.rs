@@ -29,7 +29,7 @@ use crate::error::{Problem, TableError};
 use crate::files::{FileBytes, TableFiles};
 
 /// Chunks that are at most this many bytes apart are fetched together: a request takes as long as this many bytes.
-const MOST_GAP: u64 = 1 << 20;
+const MAX_GAP: u64 = 1 << 20;
 
 /// The approximate number of bytes that are decoded together.
 const BATCH_BYTES: usize = 8 << 20;
@@ -177,7 +177,7 @@ impl FileColumns {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for chunk in chunks {
             match ranges.last_mut() {
-                Some(last) if chunk.start <= last.end.saturating_add(MOST_GAP) => {
+                Some(last) if chunk.start <= last.end.saturating_add(MAX_GAP) => {
                     last.end = last.end.max(chunk.end);
                 }
                 _ => ranges.push(chunk),

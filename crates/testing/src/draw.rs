@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_the_sequence() {
+    fn equal_seeds_give_equal_sequences() {
         let (mut a, mut b) = (Draw::new(7), Draw::new(7));
         assert_eq!(
             (a.text(100), a.bytes(13), a.below(10)),

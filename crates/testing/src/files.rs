@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_sees_contents_names_and_times() {
+    fn snapshot_detects_changed_contents_names_and_times() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("d")).unwrap();
         fs::write(root.path().join("d/a"), "1").unwrap();

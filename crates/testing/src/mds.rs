@@ -355,7 +355,7 @@ mod tests {
 
     /// The example in section 3.6 of the specification.
     #[test]
-    fn the_worked_example_comes_out() {
+    fn writer_reproduces_the_specification_example() {
         let spec = Spec::mds(&[("b", "str", None), ("a", "int32", Some(4))])
             .with("hashes", json!(["sha1", "xxh64"]));
         let samples = [
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn split_formats_have_a_meta_file() {
+    fn json_and_csv_shards_have_a_meta_file() {
         let spec = Spec::json(&[("a", "int"), ("b", "str")])
             .with("hashes", json!([]))
             .with("compression", "zstd:3");
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_ascii() {
+    fn json_text_is_escaped_to_ascii() {
         assert_eq!(
             dialect(&json!({"b": "é\n\u{1f600}\u{7f}", "a": [1, null, true]})),
             "{\"a\": [1, null, true], \"b\": \"\\u00e9\\n\\ud83d\\ude00\\u007f\"}"

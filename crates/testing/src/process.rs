@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// The polling interval of a running process. The kernel records the peak of its memory, so only memory allocated in
 /// the last moment can be missed. Touching a gigabyte takes longer than that.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Clock ticks per second in `/proc`, the same on every Linux.
 const TICKS: u64 = 100;
@@ -123,16 +123,16 @@ impl Running {
     /// # Errors
     ///
     /// Returns errors of system calls.
-    pub fn until(&mut self, most: Duration, mut done: impl FnMut() -> bool) -> io::Result<bool> {
+    pub fn until(&mut self, max: Duration, mut done: impl FnMut() -> bool) -> io::Result<bool> {
         let began = Instant::now();
         loop {
             if done() {
                 return Ok(true);
             }
-            if self.has_ended()? || began.elapsed() >= most {
+            if self.has_ended()? || began.elapsed() >= max {
                 return Ok(false);
             }
-            std::thread::sleep(LOOK_EVERY.min(most.saturating_sub(began.elapsed())));
+            std::thread::sleep(POLL_INTERVAL.min(max.saturating_sub(began.elapsed())));
         }
     }
 
@@ -141,14 +141,14 @@ impl Running {
     /// # Errors
     ///
     /// Returns errors of system calls.
-    pub fn end(mut self, most: Duration) -> io::Result<Ended> {
-        let left = most.saturating_sub(self.began.elapsed());
+    pub fn end(mut self, max: Duration) -> io::Result<Ended> {
+        let left = max.saturating_sub(self.began.elapsed());
         self.until(left, || false)?;
         let timed_out = !self.has_ended()?;
         if timed_out {
             self.child.kill()?;
             while !self.has_ended()? {
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
         }
         let wall = self.began.elapsed();
@@ -176,8 +176,8 @@ impl Running {
 /// # Errors
 ///
 /// Returns errors of starting it and waiting for it.
-pub fn run(command: &mut Command, most: Duration) -> io::Result<Ended> {
-    Running::start(command)?.end(most)
+pub fn run(command: &mut Command, max: Duration) -> io::Result<Ended> {
+    Running::start(command)?.end(max)
 }
 
 fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
@@ -226,7 +226,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn status_and_streams_are_collected() {
+    fn run_collects_exit_status_and_output() {
         let ended = run(&mut shell("echo out; echo err >&2; exit 3"), LONG).unwrap();
         assert_eq!(
             (
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn time_and_memory_are_measured() {
+    fn run_measures_time_and_peak_memory() {
         // A shell variable of 64 MiB, made by doubling.
         let script = "x=0123456789abcdef; while [ ${#x} -lt 67108864 ]; do x=$x$x; done; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
         let ended = run(&mut shell(script), LONG).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_reaches_it() {
+    fn signal_is_delivered_to_the_process() {
         let mut running = Running::start(&mut shell("while :; do :; done")).unwrap();
         assert!(!running.has_ended().unwrap());
         running.signal(Signal::TERM).unwrap();

@@ -230,7 +230,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         let open = state.open.len();
         let load = &mut state.counts.load;
         load.connections += 1;
-        load.most_connections = load.most_connections.max(open);
+        load.max_connections = load.max_connections.max(open);
         drop(state);
         let for_thread = Arc::clone(shared);
         let spawned = std::thread::Builder::new()

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_above_53_bits_are_rounded_twice() {
+    fn scores_beyond_53_bits_are_rounded_twice() {
         for same in [0.0, -0.0, 1.0, -3.5, -2.25e-8, 1e300, 5e-324] {
             assert_eq!(imprecise(same).to_bits(), f64::to_bits(same), "{same}");
         }

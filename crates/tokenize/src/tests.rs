@@ -62,7 +62,7 @@ fn lists(column: &ArrayRef) -> Vec<Option<Vec<u32>>> {
 }
 
 #[test]
-fn ids_are_those_of_the_python_package() {
+fn ids_match_the_python_package() {
     let golden = Golden::read();
     for name in NAMES {
         for (key, options) in [("plain", TokenOptions::default()), ("special", special())] {
@@ -75,7 +75,7 @@ fn ids_are_those_of_the_python_package() {
 }
 
 #[test]
-fn a_column_has_the_same_tokens_in_every_type_and_with_every_number_of_threads() {
+fn tokens_do_not_depend_on_column_type_or_thread_count() {
     let golden = Golden::read();
     // More than one piece, and words that are remembered from one text to the next.
     let texts: Vec<Option<&str>> = (0..60)
@@ -117,7 +117,7 @@ fn a_column_has_the_same_tokens_in_every_type_and_with_every_number_of_threads()
 }
 
 #[test]
-fn tokens_are_added_around_each_text_but_not_to_nulls() {
+fn special_tokens_surround_texts_but_not_nulls() {
     let options = TokenOptions {
         special_tokens: true,
         prepend: Some("[MASK]".to_owned()),
@@ -141,7 +141,7 @@ fn tokenizer_id(tokenizer: &Tokenizer, token: &str) -> u32 {
 }
 
 #[test]
-fn texts_without_tokens_are_empty_null_or_an_error() {
+fn text_without_tokens_is_empty_null_or_an_error() {
     let column: ArrayRef = Arc::new(StringArray::from(vec![" \n"]));
     let encode = |empty| {
         let tokenizer = open("wordpiece", &TokenOptions::default());
@@ -155,7 +155,7 @@ fn texts_without_tokens_are_empty_null_or_an_error() {
 }
 
 #[test]
-fn decoding_returns_the_text() {
+fn decoded_ids_equal_the_text() {
     let tokenizer = open("bpe", &TokenOptions::default());
     for text in Golden::read().texts() {
         let ids = tokenizer.encode(text).unwrap();
@@ -164,7 +164,7 @@ fn decoding_returns_the_text() {
 }
 
 #[test]
-fn bytes_that_are_not_text_are_located() {
+fn non_utf8_bytes_are_an_error_with_row_and_offset() {
     let column: ArrayRef = Arc::new(BinaryArray::from(vec![b"ok".as_slice(), b"a\xff"]));
     let tokenizer = open("bpe", &TokenOptions::default());
     let tokenizer = ColumnTokenizer::new(tokenizer, "text".to_owned(), EmptyTokens::Keep, 1);
@@ -194,7 +194,7 @@ fn changed(name: &str, change: impl FnOnce(&mut serde_json::Value)) -> String {
 }
 
 #[test]
-fn what_is_no_usable_tokenizer_is_refused_by_name() {
+fn invalid_or_unsupported_tokenizer_is_an_error() {
     let options = TokenOptions::default();
     for text in [
         "",
@@ -225,7 +225,7 @@ fn what_is_no_usable_tokenizer_is_refused_by_name() {
 }
 
 #[test]
-fn an_unknown_token_lists_the_special_ones() {
+fn unknown_token_error_lists_the_special_tokens() {
     let options = TokenOptions {
         append: Some("<|eos|>".to_owned()),
         ..TokenOptions::default()
@@ -240,7 +240,7 @@ fn an_unknown_token_lists_the_special_ones() {
 }
 
 #[test]
-fn large_vocabularies_take_four_bytes() {
+fn large_vocabulary_uses_uint32_ids() {
     let text = changed("bpe", |value| {
         value["model"]["vocab"]["last"] = 65_536.into();
     });

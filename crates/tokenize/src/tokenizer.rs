@@ -16,7 +16,7 @@ use crate::scores;
 use crate::word_cache::WordCache;
 
 /// The largest tokenizer file that is read, in bytes. The largest known ones have about 40 MB.
-const MOST_BYTES: u64 = 1 << 28;
+const MAX_BYTES: u64 = 1 << 28;
 
 /// The most special tokens that a message lists.
 const SHOWN_TOKENS: usize = 20;
@@ -65,7 +65,7 @@ impl Tokenizer {
         let failed = |source| TokenizeError::read(&shown, source);
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(failed)?;
-        file.take(MOST_BYTES + 1)
+        file.take(MAX_BYTES + 1)
             .read_to_end(&mut bytes)
             .map_err(failed)?;
         Self::parse(&bytes, &shown, options)
@@ -73,8 +73,8 @@ impl Tokenizer {
 
     fn parse(bytes: &[u8], path: &str, options: &TokenOptions) -> Result<Self, TokenizeError> {
         let reject = |reason| not_a_tokenizer(path, reason);
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(reject(format!("it has more than {MOST_BYTES} bytes")));
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(reject(format!("it has more than {MAX_BYTES} bytes")));
         }
         let parsed = guarded(|| tokenizers::Tokenizer::from_bytes(bytes));
         let mut inner = parsed.map_err(reject)?;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 const LONGEST_WORD: usize = 64;
 
 /// The most words that are remembered. A full cache is emptied, so that it follows a change of the language.
-const MOST_WORDS: usize = 1 << 16;
+const MAX_WORDS: usize = 1 << 16;
 
 /// The tokens of words that a thread has met.
 ///
@@ -30,7 +30,7 @@ impl WordCache {
         if word.len() > LONGEST_WORD {
             return;
         }
-        if self.ranges.len() >= MOST_WORDS {
+        if self.ranges.len() >= MAX_WORDS {
             self.ranges.clear();
             self.ids.clear();
         }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_words_are_remembered_and_a_full_cache_starts_again() {
+    fn cache_keeps_short_words_and_is_cleared_when_full() {
         let mut cache = WordCache::default();
         cache.insert("a", &[1, 2]);
         cache.insert("nothing", &[]);
@@ -56,12 +56,12 @@ mod tests {
         assert_eq!(cache.get("a"), Some([1, 2].as_slice()));
         assert_eq!(cache.get("nothing"), Some([].as_slice()));
         assert_eq!(cache.get(&"x".repeat(LONGEST_WORD + 1)), None);
-        for number in 0..MOST_WORDS {
+        for number in 0..MAX_WORDS {
             cache.insert(&number.to_string(), &[7]);
         }
         assert_eq!(cache.get("a"), None);
-        let last = (MOST_WORDS - 1).to_string();
+        let last = (MAX_WORDS - 1).to_string();
         assert_eq!(cache.get(&last), Some([7].as_slice()));
-        assert!(cache.ranges.len() <= MOST_WORDS && cache.ids.len() <= MOST_WORDS);
+        assert!(cache.ranges.len() <= MAX_WORDS && cache.ids.len() <= MAX_WORDS);
     }
 }

@@ -52,7 +52,7 @@ impl Diagnostic for ViewError {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Token => Some("leave it out for a random one".to_owned()),
+            Self::Token => Some("omit it for a random one".to_owned()),
             Self::Value { hint, .. } => Some((*hint).to_owned()),
             Self::System { .. } => None,
         }

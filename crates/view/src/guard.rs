@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_long_and_plain() {
+    fn short_or_non_alphanumeric_tokens_are_rejected() {
         assert!(Token::new(Some("short"), 1).is_err());
         assert!(Token::new(Some("0123456789abcde;"), 1).is_err());
         assert_eq!(
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_not_part_of_the_name() {
+    fn host_name_excludes_the_port() {
         for (host, name) in [
             ("localhost:80", "localhost"),
             ("localhost", "localhost"),

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_is_not_media() {
+    fn media_type_of_markup_is_none() {
         for bytes in [
             &b"<svg xmlns='http://www.w3.org/2000/svg'/>"[..],
             b"<html>",
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_state_the_size() {
+    fn image_size_is_parsed_from_headers() {
         let png = [
             &b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..],
             &[0, 0, 1, 0, 0, 0, 0, 2],
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn bitmaps_store_rows_from_the_bottom() {
+    fn bitmap_stores_rows_bottom_up() {
         let file = bitmap(1, 2, "RGB", &[1, 2, 3, 4, 5, 6]).unwrap();
         assert_eq!(file[54..], [6, 5, 4, 0, 3, 2, 1, 0]);
         assert_eq!(bitmap(1, 2, "RGB", &[1, 2, 3]), None);

@@ -8,13 +8,13 @@ use shardmill_http::{Bounds, Socket, connect, get};
 use crate::error::ViewError;
 
 /// The time in which the whole answer must arrive.
-const MOST_TIME: Duration = Duration::from_secs(5);
+const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// What an answer may take.
 const BOUNDS: Bounds = Bounds {
     body_bytes: 4 << 20,
-    idle: MOST_TIME,
-    total: MOST_TIME,
+    idle: MAX_TIME,
+    total: MAX_TIME,
 };
 
 /// The address of an endpoint of Prometheus.
@@ -35,7 +35,7 @@ impl Metrics {
         let wrong = |reason: &str| ViewError::Value {
             object: "--metrics".to_owned(),
             reason: reason.to_owned(),
-            hint: "give an address such as http://127.0.0.1:9100/metrics",
+            hint: "use an address such as http://127.0.0.1:9100/metrics",
         };
         let rest = url.strip_prefix("http://");
         let rest = rest.ok_or_else(|| wrong("the address does not begin with http://"))?;
@@ -69,7 +69,7 @@ impl Metrics {
 
     /// Requests the metrics, and returns them as text. A redirection is an error, because the address is fixed.
     pub fn fetch(&self) -> io::Result<String> {
-        let stream = connect(&self.host, MOST_TIME)?;
+        let stream = connect(&self.host, MAX_TIME)?;
         let accept = [("Accept", "text/plain")];
         let answer = get(
             &mut Socket::new(&stream),
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_checked() {
+    fn metrics_url_is_parsed_and_validated() {
         let metrics = Metrics::parse("http://127.0.0.1:9100/metrics?a=b").unwrap();
         assert_eq!(
             (&*metrics.host, &*metrics.path),

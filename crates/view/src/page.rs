@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_cannot_end_its_element() {
+    fn embedded_data_cannot_close_its_script_element() {
         let data = serde_json::json!({ "text": "</script><script>alert(1)</script>" });
         let page = page(Some(&data));
         assert_eq!(page.matches("</script>").count(), 2);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bundle_cannot_end_its_element() {
+    fn bundle_contains_no_closing_script_or_style_tag() {
         assert!(!SCRIPT.contains("</script") && !SCRIPT.contains("<!--"));
         assert!(!STYLE.contains("</style"));
     }

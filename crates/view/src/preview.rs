@@ -71,11 +71,11 @@ pub fn preview(field: &FieldValue<'_>, size: PreviewSize, tokens: Option<&Tokeni
 
 /// Returns the first numbers of a list or an array of one dimension, if they can be token ids.
 fn ids(field: &FieldValue<'_>, size: PreviewSize) -> Option<Vec<u32>> {
-    let most = size.text_bytes / 4;
+    let max = size.text_bytes / 4;
     let (dtype, data) = match field.value.as_ref().ok()? {
         Value::Json(text) if text.starts_with('[') => {
             let ids: Vec<u32> = serde_json::from_str(text).ok()?;
-            return (!ids.is_empty()).then(|| ids.into_iter().take(most).collect());
+            return (!ids.is_empty()).then(|| ids.into_iter().take(max).collect());
         }
         Value::NdArray(array) if array.shape.len() == 1 => (array.dtype, array.data),
         // COMPAT: LLM Foundry stores 64-bit ids as bytes in these columns.
@@ -96,7 +96,7 @@ fn ids(field: &FieldValue<'_>, size: PreviewSize) -> Option<Vec<u32>> {
         DType::U32 | DType::I32 => Some(u32::from_le_bytes(bytes.try_into().ok()?)),
         _ => u32::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok(),
     };
-    data.chunks_exact(width).take(most).map(id).collect()
+    data.chunks_exact(width).take(max).map(id).collect()
 }
 
 fn value_facts(field: &FieldValue<'_>, value: &Value<'_>, size: PreviewSize) -> Json {
@@ -255,12 +255,12 @@ fn array_facts(array: &NdArray<'_>, size: PreviewSize) -> Json {
         bytes.map_or(f64::NAN, |bytes| number_of(array.dtype, bytes))
     };
     let step = items.div_ceil(MEASURED).max(1);
-    let (mut least, mut most, mut sum) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
+    let (mut min, mut max, mut sum) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
     let (mut finite, mut other) = (0_u32, 0_u32);
     for at in (0..items).step_by(step) {
         let value = number(at);
         if value.is_finite() {
-            (least, most, sum) = (least.min(value), most.max(value), sum + value);
+            (min, max, sum) = (min.min(value), max.max(value), sum + value);
             finite += 1;
         } else {
             other += 1;
@@ -275,13 +275,13 @@ fn array_facts(array: &NdArray<'_>, size: PreviewSize) -> Json {
         [.., rows, columns] => (rows, columns),
         _ => (1, items),
     };
-    let most_columns = match rows {
+    let max_columns = match rows {
         1 => size.side * size.side / 8,
         _ => size.side,
     };
     let (row_step, column_step) = (
         rows.div_ceil(size.side).max(1),
-        columns.div_ceil(most_columns).max(1),
+        columns.div_ceil(max_columns).max(1),
     );
     let mut values = Vec::new();
     for row in (0..rows).step_by(row_step) {
@@ -296,8 +296,8 @@ fn array_facts(array: &NdArray<'_>, size: PreviewSize) -> Json {
         "kind": "array",
         "dtype": array.dtype.to_string(),
         "shape": array.shape,
-        "min": (finite > 0).then_some(least),
-        "max": (finite > 0).then_some(most),
+        "min": (finite > 0).then_some(min),
+        "max": (finite > 0).then_some(max),
         "mean": (finite > 0).then(|| sum / f64::from(finite)),
         "not_finite": other,
         "sampled": step > 1,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_text() {
+    fn markup_is_previewed_as_text() {
         let svg = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>";
         let shown = preview(&field(svg, Value::Bytes(svg)), PreviewSize::FULL, None);
         assert_eq!(shown["kind"], "text");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_cut() {
+    fn long_values_are_truncated() {
         let text = "é".repeat(1 << 20);
         let shown = preview(
             &field(text.as_bytes(), Value::Str(&text)),
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn large_images_are_not_opened() {
+    fn large_images_are_not_decoded() {
         let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
         png.extend_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
         let shown = preview(&field(&png, Value::Bytes(&png)), PreviewSize::FULL, None);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_of_arrays_are_small() {
+    fn array_previews_are_downsampled() {
         let mut data = Vec::new();
         for number in 0..3_000_000_u32 {
             data.extend_from_slice(&f64::from(number).to_le_bytes());
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn token_ids_are_arrays_and_lists_of_one_dimension() {
+    fn token_ids_are_read_from_one_dimensional_values() {
         let array = |dtype, shape: Vec<u64>, data| Value::NdArray(NdArray { dtype, shape, data });
         let found = |value: Value<'_>| ids(&field(b"", value), PreviewSize::FULL);
         let data = [1, 0, 0, 0, 2, 0, 0, 0];

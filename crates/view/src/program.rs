@@ -18,7 +18,7 @@ use shardmill_http::Response;
 const OUTPUT_BYTES: u64 = 32 << 20;
 
 /// The time after which a command is killed.
-const MOST_TIME: Duration = Duration::from_secs(300);
+const MAX_TIME: Duration = Duration::from_secs(300);
 
 /// How often a running command is checked.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
@@ -322,7 +322,7 @@ fn wait(child: &mut Child, is_gone: &dyn Fn() -> bool) -> io::Result<std::proces
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        if started.elapsed() > MOST_TIME || is_gone() {
+        if started.elapsed() > MAX_TIME || is_gone() {
             child.kill()?;
             child.wait()?;
             return Err(io::ErrorKind::TimedOut.into());
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_options_reach_the_command_line() {
+    fn only_allowed_options_reach_the_command_line() {
         assert_eq!(
             options(
                 "plan",
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_left_ends_the_command() {
+    fn disconnected_client_ends_the_command() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let ended = wait(&mut child, &|| true);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_do_not_count_deleted_samples() {
+    fn sample_numbers_skip_deleted_samples() {
         let selection = selection();
         let numbers: Vec<u64> = (0..selection.len())
             .map(|at| selection.number(at))
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_selections_are_kept() {
+    fn oldest_selections_are_evicted() {
         let selections = Selections::default();
         for condition in (0..2 * KEPT).map(|number| number.to_string()) {
             selections

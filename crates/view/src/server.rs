@@ -1,4 +1,4 @@
-//! The server: one thread for each connection, on the loopback interface only.
+//! The HTTP server of the viewer: binds the loopback interface, checks the token and dispatches requests.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -121,17 +121,17 @@ impl Tars {
         Err(DatasetProblem::NoSample.of_call(reason))
     }
 
-    /// Calls `show` with the first samples of a range: neighbours in one shard that have at most `most_bytes` together, but
+    /// Calls `show` with the first samples of a range: neighbours in one shard that have at most `max_bytes` together, but
     /// at least one. With 0, only the headers of one sample are read before `show` reads its fields. Returns which they are.
     pub fn visit(
         &self,
         numbers: &Range<u64>,
-        most_bytes: u64,
+        max_bytes: u64,
         limits: &Limits,
         show: &mut dyn FnMut(u64, &TarSample<'_>) -> Result<(), DatasetError>,
     ) -> Result<Run<'_>, DatasetError> {
         let run = self.locate(numbers)?;
-        let visited = self.visit_run(run, numbers.start, most_bytes, limits, show);
+        let visited = self.visit_run(run, numbers.start, max_bytes, limits, show);
         if visited.is_err() {
             // A file that was replaced is opened again by the next request.
             let mut kept = lock(&self.kept);
@@ -144,7 +144,7 @@ impl Tars {
         &'a self,
         mut run: Run<'a>,
         number: u64,
-        most_bytes: u64,
+        max_bytes: u64,
         limits: &Limits,
         show: &mut dyn FnMut(u64, &TarSample<'_>) -> Result<(), DatasetError>,
     ) -> Result<Run<'a>, DatasetError> {
@@ -157,14 +157,14 @@ impl Tars {
         let begin = offsets.first().copied().unwrap_or_default();
         let ends = offsets.iter().skip(1);
         let fit = ends
-            .take_while(|end| end.saturating_sub(begin) <= most_bytes)
+            .take_while(|end| end.saturating_sub(begin) <= max_bytes)
             .count();
         run.count = (fit as u64).max(1);
         let samples = offsets.windows(2).take(fit.max(1));
         let end = samples.clone().next_back().and_then(|pair| pair.last());
         let end = end.copied().unwrap_or(begin);
         let wanted = match end.saturating_sub(begin) {
-            bytes @ ..=WHOLE_BYTES if most_bytes > 0 => bytes,
+            bytes @ ..=WHOLE_BYTES if max_bytes > 0 => bytes,
             bytes => bytes.min(WINDOW_BYTES),
         };
         let window = shard.window(begin, wanted)?;

@@ -24,7 +24,7 @@ use crate::selections::{Selection, Selections};
 use shardmill_http::{Request, Response, UNKNOWN};
 
 /// The most samples of one response.
-const MOST_SAMPLES: u64 = 200;
+const MAX_SAMPLES: u64 = 200;
 
 /// The threads that read the samples of one response.
 const READERS: usize = 12;
@@ -33,8 +33,8 @@ const READERS: usize = 12;
 const SEARCH_TIME: Duration = Duration::from_secs(20);
 
 /// The most samples in which frequent values are counted, and the most values that are returned.
-const MOST_COUNTED: u64 = 100_000;
-const MOST_FREQUENT: usize = 20;
+const MAX_COUNTED: u64 = 100_000;
+const MAX_FREQUENT: usize = 20;
 
 /// The most bytes of a part of a sound or a video.
 const MEDIA_PART_BYTES: u64 = 4 << 20;
@@ -204,7 +204,7 @@ impl Viewed {
     /// Describes consecutive samples, of those that meet a condition if there is one.
     fn list(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
         let from = request.number("from", 0)?;
-        let count = request.number("count", 1)?.min(MOST_SAMPLES);
+        let count = request.number("count", 1)?.min(MAX_SAMPLES);
         let size = match request.value("full") {
             Some("true") => PreviewSize::FULL,
             _ => PreviewSize::TILE,
@@ -355,14 +355,14 @@ impl Viewed {
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Response, Response> {
         let column = request.value("column").unwrap_or_default();
-        let most = request.number("limit", 1000)?.min(MOST_COUNTED);
+        let max = request.number("limit", 1000)?.min(MAX_COUNTED);
         let started = Instant::now();
         // The missing value has no text.
         let mut counts: BTreeMap<Option<String>, u64> = BTreeMap::new();
         let (mut rows, mut other) = (0_u64, 0_u64);
-        let most = most.min(self.samples.count());
-        while rows < most {
-            let visited = self.samples.visit_run(rows..most, &mut |_, field| {
+        let max = max.min(self.samples.count());
+        while rows < max {
+            let visited = self.samples.visit_run(rows..max, &mut |_, field| {
                 if field.name == column {
                     match short_text(field) {
                         _ if field.is_null() => *counts.entry(None).or_default() += 1,
@@ -379,7 +379,7 @@ impl Viewed {
         let mut counts: Vec<(Option<String>, u64)> = counts.into_iter().collect();
         // The sort is stable: equally frequent values are in the order of their text.
         counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        counts.truncate(MOST_FREQUENT);
+        counts.truncate(MAX_FREQUENT);
         let values: Vec<Json> = counts
             .iter()
             .map(|(text, count)| json!({ "text": text, "count": count }))

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_return_to_the_pool_and_live_bytes_to_zero() {
+    fn dropped_chunk_returns_its_buffer_to_the_pool() {
         let pool = BufferPool::new(4);
         let origin = Origin::default();
         let buffer = pool.take(1000);

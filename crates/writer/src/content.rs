@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_recognised_as_often_as_it_is_there() {
+    fn dedup_index_matches_each_duplicate_once() {
         let mut dedup_index = DedupIndex::new(vec![
             (content("a"), 7),
             (content("b"), 3),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_one_of_many_is_found() {
+    fn dedup_index_finds_all_entries_at_any_size() {
         for count in [0_u64, 1, 3, 4, 5, 100, 5000] {
             let own = |number: u64| Content::of(&(number / 2).to_le_bytes());
             let mut dedup_index = DedupIndex::new(

@@ -18,7 +18,7 @@ shardmill_core::problems! {
         /// A dataset already exists.
         DatasetExists => (Conflict, "dest-exists", "choose another place, or append or overwrite"),
         /// The dataset has changed since the job began.
-        DatasetChanged => (Conflict, "dest-changed", "run the job again on what is there now"),
+        DatasetChanged => (Conflict, "dest-changed", "run the job again on the current dataset"),
         /// The existing dataset has shards of another format.
         DatasetFormat => (Conflict, "dest-format", "append shards of the same format and columns, or overwrite"),
         /// The text is not a valid name of a job or an attempt.
@@ -332,7 +332,7 @@ impl Diagnostic for WriteError {
                 }
             },
             Self::DuplicateKey { .. } => {
-                "choose a column whose values differ with --key-column, or leave it out to number the samples"
+                "choose a column whose values differ with --key-column, or omit it to number the samples"
             }
             Self::Interrupted { .. } => "run the same command again to continue",
             Self::PartMissing { parts, .. } => {

@@ -232,7 +232,7 @@ pub struct ShardPattern {
 }
 
 /// The maximum number of digits; more than any number of shards needs.
-const MOST_DIGITS: usize = 18;
+const MAX_DIGITS: usize = 18;
 
 impl ShardPattern {
     /// Returns the name of a shard, with the suffix of the compression if there is one.
@@ -333,7 +333,7 @@ impl FromStr for ShardPattern {
                 _ => width
                     .strip_prefix('0')
                     .and_then(|width| width.parse().ok())
-                    .filter(|width| (1..=MOST_DIGITS).contains(width))
+                    .filter(|width| (1..=MAX_DIGITS).contains(width))
                     .ok_or_else(|| error("has a `%` that is neither a number (`%06d`) nor `%%`"))?,
             };
             if digits.replace(width).is_some() {
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_are_those_of_webdataset() {
+    fn shard_pattern_follows_webdataset_syntax() {
         for (text, name) in [
             ("shard-%06d.tar", "shard-000007.tar"),
             ("%d.tar", "7.tar"),

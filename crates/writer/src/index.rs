@@ -22,12 +22,12 @@ pub fn publish_index(
     temp_folder: &str,
     folder: &str,
     index: &DatasetIndex,
-    go_on: &mut CancelToken<'_>,
+    cancel: &mut CancelToken<'_>,
 ) -> Result<(), WriteError> {
     let name = in_folder(folder, index.file_name());
     let text = index.to_json();
     let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
-    Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, go_on)?)
+    Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, cancel)?)
 }
 
 /// Publishes the index of a dataset in `dir` itself. The shards must have their final names.

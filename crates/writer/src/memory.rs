@@ -22,17 +22,17 @@ pub struct MemoryShard<'a> {
     bytes: Vec<u8>,
     sizes: Vec<u32>,
     samples: usize,
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl<'a> MemoryShard<'a> {
-    /// Creates a shard of `samples` samples and at most `most_bytes` bytes.
+    /// Creates a shard of `samples` samples and at most `max_bytes` bytes.
     #[must_use]
     pub fn new(
         encoder: &'a RowEncoder,
         config: &'a ShardConfig,
         samples: usize,
-        most_bytes: u64,
+        max_bytes: u64,
     ) -> Self {
         let config_json = config.to_json();
         let header = 8 + 4 * samples + config_json.len();
@@ -44,7 +44,7 @@ impl<'a> MemoryShard<'a> {
             bytes: vec![0; header],
             sizes: Vec::with_capacity(samples),
             samples,
-            most_bytes,
+            max_bytes,
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> MemoryShard<'a> {
             }
             bytes.extend_from_slice(chunk.slice(0..chunk.len()));
         })?;
-        check_size(self.bytes.len(), self.most_bytes, || "the shard".to_owned())
+        check_size(self.bytes.len(), self.max_bytes, || "the shard".to_owned())
     }
 
     /// Returns the bytes of the shard.

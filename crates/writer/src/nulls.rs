@@ -234,7 +234,7 @@ fn without_null(data_type: &DataType) -> Option<ArrayRef> {
 }
 
 /// The maximum number of elements of an array that replaces a null.
-const MOST_ZEROS: usize = 1 << 24;
+const MAX_ZEROS: usize = 1 << 24;
 
 /// Returns one list of zeros that an array encoding can store: of shape `dims`, or with one number if `dims` is empty.
 /// Returns `None` for types that are not lists of numbers.
@@ -252,9 +252,9 @@ fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
         (None, all) if is_last => (all.iter().try_fold(1_u64, |a, b| a.checked_mul(*b))?, dims),
         (None, [first, rest @ ..]) => (*first, rest),
     };
-    let len = usize::try_from(len).ok().filter(|len| *len <= MOST_ZEROS)?;
+    let len = usize::try_from(len).ok().filter(|len| *len <= MAX_ZEROS)?;
     let one = zeros(item.data_type(), rest)?;
-    if one.len().checked_mul(len)? > MOST_ZEROS {
+    if one.len().checked_mul(len)? > MAX_ZEROS {
         return None;
     }
     let places = UInt64Array::from(vec![0_u64; len]);
@@ -277,7 +277,7 @@ fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
 fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
     let bytes = usize::try_from(bytes)
         .ok()
-        .filter(|bytes| *bytes <= MOST_ZEROS)?;
+        .filter(|bytes| *bytes <= MAX_ZEROS)?;
     let zeros: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![0; bytes]]));
     cast(&zeros, data_type).ok()
 }
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn filling_leaves_a_mask() {
+    fn fill_with_mask_adds_an_is_null_column() {
         let batch = batch();
         let fill = NullPolicy::Fill {
             value: zero(&DataType::Int32).unwrap(),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nulls_inside_lists_become_zeros_and_leave_a_mark() {
+    fn nulls_inside_lists_become_zeros_and_are_masked() {
         let lists = [
             Some(vec![Some(1), None]),
             None,
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_says_which_rows_are_left() {
+    fn drop_returns_the_kept_rows() {
         let batch = batch();
         let plan = NullPlan::new(&batch.schema(), vec![NullPolicy::Drop, NullPolicy::Drop]);
         let (left, kept) = plan.apply(batch).unwrap();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_exist_for_what_has_one() {
+    fn zero_value_exists_for_every_supported_type() {
         for data_type in [
             DataType::Int8,
             DataType::UInt64,
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_have_zeros_of_their_shape() {
+    fn zero_arrays_have_the_requested_shape() {
         let list = |item| DataType::new_list(item, true);
         let flat = list(DataType::Int32);
         let nested = list(list(DataType::Int32));

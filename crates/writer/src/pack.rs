@@ -99,8 +99,8 @@ pub enum ShardEnds {
 impl ShardEnds {
     /// Returns the rule for a maximum number of samples.
     #[must_use]
-    pub fn of_samples(most: Option<u64>) -> Self {
-        most.map_or(Self::Size, Self::Samples)
+    pub fn of_samples(max: Option<u64>) -> Self {
+        max.map_or(Self::Size, Self::Samples)
     }
 }
 
@@ -112,7 +112,7 @@ enum CutRule {
     /// Before the rows of a file of a table exceed a size or a number.
     Table {
         size_limit: u64,
-        most_rows: u64,
+        max_rows: u64,
     },
     /// Where a unit of the input ends.
     Unit,
@@ -147,8 +147,8 @@ impl Cut {
             CutRule::Tar(cut) => cut.place(bytes),
             CutRule::Table {
                 size_limit,
-                most_rows,
-            } => self.samples > 0 && (after > *size_limit || self.samples >= *most_rows),
+                max_rows,
+            } => self.samples > 0 && (after > *size_limit || self.samples >= *max_rows),
             CutRule::Unit => self.samples > 0 && unit != self.unit,
         };
         self.unit = unit;
@@ -195,7 +195,7 @@ impl Packer {
         keys: Keys,
     ) -> Self {
         let samples_per_shard = match ends {
-            ShardEnds::Samples(most) => Some(most),
+            ShardEnds::Samples(max) => Some(max),
             ShardEnds::Size | ShardEnds::Units => None,
         };
         let rule = match form {
@@ -206,7 +206,7 @@ impl Packer {
             ShardForm::Tar(form) => CutRule::Tar(ShardCut::new(form.size_limit, samples_per_shard)),
             ShardForm::Table(form) => CutRule::Table {
                 size_limit: form.size_limit.unwrap_or(u64::MAX),
-                most_rows: samples_per_shard.unwrap_or(u64::MAX),
+                max_rows: samples_per_shard.unwrap_or(u64::MAX),
             },
         };
         Self {

@@ -75,7 +75,7 @@ pub trait Checkpoint: Sync {
     fn published(
         &self,
         shard: &Published<'_>,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError>;
 }
 
@@ -190,8 +190,8 @@ pub fn run<I: Input>(
     let limits = PoolLimits {
         jobs,
         publishers,
-        most_unfinished: usize::MAX,
-        most_waiting: jobs * 2,
+        max_unfinished: usize::MAX,
+        max_waiting: jobs * 2,
         first_alone: false,
     };
     let kind = ShardKind::resumable(output.form.clone());
@@ -303,8 +303,8 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
             return NextTask::Task(task);
         }
         let unit = reading.next_open;
-        let most_open = self.resources.jobs * 2;
-        if unit == self.input.units() || !may_read(unit) || reading.slots.len() >= most_open {
+        let max_open = self.resources.jobs * 2;
+        if unit == self.input.units() || !may_read(unit) || reading.slots.len() >= max_open {
             return NextTask::Wait;
         }
         reading.next_open += 1;
@@ -334,7 +334,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
     fn publish(
         &self,
         shard: FinishedShard,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         let span = shard.span;
         let folder = self.output.splits.get(span.split);
@@ -345,7 +345,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
                 None => in_folder(folder, name),
             };
             let (place, mode) = (self.output.place, PublishMode::Replace);
-            let version = place.publish(temp, &at, mode, &mut |_| go_on())?;
+            let version = place.publish(temp, &at, mode, &mut |_| cancel())?;
             Ok((at, version))
         })?;
         let published = Published {
@@ -355,7 +355,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
             content: span.content,
             record: &record,
         };
-        self.checkpoint.published(&published, &mut |_| go_on())?;
+        self.checkpoint.published(&published, &mut |_| cancel())?;
         self.progress.add_shard(record.entry.stored_bytes());
         self.entries
             .add((span.split, span.shard), record.entry, span.content);

@@ -38,11 +38,11 @@ pub(crate) trait PoolClient: Sync {
     /// Returns the location of temporary files.
     fn temps(&self) -> Temps<'_>;
 
-    /// Publishes the files of a shard. `go_on` returns whether to continue.
+    /// Publishes the files of a shard. `cancel` returns whether to continue.
     fn publish(
         &self,
         shard: FinishedShard,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError>;
 
     /// Returns whether the caller has cancelled the work.
@@ -69,10 +69,10 @@ pub(crate) struct PoolLimits {
     /// The number of threads that may publish at the same time.
     pub(crate) publishers: usize,
     /// The number of shards that may be unfinished when [`ShardPool::accept`] adds another.
-    pub(crate) most_unfinished: usize,
+    pub(crate) max_unfinished: usize,
     /// The number of shards that may wait to be published when more are produced or added. They are in the page cache,
     /// so they use open files but no heap memory.
-    pub(crate) most_waiting: usize,
+    pub(crate) max_waiting: usize,
     /// Whether shard 0 is published before all others.
     pub(crate) first_alone: bool,
 }
@@ -249,21 +249,21 @@ impl<C: PoolClient> ShardPool<C> {
     pub(crate) fn accept(
         &self,
         shard: CutShard,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), C::Error> {
         let limits = self.limits;
-        let mut state = self.wait(go_on, |state| {
-            state.unfinished < limits.most_unfinished && state.waiting() < limits.most_waiting
+        let mut state = self.wait(cancel, |state| {
+            state.unfinished < limits.max_unfinished && state.waiting() < limits.max_waiting
         })?;
         state.push(vec![shard]);
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Waits until the state is as wanted, or returns the error of the pool. Calls `go_on` regularly.
+    /// Waits until the state is as wanted, or returns the error of the pool. Calls `cancel` regularly.
     pub(crate) fn wait(
         &self,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
         is_reached: impl Fn(&PoolState<C::Error>) -> bool,
     ) -> Result<MutexGuard<'_, PoolState<C::Error>>, C::Error> {
         let mut checked = Instant::now();
@@ -283,7 +283,7 @@ impl<C: PoolClient> ShardPool<C> {
             }
             // The callback may take locks of its own.
             drop(state);
-            let stay = go_on();
+            let stay = cancel();
             checked = Instant::now();
             state = self.lock();
             if !stay {
@@ -359,8 +359,8 @@ impl<C: PoolClient> ShardPool<C> {
             let outcome = if let Job::Publish(shard) = job {
                 state.publishing += 1;
                 drop(state);
-                let go_on = &mut || !self.client.is_cancelled() && !self.lock().stopped;
-                let outcome = self.client.publish(shard, go_on);
+                let cancel = &mut || !self.client.is_cancelled() && !self.lock().stopped;
+                let outcome = self.client.publish(shard, cancel);
                 state = self.lock();
                 state.publishing -= 1;
                 state.first_is_published = true;
@@ -397,7 +397,7 @@ impl<C: PoolClient> ShardPool<C> {
         if let Some(job) = state.steps.pop_front() {
             return Some(Job::Shard(job));
         }
-        if state.closing || state.waiting() >= self.limits.most_waiting {
+        if state.closing || state.waiting() >= self.limits.max_waiting {
             return None;
         }
         match self.client.pick(state.unfinished) {

@@ -124,15 +124,15 @@ impl FileCheck {
     ///
     /// # Errors
     ///
-    /// Returns the error of the disk, or [`WriteError::Interrupted`] if `go_on` returns `false`.
+    /// Returns the error of the disk, or [`WriteError::Interrupted`] if `cancel` returns `false`.
     pub fn is_same(
         &self,
         dir: &Dir,
         name: &str,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<bool, WriteError> {
         Ok(match open(dir, name)? {
-            Some(file) => file.len() == self.bytes && self.hash(&file, go_on)? == self.hex,
+            Some(file) => file.len() == self.bytes && self.hash(&file, cancel)? == self.hex,
             None => false,
         })
     }
@@ -141,12 +141,12 @@ impl FileCheck {
     pub(crate) fn hash(
         &self,
         file: &FileHandle,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<String, WriteError> {
         let mut hasher = Hasher::new(self.algo);
         let mut at = 0;
         while at < file.len() {
-            if !go_on() {
+            if !cancel() {
                 return Err(WriteError::Interrupted { samples: 0 });
             }
             let length = STEP_BYTES.min(file.len() - at);

@@ -115,8 +115,8 @@ impl SampleWriter {
         let limits = PoolLimits {
             jobs,
             publishers: PUBLISHERS,
-            most_unfinished: unfinished,
-            most_waiting: WAITING_SHARDS,
+            max_unfinished: unfinished,
+            max_waiting: WAITING_SHARDS,
             first_alone: true,
         };
         Self {
@@ -173,7 +173,7 @@ impl SampleWriter {
         Ok(self.open.len() >= CHUNK_BYTES || self.ends.len() >= CHUNK_BYTES / 4)
     }
 
-    /// Adds one encoded sample. Waits while too many shards are unfinished, and calls `go_on` regularly during the
+    /// Adds one encoded sample. Waits while too many shards are unfinished, and calls `cancel` regularly during the
     /// wait.
     ///
     /// # Errors
@@ -182,11 +182,11 @@ impl SampleWriter {
     pub fn push(
         &mut self,
         sample: &[u8],
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         self.begin().extend_from_slice(sample);
         if self.end()? {
-            self.pack(go_on)?;
+            self.pack(cancel)?;
         }
         Ok(())
     }
@@ -204,16 +204,16 @@ impl SampleWriter {
         encoder: &RowEncoder,
         batch: &RecordBatch,
         place: impl Fn(usize) -> String,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        self.pack(go_on)?;
+        self.pack(cancel)?;
         let mut chunks = Vec::new();
         encoder.encode(batch, self.origin(), &self.buffers, place, |chunk| {
             chunks.push(chunk)
         })?;
         for chunk in chunks {
             self.samples += chunk.samples() as u64;
-            self.push_chunk(chunk, go_on)?;
+            self.push_chunk(chunk, cancel)?;
         }
         Ok(())
     }
@@ -223,9 +223,9 @@ impl SampleWriter {
     ///
     /// # Errors
     ///
-    /// Returns the error of an earlier shard that could not be written, or [`WriteError::Interrupted`] if `go_on`
+    /// Returns the error of an earlier shard that could not be written, or [`WriteError::Interrupted`] if `cancel`
     /// returns `false`. Both close the writer. Returns [`WriteError::Closed`] if the writer is closed.
-    pub fn pack(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+    pub fn pack(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
         if self.closed {
             return Err(WriteError::Closed);
         }
@@ -240,17 +240,17 @@ impl SampleWriter {
         let mut origin = self.origin();
         origin.first = origin.first.saturating_sub(ends.len() as u64);
         let chunk = Chunk::new(bytes, ends, origin, &self.buffers);
-        self.push_chunk(chunk, go_on)
+        self.push_chunk(chunk, cancel)
     }
 
     fn push_chunk(
         &mut self,
         chunk: Chunk,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         let full = self.packer.push(chunk, |row| format!("row {row}"));
         for shard in full.inspect_err(|_| self.closed = true)? {
-            self.write(shard, go_on)
+            self.write(shard, cancel)
                 .inspect_err(|_| self.closed = true)?;
         }
         let (shard, bytes) = (self.packer.next_shard(), self.packer.open_bytes());
@@ -270,13 +270,13 @@ impl SampleWriter {
     ///
     /// Returns the errors of [`pack`](Self::pack), or [`StorageError::Exists`](shardmill_storage::StorageError::Exists)
     /// if an index already exists.
-    pub fn finish(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Index, WriteError> {
-        self.pack(go_on)?;
+    pub fn finish(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Index, WriteError> {
+        self.pack(cancel)?;
         self.closed = true;
         if let Some(shard) = self.packer.finish() {
-            self.write(shard, go_on)?;
+            self.write(shard, cancel)?;
         }
-        let shards = self.settled(go_on);
+        let shards = self.settled(cancel);
         self.close(shards.is_err());
         self.buffers = BufferPool::new(0);
         let index = Index { shards: shards? };
@@ -289,9 +289,9 @@ impl SampleWriter {
     fn write(
         &mut self,
         shard: CutShard,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        self.pool.accept(shard, go_on)?;
+        self.pool.accept(shard, cancel)?;
         let limits = self.pool.limits;
         while self.threads.len() < limits.jobs + limits.publishers {
             let pool = Arc::clone(&self.pool);
@@ -313,8 +313,8 @@ impl SampleWriter {
     }
 
     /// Waits until all shards are published, and returns their entries in order.
-    fn settled(&self, go_on: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, WriteError> {
-        self.pool.wait(go_on, PoolState::is_settled).map(drop)?;
+    fn settled(&self, cancel: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, WriteError> {
+        self.pool.wait(cancel, PoolState::is_settled).map(drop)?;
         let entries = self.pool.client.entries.of_split(0, 0)?.into_iter();
         let entries = entries.map(|(entry, _)| match entry {
             IndexEntry::Streaming(entry) => Some(entry),
@@ -350,10 +350,10 @@ impl SampleWriter {
     /// Returns the errors of [`pack`](Self::pack).
     pub fn shards(
         &mut self,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<ShardEntry>, WriteError> {
-        self.pack_rest(go_on)?;
-        self.settled(go_on)
+        self.pack_rest(cancel)?;
+        self.settled(cancel)
     }
 
     /// Returns the samples of the shard that is being filled, in order.
@@ -363,9 +363,9 @@ impl SampleWriter {
     /// Returns the errors of [`pack`](Self::pack).
     pub fn open_samples(
         &mut self,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<Vec<Vec<u8>>, WriteError> {
-        self.pack_rest(go_on)?;
+        self.pack_rest(cancel)?;
         Ok(self.packer.open_samples())
     }
 
@@ -374,16 +374,16 @@ impl SampleWriter {
     /// # Errors
     ///
     /// Returns the errors of [`pack`](Self::pack).
-    pub fn open_bytes(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, WriteError> {
-        self.pack_rest(go_on)?;
+    pub fn open_bytes(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<u64, WriteError> {
+        self.pack_rest(cancel)?;
         Ok(self.packer.open_bytes())
     }
 
     /// Packs the samples that are left, if the writer is open.
-    fn pack_rest(&mut self, go_on: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+    fn pack_rest(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
         match self.closed {
             true => Ok(()),
-            false => self.pack(go_on),
+            false => self.pack(cancel),
         }
     }
 

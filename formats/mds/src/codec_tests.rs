@@ -4,7 +4,7 @@ use shardmill_core::Limits;
 use crate::testdata::{lines, unhex};
 
 #[test]
-fn digests_are_those_of_the_original() {
+fn digests_match_mosaicml_streaming() {
     let mut count = 0;
     for line in lines(include_str!("testdata/hashes.txt")) {
         let algo: HashAlgo = line[0].parse().unwrap();
@@ -18,7 +18,7 @@ fn digests_are_those_of_the_original() {
 }
 
 #[test]
-fn files_of_the_original_are_read() {
+fn files_compressed_by_mosaicml_streaming_are_decompressed() {
     let mut names = std::collections::BTreeSet::new();
     for line in lines(include_str!("testdata/compressed.txt")) {
         let (raw, zip) = (unhex(line[1]), unhex(line[2]));

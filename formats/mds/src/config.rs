@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn the_config_of_the_worked_example() {
+    fn config_of_the_specification_example_is_reproduced() {
         let hashes = vec![HashAlgo::Xxh64, HashAlgo::Sha1, HashAlgo::Xxh64];
         let columns = vec![column("b", "str"), column("a", "int32")];
         let config = ShardConfig::new_mds(columns, None, hashes, Some(1 << 26)).unwrap();
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn text_formats_have_their_own_fields() {
+    fn text_format_config_has_format_specific_fields() {
         let compression = Some("gz:1".parse().unwrap());
         let xsv = |format, separator| {
             ShardConfig::new_xsv(
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_refused() {
+    fn invalid_shard_configs_are_rejected() {
         let mds = |names: &[&str], limit| {
             let columns = names.iter().map(|name| column(name, "int")).collect();
             ShardConfig::new_mds(columns, None, Vec::new(), limit).map_err(|error| error.id())

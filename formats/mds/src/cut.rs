@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn no_shard_is_empty() {
+    fn shards_are_never_empty() {
         assert_eq!(cut(&mds(Some(10)), None, &[10, 10, 10]), [1, 1, 1]);
         assert_eq!(cut(&json(Some(10)), None, &[11, 5, 5, 11, 1]), [1, 2, 1, 1]);
         assert_eq!(cut(&mds(Some(10)), Some(5), &[10]), [1]);
     }
 
     #[test]
-    fn like_the_original_the_very_first_sample_leaves_an_empty_shard() {
+    fn like_original_oversized_first_sample_leaves_empty_shard() {
         let cut =
             |config: &ShardConfig, sizes: &[u64]| cut_with(Cutter::like_original(config), sizes);
         assert_eq!(cut(&mds(Some(10)), &[10, 10, 10]), [0, 1, 1, 1]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_may_be_as_large_as_the_limit() {
+    fn shard_may_be_exactly_as_large_as_the_limit() {
         let header = 8 + mds(Some(999)).to_json().len() as u64;
         let limit = header + 3 * (50 + 4);
         assert_eq!(cut(&mds(Some(limit)), None, &[50; 7]), [3, 3, 1]);
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_no_limit() {
+    fn missing_or_zero_limit_means_unlimited() {
         assert_eq!(cut(&mds(None), None, &[u64::MAX, u64::MAX, 1]), [3]);
         assert_eq!(cut(&mds(Some(0)), Some(0), &[1; 9]), [9]);
     }
 
     proptest! {
         #[test]
-        fn shards_are_as_full_as_the_limits_allow(
+        fn shards_are_filled_up_to_the_limits(
             sizes in prop::collection::vec(0_u64..60, 0..60),
             limit in 1_u64..300,
             samples_limit in prop::option::of(1_u64..10),

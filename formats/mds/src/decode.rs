@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_samples_of_the_specification() {
+    fn specification_scalars_decode_and_encode() {
         for (encoding, hex, value) in [
             ("int", "ffffffffffffffff", Value::Int(-1)),
             ("uint16", "0201", Value::U16(258)),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arrays_of_the_specification() {
+    fn specification_arrays_decode_and_encode() {
         let counting: Vec<u8> = (0..300_i16).flat_map(i16::to_le_bytes).collect();
         let mut int16 = unhex("11052c01");
         int16.extend_from_slice(&counting);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_images_and_lists_of_the_specification() {
+    fn specification_images_and_lists_decode() {
         let rgb = unhex("020000000100000003000000524742010203010203");
         let Ok(Value::Image(image)) = decoded("pil", &rgb) else {
             panic!()
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_must_match_to_the_byte() {
+    fn wrong_size_of_fixed_size_datum_is_an_error() {
         for (encoding, size) in [
             ("int", 8),
             ("uint8", 1),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_strict() {
+    fn invalid_text_datum_is_an_error() {
         let cases = [
             (
                 "str",
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_that_lie_are_refused() {
+    fn inconsistent_array_headers_are_rejected() {
         for (hex, id, message) in [
             (
                 "-",
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_that_no_text_names_do_not_panic() {
+    fn unparseable_ndarray_encodings_do_not_panic() {
         for shape in [vec![], vec![0], vec![u64::MAX, 2], vec![2, 3], vec![1; 100]] {
             for dtype in [None, Some(DType::F64)] {
                 let encoding = Encoding::NdArray {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_images_that_lie_are_refused() {
+    fn inconsistent_raw_image_headers_are_rejected() {
         let pil = |width: u32, height: u32, mode: &[u8], raw: usize| {
             let mut datum = Vec::new();
             datum.extend(width.to_le_bytes());
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_lie_are_refused() {
+    fn inconsistent_list_headers_are_rejected() {
         for (encoding, hex, message) in [
             (
                 "jpeg_array",
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datum_is_bounded_by_the_limits() {
+    fn datum_above_sample_bytes_limit_is_an_error() {
         let mut limits = Limits::default();
         limits.sample_bytes = 4;
         for encoding in encodings() {
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_nothing_cannot_fill_the_memory() {
+    fn list_of_many_empty_items_is_limited() {
         let mut limits = Limits::default();
         limits.sample_bytes = 1 << 20;
         let list = |items: u32| {
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_agrees_with_the_original() {
+    fn decoder_agrees_with_mosaicml_streaming_on_damaged_values() {
         let (mut whole, mut damaged, mut stricter) = (0, 0, 0);
         for line in lines(include_str!("testdata/values.txt")) {
             let encoding: Encoding = line[0].parse().unwrap();
@@ -683,7 +683,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn arbitrary_bytes_are_an_error_or_a_round_trip(datum in datum()) {
+        fn arbitrary_bytes_give_an_error_or_round_trip(datum in datum()) {
             for encoding in encodings() {
                 let value = decode(&encoding, &datum, &Limits::default());
                 let checked = check_datum(&encoding, &datum, &Limits::default());
@@ -703,7 +703,7 @@ mod tests {
         }
 
         #[test]
-        fn arrays_come_back(code in 0..11_usize, shape in prop::collection::vec(1..4_u64, 0..4), last in prop_oneof![1..4_u64, Just(300)], dynamic: bool) {
+        fn arrays_round_trip(code in 0..11_usize, shape in prop::collection::vec(1..4_u64, 0..4), last in prop_oneof![1..4_u64, Just(300)], dynamic: bool) {
             let shape = [shape, vec![last]].concat();
             let dtype = DType::ALL[code];
             let bytes = usize::try_from(shape.iter().product::<u64>() * dtype.size_bytes()).unwrap();
@@ -721,7 +721,7 @@ mod tests {
         }
 
         #[test]
-        fn lists_come_back(items in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..6)) {
+        fn lists_round_trip(items in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..6)) {
             let slices: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
             let mut datum = Vec::new();
             encode_list(&slices, &mut datum).unwrap();

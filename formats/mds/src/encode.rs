@@ -44,8 +44,8 @@ pub fn ndarray_header(
 
 fn u32_of(what: &'static str, value: usize) -> Result<u32, MdsError> {
     u32::try_from(value).map_err(|_| {
-        let most = u32::MAX;
-        let reason = format!("{what} is {value}, above the {most} that 32 bits express");
+        let max = u32::MAX;
+        let reason = format!("{what} is {value}, above the {max} that 32 bits express");
         MdsProblem::Size.because(reason)
     })
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_as_wide_as_their_largest_dimension() {
+    fn ndarray_header_width_fits_the_largest_dimension() {
         for (dim, code) in [
             (1, 4),
             (0xff, 4),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_no_reader_accepts_are_refused() {
+    fn invalid_ndarray_shapes_are_rejected() {
         for (shape, id) in [
             (&[][..], "array-shape"),
             (&[3, 0], "array-shape"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_is_that_of_the_specification() {
+    fn list_framing_matches_the_specification() {
         let mut out = Vec::new();
         encode_jpeg_array(&[b"AA", b"BBB"], &mut out).unwrap();
         assert_eq!(out, b"\x02\0\0\0\x02\0\0\0\x03\0\0\0AABBB");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_detected_by_how_they_start() {
+    fn wrong_image_magic_bytes_are_an_error() {
         let jpeg = b"\xff\xd8\xff\xe0...";
         let png = b"\x89PNG\r\n\x1a\n...";
         assert_eq!(checked("jpeg", jpeg), Ok(()));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_longer_than_cpython_converts_are_refused() {
+    fn integers_above_the_cpython_digit_limit_are_rejected() {
         let digits = |count: usize| "9".repeat(count);
         assert_eq!(
             checked("str_int", format!("-{}", digits(4300)).as_bytes()),

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_round_trips() {
+    fn every_encoding_name_round_trips() {
         for name in Encoding::names() {
             assert_eq!(name.parse::<Encoding>().unwrap().to_string(), name);
         }
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_fixed_where_the_encoding_says_so() {
+    fn fixed_size_is_known_for_fixed_size_encodings() {
         for (name, size) in [
             ("int", Some(8)),
             ("uint8", Some(1)),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_format_does_not_have_is_refused_by_name() {
+    fn unknown_encoding_names_are_rejected() {
         for name in [
             "",
             "Str",
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_has_at_most_63_dimensions() {
+    fn ndarray_shape_has_at_most_63_dimensions() {
         let name = |dims: usize| format!("ndarray:uint8:{}", vec!["1"; dims].join(","));
         assert!(name(63).parse::<Encoding>().is_ok());
         assert!(name(64).parse::<Encoding>().is_err());
     }
 
     #[test]
-    fn types_round_trip() {
+    fn dtypes_round_trip() {
         for dtype in DType::ALL {
             assert_eq!(DType::from_name(dtype.name()), Some(dtype));
             assert_eq!(DType::from_code(dtype.code()), Some(dtype));
@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_prints_the_same(text in "(ndarray(:(u?int(8|16)|float32)(:[0-9,]{0,8})?)?|[a-z_\\[\\]:]{0,10})") {
+        fn parsed_encoding_displays_the_same_text(text in "(ndarray(:(u?int(8|16)|float32)(:[0-9,]{0,8})?)?|[a-z_\\[\\]:]{0,10})") {
             if let Ok(encoding) = text.parse::<Encoding>() {
                 prop_assert_eq!(encoding.to_string(), text);
             }

@@ -77,7 +77,7 @@ shardmill_core::problems! {
         /// A text that is not JSON.
         JsonSyntax => (Corrupt, "json-syntax"),
         /// A JSON object with a repeated key, of which readers keep only one.
-        JsonKeyTwice => (Corrupt, "json-syntax", "let each key be there once: readers keep one of the values"),
+        JsonKeyTwice => (Corrupt, "json-syntax", "remove the repeated key: readers keep only one of its values"),
         /// No bytes, or only whitespace.
         IndexEmpty => (Corrupt, "index-empty", "fetch the index again, or rebuild it from the shards"),
         /// Anything but JSON text in UTF-8.
@@ -91,7 +91,7 @@ shardmill_core::problems! {
         /// A key that this format does not have. The original reader refuses it, too.
         UnknownField => (Corrupt, "index-unknown-field"),
         /// A missing key.
-        MissingField => (Corrupt, "index-missing-field", "if this is no index of MDS or WebDataset, give the kind of the source with --from, such as litdata or parquet"),
+        MissingField => (Corrupt, "index-missing-field", "if this is not an index of MDS or WebDataset, set the format of the source with --from, such as litdata or parquet"),
         /// A repeated key, whose value depends on the reader.
         DuplicateField => (Corrupt, "index-duplicate-field"),
         /// Columns that contradict each other.

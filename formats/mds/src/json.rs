@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_texts_are_json_as_for_python() {
+    fn json_validity_agrees_with_python() {
         let (mut good, mut bad) = (0, 0);
         for line in lines(include_str!("testdata/json.txt")) {
             let json = unhex(line[0]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn json_errors_have_position_and_expectation() {
         for (json, message) in [
             (
                 "",
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_a_new_text_do_not_repeat() {
+    fn check_new_json_rejects_duplicate_keys() {
         let check = |json: &str| check_new_json(json.as_bytes(), &Limits::default());
         for json in [
             "{}",
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_by_the_limit_and_not_by_the_stack() {
+    fn json_depth_is_limited_without_recursion() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!(check(nested(32)), Ok(()));
         let error = check(nested(33)).unwrap_err();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_integer_is_measured() {
+    fn scan_returns_the_longest_integer_length() {
         for (json, digits) in [
             ("1", 1),
             ("-12", 2),
@@ -486,13 +486,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_survived(json: Vec<u8>) {
+        fn arbitrary_text_does_not_panic_the_checker(json: Vec<u8>) {
             let _ = check(&json);
             let _ = scan(&json, &Limits::default());
         }
 
         #[test]
-        fn what_serde_accepts_is_accepted(json in "[\\[\\]{}:, \"\\\\a0-3.eE+-]{0,14}") {
+        fn text_accepted_by_serde_json_is_accepted(json in "[\\[\\]{}:, \"\\\\a0-3.eE+-]{0,14}") {
             // serde_json refuses what Python accepts in three cases, none of which occurs here: NaN, Infinity, lone
             // surrogates. It also refuses numbers beyond f64.
             if serde_json::from_str::<serde_json::Value>(&json).is_ok() {

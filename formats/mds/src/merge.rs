@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_is_that_of_the_original() {
+    fn merged_index_matches_mosaicml_streaming() {
         let dataset = datasets()
             .into_iter()
             .find(|dataset| dataset.name == "merged")
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_kept_whole_at_any_depth() {
+    fn merge_keeps_the_full_folder_path() {
         for dataset in datasets() {
             let index = parse(dataset.index.as_bytes());
             let names = |index: &Index| -> Vec<String> {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_make_a_bad_index_is_refused() {
+    fn merge_with_invalid_or_duplicate_folders_is_rejected() {
         let dataset = datasets().remove(0);
         let index = parse(dataset.index.as_bytes());
         let merge = |folders: &[&str]| {
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_names_changes(one in crate::index::strategy::index(), two in crate::index::strategy::index()) {
+        fn merge_changes_only_file_names(one in crate::index::strategy::index(), two in crate::index::strategy::index()) {
             let merged = Index::merge(vec![("1".to_owned(), one.clone()), ("2".to_owned(), two.clone())]).unwrap();
             prop_assert_eq!(merged.shards.len(), one.shards.len() + two.shards.len());
             for (number, (after, before)) in merged.shards.iter().zip(one.shards.iter().chain(&two.shards)).enumerate() {

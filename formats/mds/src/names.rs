@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_original() {
+    fn shard_basenames_match_mosaicml_streaming() {
         let zstd = "zstd:7".parse().unwrap();
         let gz = "gz".parse().unwrap();
         assert_eq!(basename(0, Format::Mds, false, None), "shard.00000.mds");

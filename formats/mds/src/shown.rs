@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_values_are_cut_at_a_character_and_marked() {
+    fn long_values_are_truncated_at_a_character_with_ellipsis() {
         assert_eq!(shorten("é\n\u{1}"), "é\\u{a}\\u{1}");
         for c in ["a", "é", "\u{1}", "\u{202e}", "😀"] {
             let escaped = escape(c).into_owned();

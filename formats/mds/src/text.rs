@@ -218,8 +218,8 @@ fn is_decimal_word(unsigned: &str) -> bool {
 
 /// Returns whether CPython's `decimal` converts the exponent without a context.
 fn is_decimal_range(parts: &Parts<'_>) -> bool {
-    const MOST: i128 = 999_999_999_999_999_999;
-    const LEAST: i128 = -1_999_999_999_999_999_997;
+    const MAX: i128 = 999_999_999_999_999_999;
+    const MIN: i128 = -1_999_999_999_999_999_997;
     let exponent = match parts.exponent.map(str::parse::<i128>) {
         None => 0,
         Some(Ok(exponent)) => exponent,
@@ -235,7 +235,7 @@ fn is_decimal_range(parts: &Parts<'_>) -> bool {
         return false;
     };
     let first = last.saturating_add(digits as i128 - 1);
-    last >= LEAST && first <= MOST
+    last >= MIN && first <= MAX
 }
 
 /// Returns the datum as text.
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_spelled_as_by_python() {
+    fn floats_are_formatted_like_python() {
         let mut count = 0;
         for line in lines(include_str!("testdata/floats.txt")) {
             let value = f64::from_bits(u64::from_str_radix(line[0], 16).unwrap());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn notation_does_not_depend_on_that_of_the_printer() {
+    fn change_notation_converts_fixed_and_exponent_floats() {
         for (from, fixed, to) in [
             ("0.000012", false, "1.2e-05"),
             ("-0.00001", false, "-1e-05"),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_words_of_its_own_for_what_is_not_a_number() {
+    fn json_floats_use_nan_and_infinity_literals() {
         for (value, text) in [
             (f64::NAN, "NaN"),
             (f64::INFINITY, "Infinity"),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn decimals_are_spelled_as_by_python() {
+    fn decimals_are_formatted_like_python() {
         let mut count = 0;
         for line in lines(include_str!("testdata/decimals.txt")) {
             let scale = line[2].parse().unwrap();
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_spelled_as_by_python() {
+    fn json_strings_are_escaped_like_python() {
         let mut count = 0;
         for line in include_str!("testdata/strings.txt")
             .lines()
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn number_texts_are_accepted_as_by_python() {
+    fn number_texts_are_parsed_like_python() {
         let mut count = 0;
         for line in lines(include_str!("testdata/numbers.txt")) {
             let text = if line[0] == "-empty-" { "" } else { line[0] };
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn number_texts_that_python_never_writes_are_refused() {
+    fn number_spellings_python_never_writes_are_rejected() {
         for text in [
             " 1", "1 ", "1\n", "1_0", "\u{663}", "1\0", "\u{ff11}", "+-1",
         ] {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_end_at_the_first_byte_that_needs_an_escape() {
+    fn plain_run_ends_at_the_first_byte_to_escape() {
         for special in 0..=255_u8 {
             for before in 0..20 {
                 let mut text = vec![b'a'; before];
@@ -447,7 +447,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn floats_come_back(bits: u64) {
+        fn floats_round_trip(bits: u64) {
             let value = f64::from_bits(bits);
             let text = float(value);
             let back = parse_float_text(&text).unwrap();
@@ -463,14 +463,14 @@ mod tests {
         }
 
         #[test]
-        fn strings_come_back(text: String) {
+        fn json_strings_round_trip(text: String) {
             let json = spelled(|out| write_json_string(&text, out));
             prop_assert!(json.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
             prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
         }
 
         #[test]
-        fn decimals_keep_their_value(negative: bool, digits in "[0-9]{1,40}", scale in -400_i32..400) {
+        fn formatted_decimals_keep_their_value(negative: bool, digits in "[0-9]{1,40}", scale in -400_i32..400) {
             let text = spelled(|out| write_decimal(negative, &digits, scale, out));
             prop_assert!(is_decimal_text(&text), "{}", text);
             let parts = split_number(text.trim_start_matches('-')).unwrap();
@@ -485,7 +485,7 @@ mod tests {
         /// A value is refused exactly if the first separator of the line is not the one after it. Other values
         /// round-trip.
         #[test]
-        fn values_in_front_of_a_separator_come_back(
+        fn values_before_a_separator_round_trip_or_are_rejected(
             values in proptest::collection::vec("[ab|]{0,5}", 1..4),
             separator in "[ab|]{1,4}",
         ) {

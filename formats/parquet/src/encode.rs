@@ -17,7 +17,7 @@ use crate::error::ParquetEncodeError;
 const PAGE_BYTES: usize = 1 << 20;
 
 /// The number of rows after which the size of a page is checked: at most, and at least.
-const MOST_ROWS: usize = 1024;
+const MAX_ROWS: usize = 1024;
 const FEWEST_ROWS: usize = 1;
 
 /// Encodes record batches as Parquet files. All files of a dataset share one encoder.
@@ -86,7 +86,7 @@ impl ParquetEncoder {
         row_bytes: usize,
     ) -> Result<Vec<u8>, ParquetEncodeError> {
         // The size of a page is checked only between batches of rows, so large rows need small batches.
-        let batch_rows = (PAGE_BYTES / row_bytes.max(1)).clamp(FEWEST_ROWS, MOST_ROWS);
+        let batch_rows = (PAGE_BYTES / row_bytes.max(1)).clamp(FEWEST_ROWS, MAX_ROWS);
         let properties = WriterProperties::builder()
             .set_created_by(concat!("shardmill version ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_compression(self.codec)
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_row_groups_with_pages_of_their_own() {
+    fn each_batch_becomes_a_row_group_with_own_pages() {
         let groups = [numbers(0, 100), numbers(100, 130)];
         let encoder = ParquetEncoder::new(groups[0].schema(), "zstd:3".parse().ok()).unwrap();
         let file = encoder.encode(&mut groups.clone().into_iter().map(Ok), 50_004);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn dictionaries_come_back_as_such() {
+    fn dictionary_type_is_preserved() {
         let words = || vec!["a", "b", "a"];
         let dictionary: DictionaryArray<Int8Type> = words().into_iter().collect();
         let field = Field::new("word", dictionary.data_type().clone(), true);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parquet_does_not_have_is_an_error() {
+    fn unsupported_type_or_compression_is_an_error() {
         let empty = DataType::Union(UnionFields::empty(), UnionMode::Sparse);
         let error = check_type(&Field::new("u", empty, true)).unwrap_err();
         assert!(matches!(error, ParquetEncodeError::Type { .. }));

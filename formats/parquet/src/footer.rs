@@ -37,17 +37,17 @@ pub enum FooterProblem {
     Damaged(String),
 }
 
-/// Returns where the footer of a file of `size` bytes is, from the end of the file. The footer has at most `most_bytes`.
+/// Returns where the footer of a file of `size` bytes is, from the end of the file. The footer has at most `max_bytes`.
 ///
 /// # Errors
 ///
 /// [`FooterProblem`]
-pub fn footer_range(tail: &[u8], size: u64, most_bytes: u64) -> Result<Range<u64>, FooterProblem> {
+pub fn footer_range(tail: &[u8], size: u64, max_bytes: u64) -> Result<Range<u64>, FooterProblem> {
     let end = tail.last_chunk::<8>().filter(|_| size >= 12);
     let [l0, l1, l2, l3, magic @ ..] = end.ok_or(FooterProblem::Short(size))?;
     check_start(magic)?;
     let length = u64::from(u32::from_le_bytes([*l0, *l1, *l2, *l3]));
-    Limits::check("parquet-footer-bytes", length, most_bytes).map_err(FooterProblem::Large)?;
+    Limits::check("parquet-footer-bytes", length, max_bytes).map_err(FooterProblem::Large)?;
     let end = size - END_BYTES;
     match end.checked_sub(length) {
         // The magic of the start is before the footer.

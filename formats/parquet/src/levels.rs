@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_begin_at_level_zero() {
+    fn count_rows_counts_levels_equal_to_zero() {
         // Five zeros in a run, then a packed group of eight levels of one bit.
         let levels = [5 << 1, 0, 1 << 1 | 1, 0b1010_0110];
         assert_eq!(count_rows(&page(&levels), 1, 13), Ok(5 + 4));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_levels_are_errors() {
+    fn corrupt_repetition_levels_are_errors() {
         for (levels, values) in [
             (&[][..], 1),
             (&[5 << 1][..], 1),

@@ -234,8 +234,8 @@ impl<R: ChunkReader> CheckedPages<R> {
         {
             return Err(self.keep(PageProblem::Large(limit), "a page is too large".to_owned()));
         }
-        let most = most_expanded(self.codec, header.compressed);
-        if header.uncompressed > most {
+        let max = max_expanded(self.codec, header.compressed);
+        if header.uncompressed > max {
             return Err(self.corrupt(format!(
                 "a page claims to expand from {} to {} bytes, more than {} can",
                 header.compressed,
@@ -329,7 +329,7 @@ impl<R: ChunkReader> CheckedPages<R> {
                 Ok(header) => return Ok(header),
                 Err(END) if size < left && size < HEADER_BYTES => size *= 16,
                 Err(END) => {
-                    return Err(self.corrupt("a page header goes beyond the column chunk"));
+                    return Err(self.corrupt("a page header extends beyond the column chunk"));
                 }
                 Err(reason) => return Err(self.corrupt(reason)),
             }
@@ -352,14 +352,14 @@ impl<R: ChunkReader> CheckedPages<R> {
         let length = usize::try_from(length).map_err(|_| missing("memory"))?;
         let start = self.offset + header.length as u64 + header.levels;
         let body = self.file.get_bytes(start, length)?;
-        let most = header.uncompressed.saturating_add(1);
+        let max = header.uncompressed.saturating_add(1);
         let expanded = match self.codec {
             Compression::GZIP(_) => io::copy(
-                &mut flate2::read::MultiGzDecoder::new(&*body).take(most),
+                &mut flate2::read::MultiGzDecoder::new(&*body).take(max),
                 &mut io::sink(),
             ),
             _ => io::copy(
-                &mut brotli::Decompressor::new(&*body, 4096).take(most),
+                &mut brotli::Decompressor::new(&*body, 4096).take(max),
                 &mut io::sink(),
             ),
         };
@@ -421,8 +421,8 @@ impl<R: ChunkReader> CheckedPages<R> {
     /// Returns the bytes of the levels in a version 1 page, where a length precedes each kind of level.
     fn levels_length(&self, page: &[u8]) -> Option<usize> {
         let mut at = 0_usize;
-        for most in [self.levels.0, self.levels.1] {
-            if most > 0 {
+        for max in [self.levels.0, self.levels.1] {
+            if max > 0 {
                 let length = page.get(at..at.checked_add(4)?)?.first_chunk::<4>()?;
                 at = at
                     .checked_add(4)?
@@ -437,7 +437,7 @@ impl<R: ChunkReader> CheckedPages<R> {
 const GZIP_RATIO: u64 = 1032;
 
 /// Returns the most bytes that a codec can expand this many bytes to.
-const fn most_expanded(codec: Compression, compressed: u64) -> u64 {
+const fn max_expanded(codec: Compression, compressed: u64) -> u64 {
     let ratio = match codec {
         // A copy of 3 bytes expands to 64.
         Compression::SNAPPY => 22,

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_become_columns() {
+    fn hive_directories_become_partition_columns() {
         let partitions = Partitions::of([
             "year=2024/lang=en/x",
             "lang=a%20b%2Fc/year=02/x",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_value_that_is_no_integer_makes_text() {
+    fn one_non_integer_value_makes_the_partition_text() {
         let partitions = Partitions::of(["k=1/x", "k=1.5/x"]).unwrap();
         assert_eq!(types(&partitions), [("k", &DataType::Utf8, false)]);
         let partitions = Partitions::of(["k=__HIVE_DEFAULT_PARTITION__/x"]).unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn files_must_agree_on_keys() {
+    fn files_with_different_partition_keys_are_an_error() {
         for paths in [
             &["k=1/x", "x"][..],
             &["k=1/x", "l=1/x"],

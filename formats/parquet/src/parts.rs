@@ -18,7 +18,7 @@ use crate::thrift::offset_index;
 const PART_BYTES: u64 = 128 << 20;
 
 /// The fewest rows of a part. The decoder reads the skipped rows as well if there are only a few.
-const LEAST_ROWS: u64 = 64;
+const MIN_ROWS: u64 = 64;
 
 /// A row group, or consecutive rows of one.
 #[derive(Clone, Debug)]
@@ -34,18 +34,18 @@ pub struct GroupPart {
 }
 
 /// Returns the range of a file with the offset indexes of its large row groups: what [`divide_groups`] needs. `None` if no
-/// row group is large or has such indexes, or if they have more than `most_bytes`. They end before `data_end`.
+/// row group is large or has such indexes, or if they have more than `max_bytes`. They end before `data_end`.
 #[must_use]
 pub fn index_range(
     metadata: &ParquetMetaData,
     data_end: u64,
-    most_bytes: u64,
+    max_bytes: u64,
 ) -> Option<Range<u64>> {
     let groups = metadata.row_groups().iter().filter(|group| is_large(group));
     let ranges = groups.filter_map(group_index_range);
     let ranges = ranges.filter(|range| range.end <= data_end);
     let all = ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
-    (all.end - all.start <= most_bytes).then_some(all)
+    (all.end - all.start <= max_bytes).then_some(all)
 }
 
 /// Divides the large row groups of a file, given the bytes of [`index_range`] and where they begin. Row groups without usable
@@ -83,7 +83,7 @@ pub fn divide_groups(metadata: &ParquetMetaData, index: &[u8], index_start: u64)
 
 fn is_large(group: &RowGroupMetaData) -> bool {
     let rows = u64::try_from(group.num_rows()).unwrap_or(0);
-    total_bytes(group) > PART_BYTES && rows >= 2 * LEAST_ROWS
+    total_bytes(group) > PART_BYTES && rows >= 2 * MIN_ROWS
 }
 
 /// Returns where in the file the offset indexes of a row group are.
@@ -137,12 +137,12 @@ impl GroupPages {
         let pages = largest.and_then(|leaf| self.leaves.get(leaf));
         let pages = pages.map(Vec::as_slice).unwrap_or_default();
         let count = total_bytes(group).div_ceil(part_bytes.max(1)).max(1);
-        let wanted = self.rows.div_ceil(count).max(LEAST_ROWS);
+        let wanted = self.rows.div_ceil(count).max(MIN_ROWS);
         let mut starts = vec![0];
         let mut last = 0;
         for page in pages {
             let row = u64::try_from(page.first_row_index).unwrap_or(0);
-            if row - last >= wanted && self.rows - row >= LEAST_ROWS {
+            if row - last >= wanted && self.rows - row >= MIN_ROWS {
                 starts.push(row);
                 last = row;
             }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_needs_its_own_pages_only() {
+    fn row_group_part_is_read_from_its_own_pages_only() {
         for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
             parts_are_read(version);
         }
@@ -364,7 +364,7 @@ mod tests {
             let mut next = 0;
             for rows in parts {
                 assert_eq!(rows.start, next);
-                assert!(rows.end - rows.start >= LEAST_ROWS);
+                assert!(rows.end - rows.start >= MIN_ROWS);
                 next = rows.end;
                 let mut only = vec![0xff; bytes.len()];
                 for range in pages().ranges(group, &[0, 1, 2], &rows) {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_indexes_are_not_used_or_are_errors() {
+    fn corrupt_page_indexes_are_ignored_or_errors() {
         for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
             damaged_bytes_are_noticed(version);
         }

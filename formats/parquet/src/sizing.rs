@@ -43,7 +43,7 @@ pub fn batch_rows<R: ChunkReader + 'static>(
     };
     let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
     let mut bytes = 0_u64;
-    let mut most = MAX_ROWS;
+    let mut max = MAX_ROWS;
     for leaf in leaves {
         let Some(chunk) = group.columns().get(*leaf) else {
             continue;
@@ -70,13 +70,13 @@ pub fn batch_rows<R: ChunkReader + 'static>(
             if let Some((mean, longest)) = dictionary_lengths(source, chunk, *leaf) {
                 own = own.max(values.saturating_mul(mean));
                 let per_row = values.div_ceil(rows).max(1);
-                most = most.min(WORST_BYTES / longest.saturating_mul(per_row).max(1));
+                max = max.min(WORST_BYTES / longest.saturating_mul(per_row).max(1));
             }
         }
         bytes = bytes.saturating_add(own);
     }
     let per_row = (bytes / rows).max(padded).max(1);
-    let fitting = (batch_bytes as u64 / per_row).min(most).clamp(1, MAX_ROWS);
+    let fitting = (batch_bytes as u64 / per_row).min(max).clamp(1, MAX_ROWS);
     usize::try_from(fitting).unwrap_or(1)
 }
 

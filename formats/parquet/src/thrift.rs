@@ -332,13 +332,13 @@ fn page_location(walker: &mut Walker<'_>) -> Result<PageLocation> {
 
 /// Returns the length of the DELTA_BINARY_PACKED block sequence at the beginning of `bytes`, and the number of values
 /// it claims, without unpacking it.
-pub(crate) fn delta_extent(bytes: &[u8], most: u64) -> Result<(usize, u64)> {
+pub(crate) fn delta_extent(bytes: &[u8], max: u64) -> Result<(usize, u64)> {
     let mut walker = Walker::new(bytes);
     let block = walker.varint()?;
     let miniblocks = walker.varint()?;
     let count = walker.varint()?;
     walker.zigzag()?;
-    if count > most {
+    if count > max {
         return Err("delta lengths claim more values than the page has");
     }
     if miniblocks == 0
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_header_is_read() {
+    fn page_header_is_parsed() {
         // type 0, uncompressed 100, compressed 40, data page header {values 7, encodings 0, 3, 3}.
         let bytes = [
             0x15, 0, 0x15, 0xc8, 1, 0x15, 80, 0x2c, 0x15, 14, 0x15, 0, 0x15, 6, 0x15, 6, 0, 0, 0xff,
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_cannot_claim_more_than_there_is() {
+    fn list_longer_than_the_input_is_an_error() {
         // field 4: list of structs, 2^31 of them.
         let bytes = [0x49, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x08, 0];
         assert_eq!(
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_bounded() {
+    fn too_deeply_nested_structures_are_an_error() {
         let mut bytes = vec![0x6c];
         bytes.extend(std::iter::repeat_n(0x1c, 1_000_000));
         assert_eq!(check_footer(&bytes), Err("structures are nested too deep"));
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_tree_is_bounded() {
+    fn too_wide_or_deep_schema_tree_is_an_error() {
         check_footer(&schema(&[2, 0, 1, 0])).unwrap();
         assert_eq!(
             check_footer(&schema(&[60, 0])),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn delta_blocks_are_measured() {
+    fn delta_extent_returns_length_and_value_count() {
         // 128 a block, 4 miniblocks, 3 values, first 1; block: min delta 0, widths 1 0 0 0, 4 bytes.
         let bytes = [0x80, 0x01, 4, 3, 2, 0, 1, 0, 0, 0, 0b01, 0, 0, 0, 9, 9];
         assert_eq!(delta_extent(&bytes, 3), Ok((14, 3)));

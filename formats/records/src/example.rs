@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_packed_or_not() {
+    fn packed_and_unpacked_numbers_are_parsed() {
         for (list, bytes, expected) in [
             (1, field(1, b"ab"), vec![Value::Bytes(b"ab")]),
             (
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn other_messages_are_errors() {
+    fn non_example_messages_are_errors() {
         assert_eq!(values(&[]), Ok(Vec::new()));
         assert_eq!(values(&field(2, b"")).unwrap_err(), RecordError::Sequence);
         for record in [

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn items_have_leaves() {
+    fn chunk_items_are_split_into_leaves() {
         let item = [words(&[8, 2]), 7_i64.to_le_bytes().to_vec(), b"hi".to_vec()].concat();
         let size = u32::try_from(item.len()).unwrap();
         let bytes = [words(&[1, 12, 12 + size]), item.clone()].concat();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_have_types_and_shapes() {
+    fn array_leaves_are_parsed_with_dtype_and_shape() {
         let numpy = [words(&[2, 2, 1, 2]), words(&[5, 6])].concat();
         let Ok(Leaf::Array(array)) = decode_leaf(LeafKind::Numpy, &numpy) else {
             panic!("the leaf is an array");

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_has_lengths_places_and_bounds() {
+    fn index_head_locates_lengths_offsets_and_bounds() {
         let bytes = index();
         let head = head(&bytes).unwrap();
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_errors() {
+    fn invalid_megatron_index_is_an_error() {
         let good = index();
         for (at, byte) in [(0, b'X'), (9, 2), (17, 0), (17, 9), (26, 0)] {
             let mut bytes = good.clone();

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_have_all_wire_types() {
+    fn fields_of_all_wire_types_are_parsed() {
         let bytes = [
             0x08, 0x96, 0x01, 0x11, 1, 2, 3, 4, 5, 6, 7, 8, 0x1a, 2, b'h', b'i', 0x25, 1, 0, 0, 0,
         ];
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_field_end_a_message() {
+    fn malformed_field_ends_the_message_with_an_error() {
         for bytes in [
             &[0x08][..],      // A tag alone.
             &[0x0b],          // A group.

@@ -253,7 +253,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_signature_is_that_of_the_specification() {
+    fn file_signature_is_decoded_and_flipped_bits_are_errors() {
         let head = ChunkHead::decode(&SIGNATURE).unwrap();
         assert_eq!((head.kind, head.data_bytes), (ChunkKind::Other, 0));
         assert_eq!(head.end(0), Some(64));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn block_headers_interrupt_chunks() {
+    fn block_headers_are_removed_from_chunks() {
         assert_eq!(stored_end(0, 40), Some(64));
         assert_eq!(stored_end(64, 1), Some(65));
         assert_eq!(stored_end(65_535, 1), Some(65_536));

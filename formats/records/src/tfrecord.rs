@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_the_specification() {
+    fn masked_crc_matches_the_specification() {
         // RFC 3720, B.4: CRC-32C of 32 bytes.
         let ascending: Vec<u8> = (0..32).collect();
         for (bytes, crc) in [
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_is_an_error() {
+    fn flipped_bit_in_head_or_data_is_an_error() {
         let mut head = [0; FRAME_HEAD];
         head[..8].copy_from_slice(&9_u64.to_le_bytes());
         head[8..].copy_from_slice(&masked_crc(&9_u64.to_le_bytes()).to_le_bytes());

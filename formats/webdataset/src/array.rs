@@ -145,7 +145,7 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, 
         return check_data(dtype, shape, data).map(Npy::Plain);
     }
     // With elements of zero bytes, a short file could claim any number of elements.
-    let most = if item_bytes == 0 {
+    let max = if item_bytes == 0 {
         limits.sample_bytes
     } else {
         u64::MAX
@@ -153,7 +153,7 @@ pub(crate) fn read_npy<'a>(bytes: &'a [u8], limits: &Limits) -> Result<Npy<'a>, 
     let count = shape
         .iter()
         .try_fold(1_u64, |product, dim| product.checked_mul(*dim))
-        .filter(|count| *count <= most);
+        .filter(|count| *count <= max);
     let needed = count.and_then(|count| count.checked_mul(item_bytes));
     if needed == Some(data.len() as u64) {
         return Ok(Npy::Other);

@@ -11,15 +11,15 @@ use shardmill_core::escape;
 use crate::error::{WebdatasetError, WebdatasetProblem};
 
 /// The most names in the expansion of a pattern.
-pub const MOST_NAMES: u64 = 1_000_000;
+pub const MAX_NAMES: u64 = 1_000_000;
 
 /// The most bytes of all names of a pattern: a thousand for each name.
-const MOST_NAME_BYTES: u64 = 1_000_000_000;
+const MAX_NAME_BYTES: u64 = 1_000_000_000;
 
 /// The deepest nesting of braces.
-const MOST_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
-/// Expands a pattern into its names, in order; at most [`MOST_NAMES`].
+/// Expands a pattern into its names, in order; at most [`MAX_NAMES`].
 ///
 /// `{first..last}` and `{first..last..step}` are numbers or letters. If either end begins with a zero, all numbers are
 /// padded to the wider end. `{a,b}` is a choice. Choices nest, and with several braces, the last ones vary fastest.
@@ -42,8 +42,8 @@ pub fn expand_braces(pattern: &str) -> Result<Vec<String>, WebdatasetError> {
     let count = count(&parsed);
     // An upper bound: no name is longer than the pattern.
     let bytes = count.saturating_mul(pattern.len() as u64);
-    if count > MOST_NAMES || bytes > MOST_NAME_BYTES {
-        return Err(WebdatasetError::too_many_names(pattern, MOST_NAMES));
+    if count > MAX_NAMES || bytes > MAX_NAME_BYTES {
+        return Err(WebdatasetError::too_many_names(pattern, MAX_NAMES));
     }
     Ok(product(&parsed))
 }
@@ -64,9 +64,9 @@ enum Part {
 
 /// Parses a part of the pattern `whole`.
 fn parse(whole: &str, pattern: &str, depth: usize) -> Result<Vec<Part>, WebdatasetError> {
-    if depth > MOST_DEPTH {
+    if depth > MAX_DEPTH {
         return Err(WebdatasetProblem::BracesSize.because(format!(
-            "the braces of `{}` are nested more than {MOST_DEPTH} deep",
+            "the braces of `{}` are nested more than {MAX_DEPTH} deep",
             escape(whole)
         )));
     }
@@ -226,7 +226,7 @@ fn range(whole: &str, inner: &str) -> Result<Option<Part>, WebdatasetError> {
     } else {
         0
     };
-    let too_many = |_| WebdatasetError::too_many_names(whole, MOST_NAMES);
+    let too_many = |_| WebdatasetError::too_many_names(whole, MAX_NAMES);
     let number = |text: &str| text.parse::<i128>().map_err(too_many);
     Ok(Some(Part::Numbers {
         first: number(first)?,

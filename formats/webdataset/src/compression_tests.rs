@@ -55,7 +55,7 @@ const BOTH: [TarCompression; 2] = [
 ];
 
 #[test]
-fn what_is_compressed_comes_back_whole_and_by_pieces() {
+fn compressed_shards_round_trip_whole_and_by_piece() {
     let limits = Limits::default();
     let (raw, offsets) = shard(50);
     for compression in BOTH {
@@ -83,7 +83,7 @@ fn what_is_compressed_comes_back_whole_and_by_pieces() {
 }
 
 #[test]
-fn damage_is_an_error_and_bombs_are_bounded() {
+fn damaged_or_expanding_compressed_shards_are_errors() {
     let (raw, offsets) = shard(5);
     for compression in BOTH {
         let zip = compress_shard(&raw, &offsets, compression, 4096).unwrap();
@@ -117,7 +117,7 @@ fn damage_is_an_error_and_bombs_are_bounded() {
 }
 
 #[test]
-fn what_comes_before_damage_is_kept_on_request() {
+fn decompress_partial_keeps_data_before_the_damage() {
     let limits = Limits::default();
     let (raw, offsets) = shard(40);
     for compression in BOTH {
@@ -135,7 +135,7 @@ fn what_comes_before_damage_is_kept_on_request() {
 }
 
 #[test]
-fn compressions_have_names() {
+fn compression_names_round_trip_and_invalid_are_rejected() {
     for level in 0..=30 {
         let gzip = format!("gz:{level}").parse();
         let zstd = format!("zstd:{level}").parse();
@@ -157,7 +157,7 @@ fn compressions_have_names() {
 }
 
 #[test]
-fn groups_are_whole_samples() {
+fn sample_groups_contain_whole_samples() {
     let offsets = [0, 1024, 2048, 4096, 8192];
     assert_eq!(
         sample_groups(&offsets, 10_240, 2048),

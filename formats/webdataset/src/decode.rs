@@ -48,19 +48,19 @@ pub fn inflate<'a>(
         return Ok(Cow::Borrowed(bytes));
     }
     let ratio = (bytes.len() as u64).saturating_mul(limits.expansion.ratio);
-    let most = limits.sample_bytes.min(limits.expansion.bytes).min(ratio);
+    let max = limits.sample_bytes.min(limits.expansion.bytes).min(ratio);
     let mut out = Vec::new();
     flate2::read::MultiGzDecoder::new(bytes)
-        .take(most.saturating_add(1))
+        .take(max.saturating_add(1))
         .read_to_end(&mut out)
         .map_err(|error| {
             WebdatasetProblem::Gzip.of_field(field, format!("is damaged gzip: {error}"))
         })?;
-    if out.len() as u64 > most {
+    if out.len() as u64 > max {
         return Err(WebdatasetError::Limit(LimitExceeded {
             name: "expansion-bytes",
             value: out.len() as u64,
-            limit: most,
+            limit: max,
         }));
     }
     Ok(Cow::Owned(out))
@@ -138,7 +138,7 @@ fn text<'a>(field: &str, bytes: &'a [u8]) -> Result<&'a str, WebdatasetError> {
 }
 
 /// The most digits that Python converts; more are an error there, too.
-const MOST_DIGITS: usize = 4300;
+const MAX_DIGITS: usize = 4300;
 
 /// Parses a number as Python's `int` does from ASCII, but without `_` between digits, which no writer produces.
 fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, WebdatasetError> {
@@ -153,7 +153,7 @@ fn int<'a>(field: &str, bytes: &'a [u8]) -> Result<Value<'a>, WebdatasetError> {
             text.parse().map(Value::Int).ok().or_else(|| {
                 let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
                 let is_number = !bare.is_empty()
-                    && bare.len() <= MOST_DIGITS
+                    && bare.len() <= MAX_DIGITS
                     && bare.bytes().all(|byte| byte.is_ascii_digit());
                 is_number.then_some(Value::BigInt(text))
             })
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back() {
+    fn values_round_trip() {
         let limits = Limits::default();
         let data: Vec<u8> = (0..24).collect();
         let one = array(DType::Float32, &[2, 3], &data);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_that_have_no_form_are_refused() {
+    fn unsupported_ten_arrays_are_rejected() {
         for (dtype, shape, data) in [
             (DType::UInt8, &[2][..], &[1][..]),
             (DType::UInt8, &[u64::MAX, 2], &[1]),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_its_extension_is_refused() {
+    fn value_not_matching_its_extension_is_an_error() {
         let limits = Limits::default();
         let id = |field: &str, bytes: &[u8]| decode(field, bytes, &limits).unwrap_err().id();
         assert_eq!(id("txt", b"\xff"), "field-utf8");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_arrays_are_read_by_a_grammar() {
+    fn npy_headers_are_parsed_strictly() {
         let limits = Limits::default();
         let npy = |header: &str, data: &[u8]| {
             let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
@@ -442,7 +442,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_headers_are_values_or_errors(
+        fn damaged_npy_headers_give_a_value_or_an_error(
             changes in proptest::collection::vec((0..80_usize, 32..127_u8), 0..6),
         ) {
             let mut header = *b"{'descr': [('a', '<i2', (2,)), ('b', [('c', '|S4')])], 'fortran_order': True, 'shape': (1, 2), }";
@@ -460,7 +460,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_arrays_are_values_or_errors(
+        fn damaged_arrays_give_a_value_or_an_error(
             cut in 0..500_usize,
             changes in proptest::collection::vec((0..500_usize, any::<u8>()), 0..4),
         ) {

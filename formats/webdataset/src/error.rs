@@ -227,9 +227,9 @@ impl WebdatasetError {
 
     /// Builds the error for a pattern that stands for too many names.
     #[must_use]
-    pub fn too_many_names(pattern: &str, most: u64) -> Self {
+    pub fn too_many_names(pattern: &str, max: u64) -> Self {
         let pattern = escape(pattern);
-        let reason = format!("`{pattern}` stands for more than {most} names");
+        let reason = format!("`{pattern}` matches more than {max} names");
         WebdatasetProblem::BracesSize.because(reason)
     }
 

@@ -2,11 +2,11 @@
 //!
 //! `docs/decisions/0013-webdataset-index.md` describes the format and its rationale.
 
-mod entry;
 mod offsets;
 mod parse;
 #[cfg(test)]
 mod tests;
+mod types;
 
-pub use entry::{FieldSet, INDEX_VERSION, Index, IndexShard};
 pub use offsets::{offsets_name, read_offsets, write_offsets};
+pub use types::{FieldSet, INDEX_VERSION, Index, IndexShard};

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_ascii() {
+    fn json_strings_are_escaped_to_ascii() {
         assert_eq!(
             quoted("a\"\\\n\u{1}é😀~\u{7f}"),
             r#""a\"\\\n\u0001\u00e9\ud83d\ude00~\u007f""#

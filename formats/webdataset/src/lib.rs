@@ -51,7 +51,7 @@ mod tar;
 mod testdata;
 
 pub use array::{Array, encode_ten, npy_header};
-pub use braces::{MOST_NAMES, expand_braces};
+pub use braces::{MAX_NAMES, expand_braces};
 pub use decode::{Value, decode, deflate, inflate};
 pub use error::{MemberKind, WebdatasetError, WebdatasetProblem};
 pub use field::FieldKind;

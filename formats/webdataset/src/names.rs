@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_split_as_the_original_does() {
+    fn names_are_split_like_webdataset() {
         for (name, expected) in [
             ("a/b.jpg", Some(("a/b", "jpg"))),
             ("a.b/c.seg.jpg", Some(("a.b/c", "seg.jpg"))),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn other_readers_split_differently() {
+    fn names_are_split_like_each_other_reader() {
         let pair = |key: &str, field: &str| Some((key.to_owned(), field.to_owned()));
         for (consumer, name, expected) in [
             (Consumer::Hf, "__hdr__.json", None),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_have_names() {
+    fn reader_names_round_trip() {
         for consumer in Consumer::ALL {
             assert_eq!(consumer.name().parse(), Ok(consumer));
         }

@@ -23,24 +23,24 @@ pub fn read_npz(
     };
     let (mut directory, entries) = directory(bytes).map_err(error)?;
     let ratio = (bytes.len() as u64).saturating_mul(limits.expansion.ratio);
-    let most = limits.sample_bytes.min(ratio);
+    let max = limits.sample_bytes.min(ratio);
     let (mut arrays, mut sum): (Vec<(String, Vec<u8>)>, u64) = (Vec::new(), 0);
     for _ in 0..entries {
         let (entry, rest) = Entry::parse(directory).map_err(error)?;
         directory = rest;
         sum = sum.saturating_add(entry.raw_bytes);
-        if sum > most {
+        if sum > max {
             return Err(WebdatasetError::Limit(LimitExceeded {
                 name: "expansion-bytes",
                 value: sum,
-                limit: most,
+                limit: max,
             }));
         }
         let Some(name) = entry.name.strip_suffix(".npy") else {
-            return Err(error("holds something that is no array"));
+            return Err(error("contains something that is not an array"));
         };
         if arrays.iter().any(|(known, _)| known == name) {
-            return Err(error("holds two arrays of one name"));
+            return Err(error("contains two arrays with the same name"));
         }
         Limits::check("tar-fields", arrays.len() as u64 + 1, limits.tar.fields)?;
         let array = entry.content(bytes).map_err(error)?;
@@ -150,7 +150,7 @@ impl<'a> Entry<'a> {
         let mut crc = flate2::Crc::new();
         crc.update(&out);
         if out.len() as u64 != self.raw_bytes || crc.sum() != self.crc {
-            return Err("holds bytes of another length or checksum than it says");
+            return Err("has a length or checksum that differs from its header");
         }
         Ok(out)
     }
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_come_out_by_name() {
+    fn npz_arrays_are_read_by_name() {
         let limits = Limits::default();
         let archive = zip(&[("a.npy", b"first"), ("b.c.npy", b"")]);
         let arrays = read_npz("npz", &archive, &limits).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_archives_are_refused() {
+    fn damaged_npz_archives_are_rejected() {
         let limits = Limits::default();
         let id = |bytes: &[u8]| read_npz("npz", bytes, &limits).unwrap_err().id();
         assert_eq!(id(&zip(&[("a.txt", b"x")])), "field-array");
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changed_archives_are_arrays_or_errors(
+        fn modified_npz_archives_give_arrays_or_an_error(
             changes in proptest::collection::vec((0..500_usize, any::<u8>()), 0..4),
         ) {
             let mut archive = zip(&[("a.npy", b"first"), ("b.npy", &[7; 100])]);

@@ -130,7 +130,7 @@ pub fn open_clip_sizes(shards: &[SidecarShard<'_>]) -> Result<String, Webdataset
         .find(|[a, b]| a == b)
     {
         let reason = format!(
-            "open_clip cannot tell two shards called `{}` apart",
+            "open_clip cannot distinguish two shards named `{}`",
             escape(name)
         );
         return Err(WebdatasetProblem::SidecarSameName.because(reason));

@@ -73,7 +73,7 @@ fn ours(data: &[u8]) -> Vec<Sample> {
 }
 
 #[test]
-fn shards_of_other_writers_are_read_as_the_original_reads_them() {
+fn foreign_shards_are_read_like_webdataset() {
     let limits = Limits::default();
     let mut unreadable = Vec::new();
     for (name, data, expected) in shards() {
@@ -95,7 +95,7 @@ fn shards_of_other_writers_are_read_as_the_original_reads_them() {
 }
 
 #[test]
-fn what_the_original_writes_is_written_again() {
+fn webdataset_shards_are_rewritten_byte_for_byte() {
     let mut count = 0;
     for (name, data, expected) in shards() {
         let Some(mtime) = expected["rewrite"].as_u64() else {
@@ -116,7 +116,7 @@ fn what_the_original_writes_is_written_again() {
 }
 
 #[test]
-fn values_of_the_original_are_decoded() {
+fn webdataset_encoded_values_are_decoded() {
     let limits = Limits::default();
     let data = std::fs::read(fixtures().join("wds-encoders.tar")).unwrap();
     let samples = ours(&data);
@@ -148,14 +148,14 @@ fn values_of_the_original_are_decoded() {
 }
 
 #[test]
-fn gzip_of_the_original_is_read() {
+fn webdataset_gzip_shard_is_decompressed() {
     let raw = std::fs::read(fixtures().join("wds-small.tar")).unwrap();
     let zip = std::fs::read(fixtures().join("wds-small.tar.gz")).unwrap();
     assert_eq!(decompress(&zip, None, &Limits::default()).unwrap(), raw);
 }
 
 #[test]
-fn a_lint_finds_an_error_in_each_shard_that_is_refused() {
+fn lint_reports_an_error_for_each_rejected_shard() {
     let limits = Limits::default();
     for (name, data, expected) in shards() {
         let mut lint = Lint::new([Consumer::Webdataset], &limits);

@@ -12,8 +12,8 @@ const STORED: u8 = 2;
 const BIT_SHUFFLED: u8 = 4;
 const WHOLE_BLOCKS: u8 = 16;
 /// A block is split into as many streams as an element has bytes, unless there are more of them, or they were smaller.
-const MOST_SPLITS: usize = 16;
-const LEAST_SPLIT: usize = 128;
+const MAX_SPLITS: usize = 16;
+const MIN_SPLIT: usize = 128;
 
 /// Decompresses a buffer into exactly `bytes` bytes.
 pub(crate) fn decode(packed: &[u8], bytes: u64, limits: &Limits) -> Result<Vec<u8>, ZarrError> {
@@ -62,8 +62,8 @@ pub(crate) fn decode(packed: &[u8], bytes: u64, limits: &Limits) -> Result<Vec<u
     for number in 0..raw.div_ceil(block) {
         let size = block.min(raw - out.len());
         let splits = flags & WHOLE_BLOCKS == 0
-            && item <= MOST_SPLITS
-            && block / item >= LEAST_SPLIT
+            && item <= MAX_SPLITS
+            && block / item >= MIN_SPLIT
             && size == block;
         let splits = if splits { item } else { 1 };
         let mut at = length_at(packed, HEAD + 4 * number).ok_or_else(cut)?;

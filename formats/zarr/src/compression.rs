@@ -46,10 +46,10 @@ impl Compressed {
                 .decompress(bytes, size, limits)
                 .map_err(|error| ZarrError::chunk(error.to_string())),
             Self::Zlib => {
-                let most = size.unwrap_or(limits.expansion.bytes);
+                let max = size.unwrap_or(limits.expansion.bytes);
                 let mut raw = Vec::new();
                 ZlibDecoder::new(bytes)
-                    .take(most.saturating_add(1))
+                    .take(max.saturating_add(1))
                     .read_to_end(&mut raw)
                     .map_err(|error| ZarrError::chunk(format!("zlib: {error}")))?;
                 Ok(raw)

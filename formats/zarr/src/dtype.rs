@@ -45,17 +45,17 @@ pub(crate) fn fill_bytes(dtype: DType, value: &Value) -> Result<Vec<u8>, ZarrErr
             .map(|is| vec![u8::from(is)]),
         DType::Float16 | DType::Float32 | DType::Float64 => float_bytes(dtype, value),
         DType::UInt8 | DType::UInt16 | DType::UInt32 | DType::UInt64 => {
-            let most = u64::MAX >> (64 - 8 * dtype.size());
+            let max = u64::MAX >> (64 - 8 * dtype.size());
             whole(value)
                 .and_then(|number| u64::try_from(number).ok())
-                .filter(|number| *number <= most)
+                .filter(|number| *number <= max)
                 .map(|number| lowest_bytes(dtype, number))
         }
         DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => {
-            let most = i64::MAX >> (64 - 8 * dtype.size());
+            let max = i64::MAX >> (64 - 8 * dtype.size());
             whole(value)
                 .and_then(|number| i64::try_from(number).ok())
-                .filter(|number| (-most - 1..=most).contains(number))
+                .filter(|number| (-max - 1..=max).contains(number))
                 .map(|number| lowest_bytes(dtype, number.cast_unsigned()))
         }
     };
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fill_values_are_bytes() {
+    fn fill_values_are_encoded_or_rejected() {
         for (dtype, value, bytes) in [
             (DType::Float32, json!("NaN"), Some(vec![0, 0, 0xc0, 0x7f])),
             (

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_are_copied() {
+    fn copy_region_copies_the_selected_elements() {
         let from: Vec<u8> = (0..24).collect();
         let mut to = vec![99; 12];
         copy_region(

@@ -16,7 +16,7 @@ from shardmill import _core
 from shardmill.base._sizes import bytes_to_int, number_abbrev_to_int
 from shardmill.errors import ArgumentTypeError, UnknownEncodingError, UnknownNameError, UsageError
 
-_MOST = (1 << 63) - 1
+_MAX = (1 << 63) - 1
 #: Maximum characters of a value in an error.
 _SHOWN = 80
 
@@ -65,27 +65,27 @@ def _index(value: Any) -> Optional[int]:
         return None
 
 
-def whole(name: str, value: Any, least: int = 0, most: int = _MOST) -> int:
+def whole(name: str, value: Any, minimum: int = 0, maximum: int = _MAX) -> int:
     """Checks an integer of Python, NumPy or torch."""
-    kind = 'positive integer' if least == 1 else 'non-negative integer'
-    kind = f'{kind} of 64 bits' if least in (0, 1) else f'integer from {least}'
-    allowed = f'a {kind}' if most == _MOST else f'an integer from {least} to {most}'
+    kind = 'positive integer' if minimum == 1 else 'non-negative integer'
+    kind = f'{kind} of 64 bits' if minimum in (0, 1) else f'integer from {minimum}'
+    allowed = f'a {kind}' if maximum == _MAX else f'an integer from {minimum} to {maximum}'
     integer = _index(value)
     if integer is None:
         refuse_type(name, value, allowed)
-    if not least <= integer <= most:
+    if not minimum <= integer <= maximum:
         refuse_value(name, value, allowed)
     return integer
 
 
-def whole_or_none(name: str, value: Any, least: int = 0, most: int = _MOST) -> Optional[int]:
+def whole_or_none(name: str, value: Any, minimum: int = 0, maximum: int = _MAX) -> Optional[int]:
     """Checks an integer like `whole`; ``None`` remains ``None``."""
-    return None if value is None else whole(name, value, least, most)
+    return None if value is None else whole(name, value, minimum, maximum)
 
 
-def count(name: str, value: Any, least: int = 0) -> int:
+def count(name: str, value: Any, minimum: int = 0) -> int:
     """Checks an integer like `whole`, but also accepts floats without a fraction, such as ``64.0``."""
-    return whole(name, _without_fraction(name, value), least)
+    return whole(name, _without_fraction(name, value), minimum)
 
 
 def _without_fraction(name: str, value: Any) -> Any:
@@ -101,21 +101,23 @@ def _is_real(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def number(name: str, value: Any, *, above: Optional[float] = None, least: float = 0) -> float:
-    """Checks a finite number, whole or not, at least `least` or else larger than `above`."""
-    allowed = f'a number from {least}' if above is None else f'a number above {above}'
-    if not least:
+def number(name: str, value: Any, *, above: Optional[float] = None, minimum: float = 0) -> float:
+    """Checks a finite number, whole or not, at least `minimum` or else larger than `above`."""
+    allowed = f'a number from {minimum}' if above is None else f'a number above {above}'
+    if not minimum:
         allowed = 'a non-negative number' if above is None else 'a positive number'
     if not _is_real(value):
         refuse_type(name, value, allowed)
-    if not math.isfinite(value) or value < least or (above is not None and value <= above):
+    if not math.isfinite(value) or value < minimum or (above is not None and value <= above):
         refuse_value(name, value, allowed)
     # Convert NumPy numbers to int or float.
     plain = _index(value)
     return float(value) if plain is None else plain
 
 
-def parsed(name: str, value: str, parse: Callable[[str], int], allowed: str, least: int = 0) -> int:
+def parsed(
+    name: str, value: str, parse: Callable[[str], int], allowed: str, minimum: int = 0
+) -> int:
     """Parses the text of an argument as a number."""
     try:
         found = parse(value)
@@ -123,12 +125,12 @@ def parsed(name: str, value: str, parse: Callable[[str], int], allowed: str, lea
         text = f'`{name}` must be {allowed}, but got: {error.message}.'
         raise UsageError(text, 'config-value', name, error.hint) from None
     is_lost = found == 0 and any(digit in value for digit in '123456789')
-    if is_lost or not least <= found <= _MOST:
+    if is_lost or not minimum <= found <= _MAX:
         refuse_value(name, value, allowed)
     return found
 
 
-def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
+def byte_size(name: str, value: Any, maximum: int = _MAX) -> Optional[int]:
     """Checks a number of bytes, or parses text such as ``'64mb'``; ``None`` remains ``None``. Rounds down."""
     if value is None:
         return None
@@ -141,8 +143,8 @@ def byte_size(name: str, value: Any, most: int = _MOST) -> Optional[int]:
         if not math.isfinite(value) or value < 0 or 0 < value < 1:
             refuse_value(name, value, f'{allowed}, and must not be negative')
         size = int(value)
-    if size > most:
-        refuse_value(name, value, f'{allowed}, and less than {most + 1}')
+    if size > maximum:
+        refuse_value(name, value, f'{allowed}, and less than {maximum + 1}')
     return size
 
 

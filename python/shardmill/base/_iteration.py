@@ -31,7 +31,7 @@ def later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 def samples_of(dataset: Trained) -> Iterator[Any]:
     """Begins the next epoch of a dataset and returns the samples of this rank and worker."""
-    if dataset._is_fetched_here:
+    if dataset._fetches_in_python:
         order = dataset._begin_order()
         samples = dataset._fetching().samples(order)
         return counted(samples, dataset._progress) if is_counted() else samples

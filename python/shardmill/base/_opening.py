@@ -12,7 +12,7 @@ from shardmill.base import _arguments as check
 from shardmill.base._folders import check_same, folders_of
 from shardmill.base._own_world import OwnWorld
 from shardmill.base._raw import as_listed, gives_files, holding_options
-from shardmill.base._state import in_known_words_of_streams, refuse_low_limit
+from shardmill.base._state import refuse_low_limit, with_streaming_prefixes
 from shardmill.base.stream import find_index
 from shardmill.base.world import World
 from shardmill.errors import UsageError
@@ -74,7 +74,7 @@ class Opening(OwnWorld):
         for stream in self.streams:
             find_index(stream)
         try:
-            with in_known_words_of_streams(), folders_of(self.streams):
+            with with_streaming_prefixes(), folders_of(self.streams):
                 return self._make_reader()
         except UsageError as error:
             if error.id == 'config-cache-limit' and self.cache_limit:
@@ -90,14 +90,14 @@ class Opening(OwnWorld):
             'download_retry': max(stream.download_retry for stream in self.streams),
             'download_timeout': max(stream.download_timeout for stream in self.streams),
         }
-        if not self._is_fetched_here:
+        if not self._fetches_in_python:
             if self.cache_limit:
                 options['cache_limit'] = self.cache_limit
             if self._lookahead is not None:
                 options['lookahead'] = ceil(self._lookahead / (self.batch_size or 1))
             options['peers'] = self._peers()
         if self.peers is not None:
-            if self._is_fetched_here:
+            if self._fetches_in_python:
                 text = (
                     'peers exchange shards that Rust fetches, and a stream has methods of its own'
                 )
@@ -107,7 +107,7 @@ class Opening(OwnWorld):
         streams = [
             _core.StreamOptions(
                 **stream._arguments(
-                    self._is_fetched_here, **as_listed(number, self._files_digest, before)
+                    self._fetches_in_python, **as_listed(number, self._files_digest, before)
                 )
             )
             for number, stream in enumerate(self.streams)
@@ -115,7 +115,7 @@ class Opening(OwnWorld):
         if gives_files(self.streams):
             options.update(holding_options())
         if self.window is not None:
-            if self._is_fetched_here:
+            if self._fetches_in_python:
                 text = 'windows need shards that Rust fetches, and a stream has methods of its own'
                 raise UsageError(text, 'config-streams', 'window')
             if self._episodes is None:

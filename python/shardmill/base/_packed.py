@@ -69,7 +69,7 @@ def given_packing(dataset: Any, packing: Optional[Packing], **others: Any) -> Op
 
     check.instances('packing', [packing], Packing)
     check_arguments(dataset, **others)
-    if dataset._is_fetched_here:
+    if dataset._fetches_in_python:
         check_unpacked(dataset, 'streams')
     return with_lengths(dataset, packing)
 

@@ -10,11 +10,11 @@ class ShardAccess(Trained):
     """Control of the shards in the local folders."""
 
     def _make_local(self, start: int, stop: int, /) -> None:
-        if self._is_fetched_here:
+        if self._fetches_in_python:
             self._fetching().prepare_samples(start, stop)
 
     def _is_local(self, sample_id: int, /) -> bool:
-        if self._is_fetched_here:
+        if self._fetches_in_python:
             return bool(self._fetching().has(sample_id))
         return super()._is_local(sample_id)
 

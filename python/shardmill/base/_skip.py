@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     SkippedStep = Union[int, tuple[int, int], StepSamples, Delivery]
 
 #: The most skipped samples and skipped steps: a state records them, and has at most 64 KiB.
-MOST = 1_000
+MAX_ENTRIES = 1_000
 
 
 class _Steps(NamedTuple):
@@ -79,9 +79,9 @@ class Skips:
             sorted({*before.steps, *steps}), sorted({*before.samples, *self.samples})
         )
         for name, listed in (('skip', recorded.steps), ('skip_samples', recorded.samples)):
-            if len(listed) > MOST:
+            if len(listed) > MAX_ENTRIES:
                 raise UsageError(
-                    f'{name} has {len(listed)} entries with those of the state, and a state records at most {MOST}',
+                    f'{name} has {len(listed)} entries with those of the state; a state records at most {MAX_ENTRIES}',
                     'config-skip',
                     name,
                 )
@@ -130,9 +130,9 @@ def _listed(name: str, values: Any) -> list[Any]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         check.refuse_type(name, values, 'a list')
     listed = list(values)
-    if len(listed) > MOST:
+    if len(listed) > MAX_ENTRIES:
         raise UsageError(
-            f'{name} has {len(listed)} entries, and a state records at most {MOST}',
+            f'{name} has {len(listed)} entries, and a state records at most {MAX_ENTRIES}',
             'config-skip',
             name,
         )

@@ -52,7 +52,7 @@ def check_state(state: dict[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def in_known_words(error: UsageError) -> UsageError:
+def with_streaming_prefix(error: UsageError) -> UsageError:
     """Gives an error about the sample order the prefix that programs for ``streaming`` search for."""
     known = {
         'canonical nodes': 'The number of samples assigned to a canonical node is 0',
@@ -82,7 +82,7 @@ def refuse_low_limit(limit: int, indexes: int, largest: int, cache: int) -> None
 
 
 @contextmanager
-def in_known_words_of_streams() -> Iterator[None]:
+def with_streaming_prefixes() -> Iterator[None]:
     """Gives errors of opening streams the prefix that programs for ``streaming`` search for."""
     try:
         yield

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Bytes of samples in a record batch, by their average size.
 _BATCH_BYTES = 16 << 20
-_MOST_SAMPLES = 1 << 16
+_MAX_SAMPLES = 1 << 16
 #: How many shards are fetched ahead.
 _SHARDS_AHEAD = 4
 
@@ -99,7 +99,7 @@ class TableAccess(Stored):
         ]
         if batch_size is None:
             average = max(1, reader.raw_bytes // max(1, size))
-            batch_size = max(1, min(_BATCH_BYTES // average, _MOST_SAMPLES))
+            batch_size = max(1, min(_BATCH_BYTES // average, _MAX_SAMPLES))
         step = check.whole('batch_size', batch_size, 1)
         only = {*names, *(column.mask for column in made if column.mask is not None)}
 

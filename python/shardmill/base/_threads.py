@@ -73,7 +73,7 @@ def check_threads(loader: Any) -> None:
         problem = (
             f'{type(dataset).__name__} is no StreamingDataset, or has an `__iter__` of its own'
         )
-    elif dataset._is_fetched_here:
+    elif dataset._fetches_in_python:
         problem = 'a stream of the dataset fetches its shards with Python code'
     elif dataset.packing is not None:
         problem = 'the dataset packs its samples'

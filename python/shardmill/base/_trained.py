@@ -49,7 +49,7 @@ class Trained(Counts):
     _progress: Any
     _shared: SharedState
     _parallel_rank_world: World
-    _is_fetched_here: bool
+    _fetches_in_python: bool
     _as_batches: bool
     _ready: Ready
     _transform_seconds: float

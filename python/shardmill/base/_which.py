@@ -1,4 +1,4 @@
-"""Lineage of a dataset: the samples of a step, and the steps that delivered a sample."""
+"""Finds the samples of a step, and the steps of a sample, by computing the order again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._packed import check_packing
 from shardmill.base._sharding import RankLayout
-from shardmill.base._state import check_order, check_state, config_of, in_known_words
+from shardmill.base._state import check_order, check_state, config_of, with_streaming_prefix
 from shardmill.errors import UsageError
 from shardmill.lineage import (
     Delivery,
@@ -90,7 +90,7 @@ class StepAccess:
         if (step is None) == (sample is None):
             raise UsageError('give either `step` or `sample`', 'config-value', 'step')
         if sample is not None and rank is not None:
-            raise UsageError('`rank` is for `step`', 'config-value', 'rank')
+            raise UsageError('`rank` can only be used with `step`', 'config-value', 'rank')
         if state is not None and epoch is not None:
             raise UsageError('give either `state` or `epoch`', 'config-value', 'epoch')
         options = _options(self, state, epoch)
@@ -113,7 +113,7 @@ class StepAccess:
             epochs = check.count('epochs', epochs, 1)
             steps = _core.steps_of_sample(reader, options, number, epochs, tokens)
         except UsageError as error:
-            raise in_known_words(error) from error
+            raise with_streaming_prefix(error) from error
         (origin,) = _origins(self, reader, [number], keys)
         return SampleSteps(origin, tuple(Delivery(*step) for step in steps))
 
@@ -192,7 +192,7 @@ def _origins(
 
 def _key(dataset: Any, reader: _core.Reader, sample: int) -> Optional[str]:
     """Returns the key of a sample: that of a tar file, the path of a raw file, or the column of keys."""
-    if dataset._is_fetched_here:
+    if dataset._fetches_in_python:
         values = dataset._fetching().sample(sample, 7)
     else:
         key = reader.key_of(sample) or reader.file_path(sample)

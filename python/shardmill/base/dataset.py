@@ -38,11 +38,11 @@ from shardmill.base._state import (
     check_order,
     check_state,
     config_of,
-    in_known_words,
     is_counted,
     mark_order,
     own_state,
     take_own_state,
+    with_streaming_prefix,
 )
 from shardmill.base._stored import Ready
 from shardmill.base._table_access import TableAccess
@@ -406,12 +406,12 @@ class StreamingDataset(
         self._progress: Optional[Progress] = None
         self._order_identity: Optional[tuple[dict[str, Any], str]] = None
         self._own_state: Optional[dict[str, Any]] = None
-        self._is_fetched_here = any(
-            stream._is_fetched_here() or not _core.is_served(stream.remote)
+        self._fetches_in_python = any(
+            stream._fetches_in_python() or not _core.is_served(stream.remote)
             for stream in self.streams
         )
         # If streams fetch shards with their own methods, the index must be local before it is read.
-        shards = self._stored_shards() if self._is_fetched_here else None
+        shards = self._stored_shards() if self._fetches_in_python else None
         self._reader = self._open_reader()
         self._process = os.getpid()
         self._read_digests = self._reader.index_digests()
@@ -481,7 +481,7 @@ class StreamingDataset(
             return ready[1]
         number = check.sample_number(sample_id, self.num_samples)
         reader = self._here()
-        if self._is_fetched_here:
+        if self._fetches_in_python:
             return self._fetching().sample(number, retry)
         return reader.sample(number)
 
@@ -655,7 +655,7 @@ class StreamingDataset(
                 hold=holding(self.hold_batches),
             )
         except UsageError as error:
-            raise in_known_words(error) from error
+            raise with_streaming_prefix(error) from error
         self._batches = batches
         return batches
 
@@ -673,7 +673,7 @@ class StreamingDataset(
         try:
             return reader.order(config, world.rank, world.worker_of_rank)
         except UsageError as error:
-            raise in_known_words(error) from error
+            raise with_streaming_prefix(error) from error
 
     def _next_config(self) -> tuple[World, _core.EpochOptions]:
         """Starts the next epoch; returns the world and the configuration for the Rust reader."""
@@ -733,7 +733,7 @@ class StreamingDataset(
         """Returns whether Rust fetches the shards and samples are read as by a class."""
         methods = ('get_item', '__getitem__', '__iter__')
         is_same = all(getattr(type(self), name) is getattr(stock, name) for name in methods)
-        return is_same and not self._is_fetched_here
+        return is_same and not self._fetches_in_python
 
     def __iter__(self) -> Iterator[SampleT]:
         """Iterates over the samples of this rank and worker in the next epoch."""

@@ -321,11 +321,11 @@ class Stream:
             return int(stream.repeat * samples)
         return getattr(stream, 'choose', samples)
 
-    def _is_fetched_here(self) -> bool:
+    def _fetches_in_python(self) -> bool:
         """Returns whether a subclass overrides how shards are fetched to the local folder."""
         return any(getattr(type(self), name) is not getattr(Stream, name) for name in _FETCHING)
 
-    def _is_whole_here(self) -> bool:
+    def _is_local_copy_complete(self) -> bool:
         """Returns whether the remote folder no longer exists and the local folder holds the dataset."""
         if self._is_raw:
             return False
@@ -345,7 +345,7 @@ class Stream:
 
     def _arguments(self, is_fetched_here: bool, **listing: Any) -> dict[str, Any]:
         """Describes this stream for the Rust reader, with the arguments of `_core.StreamOptions`."""
-        is_here = is_fetched_here or self._is_whole_here()
+        is_here = is_fetched_here or self._is_local_copy_complete()
         return {
             'remote': None if is_here else self.remote,
             'local': self.local,

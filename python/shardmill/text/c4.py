@@ -1,4 +1,4 @@
-"""C4, the cleaned web crawl of Common Crawl."""
+"""``StreamingC4``: tokenized texts of C4, a cleaned web crawl."""
 
 from __future__ import annotations
 

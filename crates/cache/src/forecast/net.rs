@@ -66,10 +66,10 @@ impl Net {
         let rate = self.rate();
         let waiting = self.transfers.iter().filter(|one| one.begins > self.now);
         let begins = waiting.map(|one| one.begins).min_by(f64::total_cmp);
-        let least = self
+        let min = self
             .running()
             .min_by(|one, other| one.left.total_cmp(&other.left));
-        let ends = least.map(|one| (self.now + one.left.max(0.0) / rate, Some(one.shard)));
+        let ends = min.map(|one| (self.now + one.left.max(0.0) / rate, Some(one.shard)));
         match (begins, ends) {
             (Some(begins), Some((ends, _))) if begins < ends => Some((begins, None)),
             (_, Some(ends)) => Some(ends),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_transfer_waits_and_then_has_the_line() {
+    fn single_transfer_gets_full_bandwidth_after_latency() {
         let mut net = Net::new(100.0, 0.5);
         net.start(7, 200.0);
         let (ends, came) = run(&mut net);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_share_the_line() {
+    fn transfers_share_the_bandwidth() {
         let mut net = Net::new(100.0, 1.0);
         net.start(0, 100.0);
         net.start(1, 300.0);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_the_given_time() {
+    fn advance_stops_at_the_given_time() {
         let mut net = Net::new(100.0, 0.0);
         net.start(0, 100.0);
         assert_eq!(net.advance(0.25, |_, _, _| {}), None);

@@ -244,12 +244,12 @@ impl<'a> Node<'a> {
         }
         self.record.counts.seconds = self.net.now() - started;
         let apart = self.record.counts.evictions > 0 || self.record.counts.bypasses > 0;
-        let most = if apart && processes > 1 {
+        let max = if apart && processes > 1 {
             self.record.apart_bytes
         } else {
             0
         };
-        self.record.counts.most_fetched_bytes = most.max(self.record.counts.fetched_bytes);
+        self.record.counts.most_fetched_bytes = max.max(self.record.counts.fetched_bytes);
         self.record.result.epochs.push(self.record.counts);
     }
 

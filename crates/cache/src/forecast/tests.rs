@@ -52,7 +52,7 @@ fn options(cache_limit: Option<u64>) -> ForecastOptions {
 }
 
 #[test]
-fn what_fits_is_fetched_once() {
+fn fitting_shards_are_fetched_once() {
     for algo in [None, Some(ShuffleAlgo::Py1e), Some(ShuffleAlgo::Naive)] {
         for limit in [None, Some(50 * MB)] {
             let config = config(&[100; 50], 1, algo);
@@ -80,7 +80,7 @@ fn what_fits_is_fetched_once() {
 
 /// For every order, limit and size: the cache stays within the limit, and all uses and all time are accounted for.
 #[test]
-fn the_capacity_balance() {
+fn forecast_stays_within_the_limit_and_accounts_for_all_uses() {
     let sizes: Vec<u64> = (0..60).map(|shard| 50 + shard * 7 % 100).collect();
     let shards: Vec<ShardCost> = sizes
         .iter()
@@ -150,7 +150,7 @@ fn real_steps(found: &Forecast) -> f64 {
 /// although it prefetches, and pins shards while they are in use. In this order, a node reads the same half of the data
 /// in every epoch.
 #[test]
-fn ahead_of_time_costs_few_hits() {
+fn prefetching_costs_few_hits() {
     const EPOCHS: usize = 12;
     for limit in [100, 250, 400] {
         let mut config = config(&[100; 1000], 2, Some(ShuffleAlgo::Py1s));
@@ -191,7 +191,7 @@ fn ahead_of_time_costs_few_hits() {
 
 /// Prefetching keeps the shards that Belady's policy keeps, however much may be prefetched.
 #[test]
-fn fetching_ahead_keeps_what_the_best_order_keeps() {
+fn prefetching_keeps_the_belady_hit_rate() {
     let mut config = config(&[100; 1000], 2, Some(ShuffleAlgo::Py1s));
     config.num_canonical_nodes = Some(2);
     let [bounded, unbounded] = [4, 1000].map(|in_flight| {
@@ -208,7 +208,7 @@ fn fetching_ahead_keeps_what_the_best_order_keeps() {
 }
 
 #[test]
-fn each_process_fetches_what_is_read_past_the_cache() {
+fn each_process_fetches_bypassed_shards() {
     // Every batch needs every shard; the node has two processes.
     let mut config = config(&[100; 50], 1, Some(ShuffleAlgo::Naive));
     let fetched = |config: &EpochConfig, limit| {
@@ -234,7 +234,7 @@ fn each_process_fetches_what_is_read_past_the_cache() {
 }
 
 #[test]
-fn a_slow_line_is_waited_for() {
+fn slow_connection_causes_waits() {
     let mut config = config(&[100; 50], 1, Some(ShuffleAlgo::Py1s));
     config.num_canonical_nodes = Some(1);
     let slow = ForecastOptions {
@@ -262,7 +262,7 @@ fn a_slow_line_is_waited_for() {
 }
 
 #[test]
-fn too_small_a_cache_is_read_past() {
+fn too_small_cache_is_bypassed() {
     // Every batch needs every shard.
     let config = config(&[100; 50], 1, Some(ShuffleAlgo::Naive));
     let found = forecast(&config, &costs(50), &options(Some(20 * MB))).unwrap();
@@ -284,7 +284,7 @@ fn too_small_a_cache_is_read_past() {
 
 /// Compares the counts with those from reading every entry.
 #[test]
-fn padding_is_counted() {
+fn padded_and_dropped_samples_are_counted() {
     for (samples, method) in [
         (vec![7_u64, 6], BatchingMethod::Random),
         (vec![100, 101, 102], BatchingMethod::Random),
@@ -321,7 +321,7 @@ fn padding_is_counted() {
 
 /// The first need of an access window is drawn at random. Overall, it matches the order.
 #[test]
-fn needs_come_when_the_order_has_them() {
+fn forecast_needs_match_the_order() {
     for algo in [
         ShuffleAlgo::Py1s,
         ShuffleAlgo::Py1br,
@@ -345,11 +345,11 @@ fn needs_come_when_the_order_has_them() {
                 first[shard].get_or_insert(step);
             }
         }
-        let mut least = vec![u64::MAX; 300];
+        let mut min = vec![u64::MAX; 300];
         for (tick, shard) in drawn {
-            least[shard] = least[shard].min(tick);
+            min[shard] = min[shard].min(tick);
         }
-        let off: f64 = least
+        let off: f64 = min
             .iter()
             .zip(&first)
             .map(|(drawn, first)| *drawn as f64 - first.unwrap() as f64)
@@ -361,7 +361,7 @@ fn needs_come_when_the_order_has_them() {
 }
 
 #[test]
-fn many_nodes_are_sampled() {
+fn only_some_of_many_nodes_are_simulated() {
     let config = config(&[100; 80], 40, None);
     let few = ForecastOptions {
         most_nodes: 4,
@@ -374,7 +374,7 @@ fn many_nodes_are_sampled() {
 }
 
 #[test]
-fn a_large_run_is_quick() {
+fn large_forecast_finishes_within_a_minute() {
     let start = std::time::Instant::now();
     let mut config = config(&[1000; 20_000], 4, Some(ShuffleAlgo::Py1e));
     config.world.ranks_per_node = 8;
@@ -414,7 +414,7 @@ fn shared(algo: ShuffleAlgo, limit: Option<u64>) -> (Forecast, Vec<(u64, u64)>) 
 }
 
 #[test]
-fn nodes_that_share_fetch_each_shard_from_the_store_once() {
+fn peers_fetch_each_shard_from_the_store_once() {
     // Every node reads of all shards, and owns a quarter of them.
     let (found, epochs) = shared(ShuffleAlgo::Naive, None);
     assert_eq!(epochs, [(80, 3 * 80), (0, 0), (0, 0)]);
@@ -431,7 +431,7 @@ fn nodes_that_share_fetch_each_shard_from_the_store_once() {
 }
 
 #[test]
-fn an_owner_with_a_limit_fetches_again() {
+fn limited_owner_fetches_shards_again() {
     let (found, epochs) = shared(ShuffleAlgo::Naive, Some(30 * MB));
     assert!(epochs.iter().all(|(store, _)| *store > 80), "{epochs:?}");
     let apart = ForecastOptions {

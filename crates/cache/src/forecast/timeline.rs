@@ -1,4 +1,4 @@
-//! Records a history with a bounded number of points, over a time that is not known in advance.
+//! Records the cache size, download rate and waiting time of a simulated node, in at most 256 points.
 
 use serde::Serialize;
 use shardmill_core::number::{float, whole};
@@ -23,8 +23,8 @@ struct Bin {
     waited: f64,
 }
 
-/// The most points. A long enough run has more than half as many.
-const MOST: usize = 256;
+/// The maximum number of points. A long run uses at least half of them.
+const MAX_POINTS: usize = 256;
 
 /// Collects the points. When all points are in use, pairs are merged and each point covers twice the time.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Timeline {
         if to <= from {
             return;
         }
-        while to > self.width * float(MOST as u64) {
+        while to > self.width * float(MAX_POINTS as u64) {
             self.halve();
         }
         self.end = self.end.max(to);
@@ -67,7 +67,7 @@ impl Timeline {
         // Splits the interval at the boundaries of bins; `bins` grows to include them.
         while at < to {
             let place = usize::try_from(whole(at / self.width)).unwrap_or(usize::MAX);
-            while self.bins.len() <= place && self.bins.len() < MOST {
+            while self.bins.len() <= place && self.bins.len() < MAX_POINTS {
                 self.bins.push(Bin {
                     resident: self.resident,
                     ..Bin::default()
@@ -77,7 +77,7 @@ impl Timeline {
             // If the bin is too narrow for the precision of `at`, the loop ends here.
             let stop = if next > at { next.min(to) } else { to };
             let part = (stop - at) / (to - from);
-            if let Some(bin) = self.bins.get_mut(place.min(MOST - 1)) {
+            if let Some(bin) = self.bins.get_mut(place.min(MAX_POINTS - 1)) {
                 bin.resident = bin.resident.max(self.resident);
                 bin.fetched += bytes * part;
                 if waiting {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_lost_when_points_become_wider() {
+    fn totals_are_kept_when_points_are_merged() {
         let mut line = Timeline::new();
         let (mut time, mut bytes, mut waited) = (0.0, 0.0, 0.0);
         for turn in 0..5000_u32 {
@@ -136,7 +136,7 @@ mod tests {
         }
         let points = line.points();
         assert!(
-            (MOST / 2..=MOST).contains(&points.len()),
+            (MAX_POINTS / 2..=MAX_POINTS).contains(&points.len()),
             "{}",
             points.len()
         );
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_has_no_points() {
+    fn zero_duration_has_no_points() {
         let mut line = Timeline::new();
         line.resident(5);
         line.pass(0.0, 0.0, 0.0, true);

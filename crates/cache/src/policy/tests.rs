@@ -25,7 +25,7 @@ fn resident(blob: usize, bytes: u64) -> Resident {
 }
 
 #[test]
-fn the_next_access_window_is_found_through_epochs() {
+fn next_access_window_is_found_across_epochs() {
     let access_plan = two_epochs();
     assert_eq!(access_plan.end(), 20);
     for (blob, tick, expected) in [
@@ -50,7 +50,7 @@ fn the_next_access_window_is_found_through_epochs() {
 }
 
 #[test]
-fn stretches_come_in_the_order_to_fetch_in() {
+fn access_windows_are_listed_in_fetch_order() {
     let all = [
         access_window(0, 2, 1),
         access_window(0, 9, 0),
@@ -69,7 +69,7 @@ fn stretches_come_in_the_order_to_fetch_in() {
 }
 
 #[test]
-fn what_is_forgotten_takes_no_memory() {
+fn forgotten_steps_free_their_memory() {
     let mut access_plan = AccessPlan::new(1000);
     for _ in 0..3 {
         let uses = (0..1000).map(|blob| (blob, blob as u64, blob as u64));
@@ -113,7 +113,7 @@ fn what_is_forgotten_takes_no_memory() {
 
 /// The access windows equal the access schedule of the order.
 #[test]
-fn an_epoch_is_taken_over_from_the_order() {
+fn access_plan_equals_the_access_schedule_of_the_order() {
     for algo in [
         ShuffleAlgo::Py1e,
         ShuffleAlgo::Py1s,
@@ -165,7 +165,7 @@ fn an_epoch_is_taken_over_from_the_order() {
 }
 
 #[test]
-fn there_is_room_or_there_never_will_be() {
+fn make_room_handles_free_and_impossible_requests() {
     let residents = [resident(0, 10)];
     let never = |_| unreachable!("there is enough space");
     assert_eq!(make_room(&residents, 10, 20, 10, 0, never), Some(vec![]));
@@ -182,7 +182,7 @@ fn there_is_room_or_there_never_will_be() {
 }
 
 #[test]
-fn the_farthest_leave_first() {
+fn furthest_next_use_is_evicted_first() {
     let residents = [0, 1, 2, 3].map(|blob| resident(blob, 10));
     let next = |blob: usize| [Some(5), None, Some(7), Some(3)][blob];
     for (bytes, leaving) in [
@@ -200,7 +200,7 @@ fn the_farthest_leave_first() {
 }
 
 #[test]
-fn a_blob_is_not_evicted_for_one_that_is_needed_later_or_at_the_same_time() {
+fn blob_is_not_evicted_for_one_needed_no_sooner() {
     let residents = [0, 1].map(|blob| resident(blob, 10));
     let next = |blob: usize| [Some(5), Some(7)][blob];
     assert_eq!(make_room(&residents, 20, 20, 10, 6, next), Some(vec![1]));
@@ -216,7 +216,7 @@ fn a_blob_is_not_evicted_for_one_that_is_needed_later_or_at_the_same_time() {
 }
 
 #[test]
-fn a_large_one_spares_small_ones() {
+fn evicting_a_large_blob_spares_small_ones() {
     let residents = [resident(0, 1), resident(1, 2), resident(2, 10)];
     let next = |blob: usize| [None, Some(9), Some(8)][blob];
     assert_eq!(make_room(&residents, 13, 13, 10, 0, next), Some(vec![2]));
@@ -291,7 +291,7 @@ fn fewest(
 }
 
 #[test]
-fn a_worse_policy_is_noticed() {
+fn cyclic_scan_needs_fewer_fetches_than_lru() {
     // Least recently used eviction would fetch all twelve times.
     let round = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
     assert_eq!(fewest(&round, 0, 3, &mut Default::default()), 6);
@@ -303,17 +303,17 @@ proptest! {
 
     /// With blobs of one size, no policy fetches less often.
     #[test]
-    fn no_policy_fetches_less(
+    fn fetches_are_minimal_for_equal_sizes(
         accesses in prop::collection::vec(0_usize..6, 0..14),
         limit in 0_u32..5,
     ) {
-        let least = fewest(&accesses, 0, limit, &mut Default::default());
-        prop_assert_eq!(fetches(&accesses, u64::from(limit)), least);
+        let min = fewest(&accesses, 0, limit, &mut Default::default());
+        prop_assert_eq!(fetches(&accesses, u64::from(limit)), min);
     }
 
     /// For all sizes: enough blobs are evicted, no pinned ones, and none unnecessarily.
     #[test]
-    fn enough_leaves_and_no_more(
+    fn eviction_frees_enough_and_no_more(
         blobs in prop::collection::vec((0_u64..20, any::<bool>(), prop::option::of(0_u64..12)), 0..12),
         in_flight in 0_u64..10,
         limit in 0_u64..120,
@@ -330,13 +330,13 @@ proptest! {
         let next = |blob: usize| blobs[blob].2;
         let far = |blob: usize| next(blob).unwrap_or(u64::MAX);
         let may_leave = |resident: &&Resident| !resident.pinned && far(resident.blob) > wanted_at;
-        let most: u64 = residents.iter().filter(may_leave).map(|resident| resident.bytes).sum();
+        let max: u64 = residents.iter().filter(may_leave).map(|resident| resident.bytes).sum();
         let found = make_room(&residents, used, limit, bytes, wanted_at, next);
         let mut turned = residents.clone();
         turned.rotate_left(turn.min(residents.len()));
         prop_assert_eq!(&make_room(&turned, used, limit, bytes, wanted_at, next), &found);
         let Some(leaving) = found else {
-            prop_assert!(bytes > limit || used - most + bytes > limit);
+            prop_assert!(bytes > limit || used - max + bytes > limit);
             return Ok(());
         };
         let freed: u64 = leaving.iter().map(|blob| residents[*blob].bytes).sum();
@@ -350,7 +350,7 @@ proptest! {
 
     /// An access plan equals a plain list of uses, before and after `forget`.
     #[test]
-    fn a_access_plan_is_a_sorted_list(
+    fn access_plan_equals_a_sorted_list(
         epochs in prop::collection::vec(
             (prop::collection::vec((0_usize..5, 0_u64..20, 0_u64..6), 0..20), 1_u64..25),
             1..4,

@@ -109,7 +109,7 @@ fn fetches(set: &Set, options: &CacheOptions, readers: usize) -> usize {
 }
 
 #[test]
-fn a_full_disk_costs_no_more_fetches_than_the_equal_limit() {
+fn full_disk_costs_no_more_fetches_than_an_equal_limit() {
     for readers in [1, 3] {
         let limited = Set::new(12);
         let limit = limited.limit(5);
@@ -133,7 +133,7 @@ fn a_full_disk_costs_no_more_fetches_than_the_equal_limit() {
 }
 
 #[test]
-fn the_limit_of_the_disk_follows_the_files_of_other_programs() {
+fn disk_limit_follows_files_of_other_programs() {
     let set = Set::new(4);
     set.prepare();
     let script = Script::new();
@@ -165,7 +165,7 @@ fn the_limit_of_the_disk_follows_the_files_of_other_programs() {
 }
 
 #[test]
-fn a_blob_larger_than_a_file_may_be_is_held_in_memory_and_evicts_nothing() {
+fn blob_above_the_file_size_limit_stays_in_memory() {
     let set = Set::new(4);
     set.prepare();
     let script = Script::new();
@@ -190,7 +190,7 @@ fn a_blob_larger_than_a_file_may_be_is_held_in_memory_and_evicts_nothing() {
 }
 
 #[test]
-fn blobs_without_a_place_are_fetched_once_for_a_batch() {
+fn uncached_blobs_are_fetched_once_per_batch() {
     let set = Set::packed(5);
     let script = Script::new();
     let tight = CacheOptions {
@@ -223,7 +223,7 @@ fn blobs_without_a_place_are_fetched_once_for_a_batch() {
 }
 
 #[test]
-fn blobs_without_a_place_are_kept_while_they_are_used_as_far_as_the_memory_goes() {
+fn uncached_blobs_in_use_are_kept_up_to_the_memory_limit() {
     let set = Set::packed(6);
     let script = Script::new();
     let raw = set.get(5).raw_bytes();
@@ -274,7 +274,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_tmpfs_without_space_or_inodes_costs_no_more_fetches_than_the_equal_limit() {
+fn full_tmpfs_costs_no_more_fetches_than_an_equal_limit() {
     let limited = Set::new(24);
     let expected = fetches(&limited, &options(Some(limited.limit(6))), 1);
     // Each blob takes two blocks, and its marker one. The index takes three; there are also a lock file and folders.

@@ -12,7 +12,7 @@ fn id(result: Result<bool>) -> &'static str {
 }
 
 #[test]
-fn a_blob_is_fetched_once_and_a_warm_start_fetches_nothing() {
+fn blob_is_fetched_once_and_warm_start_fetches_none() {
     for set in [Set::new(3), Set::packed(3)] {
         let script = Script::new();
         let cache = open(&set, &options(None), &script);
@@ -46,7 +46,7 @@ fn a_blob_is_fetched_once_and_a_warm_start_fetches_nothing() {
 }
 
 #[test]
-fn blobs_of_two_files_and_kept_compressed_files() {
+fn eviction_removes_all_files_of_a_blob() {
     let mut set = Set::split(2);
     set.keep_packed = true;
     let script = Script::new();
@@ -80,7 +80,7 @@ fn blobs_of_two_files_and_kept_compressed_files() {
 }
 
 #[test]
-fn the_smallest_limit_is_named() {
+fn limit_below_minimum_is_an_error_with_the_minimum() {
     let set = Set::packed(3);
     let script = Script::new();
     let minimum = set.limit(1);
@@ -96,7 +96,7 @@ fn the_smallest_limit_is_named() {
 }
 
 #[test]
-fn a_sound_file_of_the_users_is_read_and_stays() {
+fn valid_user_file_is_read_and_kept() {
     let set = Set::new(3);
     set.prepare();
     fs::copy(set.root.path().join("remote/blob.00000"), set.blob(0)).unwrap();
@@ -115,7 +115,7 @@ fn a_sound_file_of_the_users_is_read_and_stays() {
 }
 
 #[test]
-fn an_unsound_file_of_the_users_is_named_and_stays() {
+fn damaged_user_file_is_an_error_and_kept() {
     for damage in [Fault::Flip, Fault::Cut] {
         let set = Set::new(2);
         let mut bytes = fs::read(set.root.path().join("remote/blob.00000")).unwrap();
@@ -135,7 +135,7 @@ fn an_unsound_file_of_the_users_is_named_and_stays() {
 }
 
 #[test]
-fn a_file_put_in_the_place_of_the_caches_own_is_the_users() {
+fn file_replacing_a_cached_one_is_kept_as_user_file() {
     let set = Set::new(2);
     let script = Script::new();
     let cache = open(&set, &options(Some(set.limit(1))), &script);
@@ -154,7 +154,7 @@ fn a_file_put_in_the_place_of_the_caches_own_is_the_users() {
 }
 
 #[test]
-fn damaged_files_of_its_own_are_fetched_again() {
+fn damaged_cache_files_are_fetched_again() {
     for damage in [Fault::Flip, Fault::Cut] {
         let set = Set::new(1);
         let script = Script::new();
@@ -179,7 +179,7 @@ fn damaged_files_of_its_own_are_fetched_again() {
 }
 
 #[test]
-fn what_another_process_has_checked_is_not_hashed_again() {
+fn file_verified_by_another_process_is_not_rehashed() {
     let set = Set::new(1);
     let script = Script::new();
     // The process that fetches a blob verifies it and records that.
@@ -217,7 +217,7 @@ fn what_another_process_has_checked_is_not_hashed_again() {
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
+fn file_changed_while_open_is_verified_again() {
     let set = Set::new(1);
     let script = Script::new();
     let cache = open(&set, &options(None), &script);
@@ -236,7 +236,7 @@ fn a_file_that_changes_while_it_is_open_is_looked_at_again() {
 }
 
 #[test]
-fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
+fn forgotten_verification_is_redone_despite_a_stamp() {
     let set = Set::new(1);
     let script = Script::new();
     let cache = open(&set, &options(None), &script);
@@ -252,7 +252,7 @@ fn what_is_doubted_is_hashed_whoever_has_vouched_for_it() {
 }
 
 #[test]
-fn markers_without_data_and_temporary_files_of_the_dead() {
+fn stale_markers_and_temporary_files_are_removed() {
     let set = Set::new(3);
     let script = Script::new();
     let cache = open(&set, &options(Some(set.limit(3))), &script);
@@ -286,7 +286,7 @@ fn markers_without_data_and_temporary_files_of_the_dead() {
 }
 
 #[test]
-fn links_are_not_followed() {
+fn symlinks_are_not_followed() {
     let set = Set::new(2);
     set.prepare();
     let victim = set.root.path().join("victim");
@@ -314,7 +314,7 @@ fn links_are_not_followed() {
 }
 
 #[test]
-fn folders_are_closed_to_others_and_those_of_others_refused() {
+fn folders_are_private_and_foreign_owners_are_rejected() {
     let set = Set::new(1);
     let script = Script::new();
     drop({
@@ -340,7 +340,7 @@ fn folders_are_closed_to_others_and_those_of_others_refused() {
 }
 
 #[test]
-fn bad_fetches_are_repeated_twice() {
+fn corrupt_fetches_are_retried_twice() {
     let set = Set::packed(3);
     let script = Script::new();
     script.faults(0, &[Fault::Flip, Fault::Cut]);
@@ -387,7 +387,7 @@ fn bad_fetches_are_repeated_twice() {
 }
 
 #[test]
-fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
+fn full_disk_evicts_blobs_then_uses_memory() {
     let set = Set::new(3);
     let script = Script::new();
     let cache = open(&set, &options(None), &script);
@@ -416,7 +416,7 @@ fn a_full_disk_makes_others_leave_and_then_memory_is_used() {
 }
 
 #[test]
-fn what_cannot_be_opened_to_be_removed_stays_in_the_capacity() {
+fn blob_that_cannot_be_removed_still_counts() {
     let set = Set::new(3);
     let script = Script::new();
     let cache = open(&set, &options(Some(set.limit(1))), &script);
@@ -436,7 +436,7 @@ fn what_cannot_be_opened_to_be_removed_stays_in_the_capacity() {
 }
 
 #[test]
-fn two_streams_do_not_share_a_folder() {
+fn streams_sharing_a_folder_are_an_error() {
     let set = Set::new(1);
     let mut blobs = set.open(&Script::new());
     blobs.copies = 2;
@@ -445,7 +445,7 @@ fn two_streams_do_not_share_a_folder() {
 }
 
 #[test]
-fn a_compressed_dataset_without_remote_is_unpacked_beside_itself() {
+fn local_compressed_dataset_is_unpacked_in_its_folder() {
     let mut set = Set::packed(2);
     set.is_remote = false;
     let script = Script::new();
@@ -463,7 +463,7 @@ fn a_compressed_dataset_without_remote_is_unpacked_beside_itself() {
 }
 
 #[test]
-fn a_dataset_without_remote_is_read_in_place() {
+fn local_dataset_is_read_in_place() {
     let mut set = Set::new(3);
     set.is_remote = false;
     let script = Script::new();

@@ -26,7 +26,7 @@ const SCAN: &[&[usize]] = &[&[0], &[1], &[2], &[3], &[4], &[5]];
 const MIXED: &[&[usize]] = &[&[0, 1], &[1, 2], &[2, 3, 0], &[4], &[5, 0], &[1, 5], &[3]];
 
 #[test]
-fn fetches_are_those_of_the_policy() {
+fn fetches_match_the_simulated_policy() {
     for (ticks, room) in [
         (SCAN, 3),
         (SCAN, 1),
@@ -91,7 +91,7 @@ fn each_blob_is_fetched_once_when_all_fit() {
 }
 
 #[test]
-fn prefetching_keeps_to_the_lookahead_and_the_bytes_in_flight() {
+fn prefetching_respects_lookahead_and_bytes_in_flight() {
     let set = Set::new(6);
     let script = Script::new();
     script.hold(true);
@@ -131,7 +131,7 @@ fn prefetching_keeps_to_the_lookahead_and_the_bytes_in_flight() {
 }
 
 #[test]
-fn another_node_does_not_wait_for_the_bytes_in_flight() {
+fn peer_request_does_not_wait_for_bytes_in_flight() {
     let set = Set::new(6);
     let script = Script::new();
     script.hold(true);
@@ -155,7 +155,7 @@ fn another_node_does_not_wait_for_the_bytes_in_flight() {
 }
 
 #[test]
-fn what_is_needed_now_comes_first() {
+fn needed_blob_is_fetched_before_prefetches() {
     let set = Set::new(6);
     let script = Script::new();
     let one = CacheOptions {
@@ -170,7 +170,7 @@ fn what_is_needed_now_comes_first() {
 }
 
 #[test]
-fn who_finds_no_room_is_held_in_memory_and_then_read_alone() {
+fn blobs_without_space_are_held_in_memory_or_read_uncached() {
     let set = Set::new(5);
     let script = Script::new();
     let limit = set.limit(2);
@@ -204,7 +204,7 @@ fn who_finds_no_room_is_held_in_memory_and_then_read_alone() {
 }
 
 #[test]
-fn compressed_blobs_without_room_are_loaded_for_their_samples() {
+fn compressed_blobs_without_space_are_read_by_sample() {
     let set = Set::packed(3);
     let script = Script::new();
     let tight = CacheOptions {
@@ -229,7 +229,7 @@ fn compressed_blobs_without_room_are_loaded_for_their_samples() {
 }
 
 #[test]
-fn what_was_not_foreseen_is_fetched_and_kept_while_it_is_used() {
+fn unplanned_blob_is_fetched_and_kept_while_in_use() {
     let set = Set::new(4);
     let script = Script::new();
     let limit = set.limit(2);
@@ -249,7 +249,7 @@ fn what_was_not_foreseen_is_fetched_and_kept_while_it_is_used() {
 }
 
 #[test]
-fn a_failed_fetch_ahead_is_no_error_until_it_is_needed() {
+fn failed_prefetch_is_an_error_only_when_needed() {
     let set = Set::new(2);
     let script = Script::new();
     script.faults(0, &[Fault::GiveUp]);
@@ -265,7 +265,7 @@ fn a_failed_fetch_ahead_is_no_error_until_it_is_needed() {
 }
 
 #[test]
-fn threads_that_want_the_same_blob_fetch_it_once() {
+fn concurrent_threads_fetch_a_blob_once() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -313,7 +313,7 @@ fn all_waiting_threads_receive_a_failure() {
 }
 
 #[test]
-fn waiting_is_called_off() {
+fn cancel_ends_a_wait() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -329,7 +329,7 @@ fn waiting_is_called_off() {
 }
 
 #[test]
-fn nothing_is_started_before_the_first_need() {
+fn cache_starts_on_first_need() {
     let set = Set::new(1);
     let script = Script::new();
     let cache = open(&set, &CacheOptions::default(), &script);
@@ -346,7 +346,7 @@ fn nothing_is_started_before_the_first_need() {
 }
 
 #[test]
-fn what_is_found_is_checked_when_it_is_needed_soon() {
+fn existing_blobs_are_verified_when_needed_soon() {
     let set = Set::new(3);
     let script = Script::new();
     drop({
@@ -378,7 +378,7 @@ fn what_is_found_is_checked_when_it_is_needed_soon() {
 }
 
 #[test]
-fn a_limit_that_was_lowered_is_kept() {
+fn lowered_limit_evicts_existing_blobs() {
     let set = Set::new(5);
     let script = Script::new();
     drop({
@@ -410,7 +410,7 @@ fn without_space(script: &Arc<Script>, timeout: Duration) -> (Set, TestCache) {
 }
 
 #[test]
-fn a_fetch_without_the_cache_times_out_with_an_error_of_its_own() {
+fn uncached_fetch_timeout_has_its_own_error() {
     let script = Script::new();
     let (_set, cache) = without_space(&script, Duration::from_millis(20));
     script.hold(true);
@@ -420,7 +420,7 @@ fn a_fetch_without_the_cache_times_out_with_an_error_of_its_own() {
 }
 
 #[test]
-fn a_fetch_without_the_cache_holds_up_no_other_blob() {
+fn uncached_fetch_does_not_block_other_blobs() {
     let script = Script::new();
     let (_set, cache) = without_space(&script, Duration::from_secs(20));
     script.hold(true);
@@ -448,7 +448,7 @@ fn a_fetch_without_the_cache_holds_up_no_other_blob() {
 }
 
 #[test]
-fn a_batch_that_needs_more_blobs_than_may_be_open_gets_them_all() {
+fn batch_may_need_more_blobs_than_the_open_limit() {
     for is_remote in [false, true] {
         let mut set = Set::new(4);
         set.is_remote = is_remote;

@@ -11,7 +11,7 @@ use crate::Peers;
 use crate::capacity::{Reserved, Scheduler as _, Wanted};
 
 #[test]
-fn one_fetches_and_the_other_waits() {
+fn one_process_fetches_while_the_other_waits() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -36,7 +36,7 @@ fn one_fetches_and_the_other_waits() {
 }
 
 #[test]
-fn waiting_for_another_process_ends_and_names_it() {
+fn wait_for_another_process_times_out_with_its_pid() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -61,7 +61,7 @@ fn waiting_for_another_process_ends_and_names_it() {
 }
 
 #[test]
-fn who_fetched_and_died_is_replaced() {
+fn fetch_of_a_dead_process_is_taken_over() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -83,7 +83,7 @@ fn who_fetched_and_died_is_replaced() {
 }
 
 #[test]
-fn what_another_reads_does_not_leave() {
+fn blob_in_use_by_another_process_is_not_evicted() {
     let set = Set::new(3);
     let script = Script::new();
     let limit = set.limit(2);
@@ -103,7 +103,7 @@ fn what_another_reads_does_not_leave() {
 }
 
 #[test]
-fn blobs_that_a_slower_rank_needs_stay() {
+fn blobs_needed_by_a_slower_rank_are_kept() {
     let set = Set::new(4);
     let script = Script::new();
     let ranks = |rank| CacheOptions {
@@ -141,7 +141,7 @@ fn blobs_that_a_slower_rank_needs_stay() {
 }
 
 #[test]
-fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
+fn ranks_in_different_epochs_do_not_mix_step_numbers() {
     let set = Set::new(4);
     let script = Script::new();
     let ranks = |rank| CacheOptions {
@@ -187,7 +187,7 @@ fn ranks_in_different_epochs_do_not_take_each_others_ticks_for_their_own() {
 }
 
 #[test]
-fn a_rank_that_moves_while_it_counts_writes_that_down() {
+fn rank_moving_during_a_count_records_its_position() {
     let set = Set::new(1);
     let script = Script::new();
     let ranks = |rank| CacheOptions {
@@ -210,7 +210,7 @@ fn a_rank_that_moves_while_it_counts_writes_that_down() {
 }
 
 #[test]
-fn a_busy_lock_is_waited_for_until_the_deadline() {
+fn busy_lock_times_out_at_the_deadline() {
     let set = Set::new(1);
     let script = Script::new();
     let short = CacheOptions {
@@ -226,7 +226,7 @@ fn a_busy_lock_is_waited_for_until_the_deadline() {
 }
 
 #[test]
-fn without_locks_the_winner_of_a_race_is_used() {
+fn without_locks_concurrent_fetches_leave_one_file() {
     let set = Set::new(1);
     let script = Script::new();
     script.hold(true);
@@ -254,7 +254,7 @@ fn without_locks_the_winner_of_a_race_is_used() {
 }
 
 #[test]
-fn a_reservation_is_counted_before_anything_is_fetched() {
+fn reservation_is_counted_before_the_fetch() {
     let set = Set::new(3);
     let script = Script::new();
     script.hold(true);
@@ -288,10 +288,10 @@ fn war(seed: u64, locks: bool) {
     let limit = set.limit(room);
     set.prepare();
     fs::write(&stranger, b"mine").unwrap();
-    let most = AtomicU64::new(0);
+    let max = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for reader in 0..READERS {
-            let (set, most) = (&set, &most);
+            let (set, max) = (&set, &max);
             scope.spawn(move || {
                 let mut draw = Draw::new(seed * READERS + reader);
                 for _ in 0..3 {
@@ -327,7 +327,7 @@ fn war(seed: u64, locks: bool) {
                                 None => std::thread::yield_now(),
                             }
                         };
-                        most.fetch_max(set.usage(), Ordering::Relaxed);
+                        max.fetch_max(set.usage(), Ordering::Relaxed);
                         drop(capacity);
                     }
                     if draw.below(2) == 0 {
@@ -342,7 +342,7 @@ fn war(seed: u64, locks: bool) {
         }
     });
     // The foreign file does not belong to the cache.
-    let most = most.load(Ordering::Relaxed) - 4;
+    let max = max.load(Ordering::Relaxed) - 4;
     let heaviest = set.limit(1);
     // Without locks, the folder changes during the measurement, so removed and added blobs may both be counted.
     let allowed = if locks {
@@ -350,7 +350,7 @@ fn war(seed: u64, locks: bool) {
     } else {
         limit + 2 * READERS * heaviest
     };
-    assert!(most <= allowed, "seed {seed}: {most} > {allowed}");
+    assert!(max <= allowed, "seed {seed}: {max} > {allowed}");
     assert_eq!(fs::read(&stranger).unwrap(), b"mine");
     // The remaining files are intact, and a later reader can use them.
     let script = Script::new();
@@ -368,14 +368,14 @@ fn war(seed: u64, locks: bool) {
 }
 
 #[test]
-fn readers_at_war_get_the_right_samples() {
+fn competing_readers_get_correct_samples() {
     for seed in 0..12 {
         war(seed, true);
     }
 }
 
 #[test]
-fn readers_at_war_get_the_right_samples_without_locks() {
+fn competing_readers_without_locks_get_correct_samples() {
     for seed in 0..12 {
         war(seed, false);
     }

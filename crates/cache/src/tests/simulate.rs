@@ -19,7 +19,7 @@ pub(crate) struct SimReport {
     /// Evicted blobs.
     pub(crate) evictions: u64,
     /// The most bytes of residents.
-    pub(crate) most_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// The counts of each epoch.
     pub(crate) epochs: Vec<SimEpoch>,
 }
@@ -88,7 +88,7 @@ pub(crate) fn simulate(
         let mut counts = SimEpoch::default();
         for blob in epoch {
             cache.access(*blob, now, &mut counts);
-            report.most_bytes = report.most_bytes.max(cache.used);
+            report.max_bytes = report.max_bytes.max(cache.used);
             now += 1;
         }
         report.fetches += counts.fetches;
@@ -191,7 +191,7 @@ mod tests {
     /// everything. With four nodes, most blobs are next needed after the following epoch, so each further known epoch
     /// helps.
     #[test]
-    fn belady_hits_where_lru_does_not() {
+    fn belady_hit_rate_exceeds_lru() {
         const ALL: usize = 24;
         let belady = |known| (Policy::Belady, known);
         for (nodes, percent, policy, expected) in [
@@ -210,7 +210,7 @@ mod tests {
             for seed in 0..4 {
                 let epochs = epochs(seed, 1000, nodes, ALL);
                 let report = simulate(policy, &[64; 1000], &epochs, limit);
-                assert!(report.most_bytes <= limit);
+                assert!(report.max_bytes <= limit);
                 // The first epochs start with an empty cache; the last ones see the end of the run.
                 let steady = SimReport {
                     epochs: report.epochs[4..ALL - 6].to_vec(),
@@ -229,20 +229,20 @@ mod tests {
     }
 
     #[test]
-    fn everything_fits_or_nothing_does() {
+    fn cache_with_space_for_all_or_none_is_simulated() {
         let epochs = epochs(1, 50, 1, 3);
         for policy in [(Policy::Belady, 2), (Policy::Lru, 1)] {
             let all = simulate(policy, &[8; 50], &epochs, 400);
             assert_eq!((all.fetches, all.hits), (50, 100));
-            assert_eq!((all.bypasses, all.evictions, all.most_bytes), (0, 0, 400));
+            assert_eq!((all.bypasses, all.evictions, all.max_bytes), (0, 0, 400));
             let none = simulate(policy, &[8; 50], &epochs, 7);
             assert_eq!((none.fetches, none.hits, none.bypasses), (150, 0, 150));
-            assert_eq!(none.most_bytes, 0);
+            assert_eq!(none.max_bytes, 0);
         }
     }
 
     #[test]
-    fn a_round_is_kept_in_part() {
+    fn belady_keeps_part_of_a_cyclic_scan() {
         let epochs = vec![vec![0, 1, 2, 3]; 5];
         let belady = simulate((Policy::Belady, 2), &[1; 4], &epochs, 3);
         let hits: Vec<u64> = belady.epochs.iter().map(|epoch| epoch.hits).collect();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_hit() {
+    fn empty_simulation_has_no_hits() {
         let report = simulate((Policy::Belady, 2), &[], &[], 10);
         assert_eq!(report, SimReport::default());
         assert_eq!(report.hit_share(0).to_bits(), 0.0_f64.to_bits());

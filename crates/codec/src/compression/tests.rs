@@ -38,7 +38,7 @@ fn sample(bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn there_are_58_names_and_each_comes_back_as_given() {
+fn all_58_compression_names_round_trip() {
     let names: Vec<String> = Compression::all()
         .map(|compression| compression.to_string())
         .collect();
@@ -79,7 +79,7 @@ fn there_are_58_names_and_each_comes_back_as_given() {
 }
 
 #[test]
-fn what_is_compressed_comes_back_at_every_level() {
+fn compression_round_trips_at_every_level() {
     let limits = Limits::default();
     for compression in Compression::all() {
         let mut compressor = compression.compressor().unwrap();
@@ -102,7 +102,7 @@ fn what_is_compressed_comes_back_at_every_level() {
 }
 
 #[test]
-fn frames_and_members_may_follow_one_another() {
+fn concatenated_frames_and_members_are_read() {
     let (first, second) = (sample(1000), sample(77));
     for name in ["zstd:5", "gz:3", "bz2:2"] {
         let zip = [
@@ -142,7 +142,7 @@ fn frames_and_members_may_follow_one_another() {
 }
 
 #[test]
-fn a_file_of_empty_members_costs_no_time() {
+fn too_many_empty_members_are_an_error() {
     for name in ["gz", "bz2"] {
         let empty = compress(name, b"");
         assert_eq!(
@@ -165,7 +165,7 @@ fn a_file_of_empty_members_costs_no_time() {
 }
 
 #[test]
-fn another_length_than_declared_is_refused() {
+fn wrong_declared_length_is_an_error() {
     let raw = sample(5000);
     for name in ["br:4", "bz2", "gz", "snappy", "zstd"] {
         let zip = compress(name, &raw);
@@ -186,7 +186,7 @@ fn another_length_than_declared_is_refused() {
 }
 
 #[test]
-fn every_truncation_is_refused_and_nearly_always_by_name() {
+fn every_truncation_is_an_error() {
     let raw = sample(3000);
     for name in ["br:4", "bz2", "gz", "snappy", "zstd"] {
         let zip = compress(name, &raw);
@@ -203,7 +203,7 @@ fn every_truncation_is_refused_and_nearly_always_by_name() {
 }
 
 #[test]
-fn trailing_bytes_are_refused() {
+fn trailing_bytes_are_an_error() {
     let raw = sample(3000);
     for (name, id) in [
         ("br:4", "compression-trailing"),
@@ -233,7 +233,7 @@ fn trailing_bytes_are_refused() {
 }
 
 #[test]
-fn a_wrong_suffix_is_named() {
+fn data_of_another_compression_is_an_error() {
     let raw = sample(100);
     let zip = compress("gz", &raw);
     let error = parse("zstd")
@@ -256,7 +256,7 @@ fn a_wrong_suffix_is_named() {
 }
 
 #[test]
-fn bombs_stop_at_the_declared_size_or_at_the_limits() {
+fn decompression_bombs_stop_at_size_or_limits() {
     let raw = vec![0; 50 << 20];
     for name in ["br:5", "bz2:9", "gz:6", "zstd:1"] {
         let zip = compress(name, &raw);
@@ -307,7 +307,7 @@ fn frame(flags: u8, rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn zstd_frames_are_looked_at_before_they_are_decompressed() {
+fn zstd_headers_are_checked_before_decompression() {
     // Last block, raw, 3 bytes.
     let block = [1 | 3 << 3, 0, 0, b'a', b'b', b'c'];
     let with = |head: &[u8]| [head, &block].concat();
@@ -360,7 +360,7 @@ fn zstd_frames_are_looked_at_before_they_are_decompressed() {
 }
 
 #[test]
-fn a_declared_size_reserves_no_memory_by_itself() {
+fn declared_size_alone_allocates_no_memory() {
     // Index and frame both declare 16 GiB, but there are no data. On a machine that overcommits memory, an allocation
     // would go unnoticed; the errors show that none was made.
     let declared = 16_u64 << 30;
@@ -387,7 +387,7 @@ fn a_declared_size_reserves_no_memory_by_itself() {
 }
 
 #[test]
-fn frames_of_streaming_writers_are_read() {
+fn zstd_frames_without_content_size_are_read() {
     let raw = sample(400_000);
     for checksum in [false, true] {
         let mut encoder = zstd::stream::Encoder::new(Vec::new(), 3).unwrap();
@@ -412,7 +412,7 @@ fn frames_of_streaming_writers_are_read() {
 }
 
 #[test]
-fn frames_say_their_size_and_have_no_checksum() {
+fn zstd_frames_have_a_size_and_no_checksum() {
     let zip = compress("zstd:3", &sample(1000));
     assert_eq!(zip[..4], [0x28, 0xb5, 0x2f, 0xfd]);
     assert_eq!(
@@ -447,7 +447,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn decompression_is_the_inverse(name in any_compression(), raw in any_raw()) {
+    fn compression_round_trips_for_any_input(name in any_compression(), raw in any_raw()) {
         let zip = compress(name, &raw);
         let back = decompress(name, &zip, Some(raw.len() as u64));
         prop_assert_eq!(back.as_ref(), Ok(&raw));
@@ -458,7 +458,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_files_are_survived(
+    fn damaged_input_does_not_panic(
         name in any_compression(),
         raw in any_raw(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
@@ -481,7 +481,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_files_are_survived(name in any_compression(), zip: Vec<u8>, declared in 0_u64..5000) {
+    fn arbitrary_input_does_not_panic(name in any_compression(), zip: Vec<u8>, declared in 0_u64..5000) {
         let _ = decompress(name, &zip, Some(declared));
         let _ = decompress(name, &zip, None);
         let mut prefixed = compress(name, b"");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::kind::TarCompression;
+use super::tar_compression::TarCompression;
 use crate::error::{CodecError, CodecProblem};
 
 /// The default size of a group that is compressed alone. Smaller groups compress less well; larger ones take more time
@@ -11,7 +11,7 @@ use crate::error::{CodecError, CodecProblem};
 pub const GROUP_BYTES: u64 = 1 << 20;
 
 /// The most pieces that the extra field of a gzip member can list.
-const MOST_PIECES: u64 = (u16::MAX as u64 - 8) / ENTRY_BYTES;
+const MAX_PIECES: u64 = (u16::MAX as u64 - 8) / ENTRY_BYTES;
 
 /// The size of an entry: two 32-bit numbers, for compressed and raw bytes.
 const ENTRY_BYTES: u64 = 8;
@@ -35,7 +35,7 @@ pub fn sample_groups(offsets: &[u64], raw_bytes: u64, group_bytes: u64) -> Vec<R
     let mut groups = Vec::new();
     let mut begin = 0;
     // The table of pieces has a maximum length; enlarge the groups to stay below it.
-    let group_bytes = group_bytes.max(raw_bytes / (MOST_PIECES / 2));
+    let group_bytes = group_bytes.max(raw_bytes / (MAX_PIECES / 2));
     let samples = offsets.split_last().map_or(offsets, |(_, samples)| samples);
     for offset in samples.iter().skip(1) {
         if offset.saturating_sub(begin) >= group_bytes.max(1) {
@@ -174,7 +174,7 @@ pub fn assemble(
     compression: TarCompression,
     pieces: &[CompressedPiece],
 ) -> Result<Vec<u8>, CodecError> {
-    if pieces.len() as u64 > MOST_PIECES {
+    if pieces.len() as u64 > MAX_PIECES {
         return Err(CodecProblem::Pieces.because(format!(
             "a compressed shard of {} pieces has more than its table can list",
             pieces.len()

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use shardmill_core::Limits;
 
-use super::kind::TarCompression;
+use super::tar_compression::TarCompression;
 use crate::decompress::Budget;
 use crate::error::CodecError;
 
@@ -78,6 +78,6 @@ fn run(
 }
 
 /// Reads at most one byte more than `most`.
-fn take(reader: impl Read, most: u64, out: &mut Vec<u8>) -> io::Result<usize> {
-    reader.take(most.saturating_add(1)).read_to_end(out)
+fn take(reader: impl Read, max: u64, out: &mut Vec<u8>) -> io::Result<usize> {
+    reader.take(max.saturating_add(1)).read_to_end(out)
 }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_rows_are_the_same_bytes() {
+    fn equal_rows_give_equal_index_bytes() {
         let rows = Rows {
             samples: vec![SampleRow {
                 tar_file_id: 1,
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_sqlite_is_an_error() {
+    fn number_beyond_sqlite_range_is_an_error() {
         let rows = Rows {
             samples: Vec::new(),
             parts: vec![PartRow {

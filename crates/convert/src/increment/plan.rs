@@ -186,7 +186,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
             return Err(ConvertError::option_hint(
                 "incremental",
                 "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index",
-                "leave --index-for out, and run `shardmill index export` with --force afterwards",
+                "omit --index-for, and run `shardmill index export` with --force afterwards",
             ));
         }
         () => return Ok(()),
@@ -277,8 +277,8 @@ pub(super) fn read(
             "pass --overwrite to convert it again",
         ));
     }
-    let side = |name: &str, most| match text_for(target, &text, name)? {
-        None => target.read(name, most),
+    let side = |name: &str, max| match text_for(target, &text, name)? {
+        None => target.read(name, max),
         noted => Ok(noted),
     };
     let counts = (index.samples(), index.shards());

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_like_that_is_noticed() {
+    fn unsorted_or_overlapping_ranges_are_invalid() {
         for text in [
             "[[3,2]]",
             "[[2,2]]",

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_back_as_it_was() {
+    fn increment_record_round_trips() {
         let record = record();
         let text = record.to_json();
         assert_eq!(Record::parse(text.as_bytes()).unwrap(), record);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_true_is_refused() {
+    fn inconsistent_increment_record_is_an_error() {
         type Change = fn(&mut Record);
         let cases: [(Change, &str); 6] = [
             (|record| record.increments = 2, "version is 2"),

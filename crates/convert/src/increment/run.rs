@@ -50,14 +50,14 @@ pub(crate) fn run(
             began,
         ));
     }
-    let go_on = &mut target.go_on();
+    let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
     recover(target, options.source.limits.index_bytes)?;
     // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
         Some(now) if now.text == increment.held.text => now,
         _ => {
-            lease.end(go_on)?;
+            lease.end(cancel)?;
             return Err(changed(options, "it has changed since it was looked at"));
         }
     };
@@ -70,7 +70,7 @@ pub(crate) fn run(
         // An increment that changes the dataset rewrites its provenance.
         Some(_) if !increment.is_noted() => false,
         Some(fault) => {
-            lease.end(go_on)?;
+            lease.end(cancel)?;
             let path = |name: &str| target.place.display(name).into();
             return Err(fault.with_side_path(path).into());
         }
@@ -87,7 +87,7 @@ pub(crate) fn run(
         forget(target, &other, &increment.held.index)?;
     }
     if increment.is_noted() {
-        lease.remove_folder(&OF_PARTS, go_on)?;
+        lease.remove_folder(&OF_PARTS, cancel)?;
         let record = increment.held.record.clone();
         return Ok(restored(unchanged(plan, increment, record, began)));
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(
     };
     match add.run(found, progress, began) {
         Ok(report) => {
-            lease.remove_folder(&OF_PARTS, go_on)?;
+            lease.remove_folder(&OF_PARTS, cancel)?;
             Ok(restored(report))
         }
         Err(error) if is_published || lease.is_lost() || error.is_resumable() => Err(error),
@@ -113,7 +113,7 @@ pub(crate) fn run(
                 })
             });
             if cleaned.is_ok() {
-                lease.remove_folder(&OF_PARTS, go_on)?;
+                lease.remove_folder(&OF_PARTS, cancel)?;
             }
             Err(error)
         }

@@ -209,14 +209,14 @@ mod tests {
     const ALL: [&str; 3] = ["a [[0,10]]", "b [[10,20]]", "c [[20,30]]"];
 
     #[test]
-    fn what_was_added_is_read_and_nothing_else() {
+    fn only_added_files_are_read() {
         expect(Some(&[]), "a b c", &ALL, "[]", "");
         expect(Some(&[">d", ">e"]), "a b c d e", &ALL, "[]", "d e");
         expect(None, "a b c d", &ALL, "[]", "d");
     }
 
     #[test]
-    fn what_was_rewritten_or_deleted_is_compared() {
+    fn rewritten_or_deleted_files_are_compared() {
         let kept = ["a [[0,10]]", "c [[20,30]]"];
         expect(Some(&["b>d"]), "a c d", &kept, "[[10,20]]", "d");
         expect(None, "a c d", &kept, "[[10,20]]", "d");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_is_neither_read_nor_compared() {
+    fn moved_rows_are_neither_read_nor_compared() {
         let kept = ["c [[20,30]]", "d+e [[0,20]]"];
         expect(Some(&["=a b>d e"]), "c d e", &kept, "[]", "");
         // The rows were moved twice, together with a file of the second commit.
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_together_with_something_new_is_compared() {
+    fn rows_moved_together_with_new_ones_are_compared() {
         let kept = ["b [[10,20]]", "c [[20,30]]"];
         expect(Some(&[">d", "=a d>e"]), "b c e", &kept, "[[0,10]]", "e");
         // The rows were moved and then changed.
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_have_the_last_word() {
+    fn file_list_overrides_the_log() {
         expect(
             Some(&["=a>d"]),
             "b c e",

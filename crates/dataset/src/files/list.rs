@@ -138,7 +138,7 @@ pub fn open_list(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(damaged(&path, "it comes and goes"))
+    Err(damaged(&path, "it appears and disappears"))
 }
 
 fn damaged(path: &Path, what: &str) -> DatasetError {
@@ -195,14 +195,14 @@ fn list(
             found
         }
     };
-    let most = if options.form.has_data() {
+    let max = if options.form.has_data() {
         ("sample-bytes", limits.sample_bytes)
     } else {
         ("shard-bytes", limits.shard_bytes)
     };
     for entry in &found {
         let path = || Path::new(location).join(&entry.name);
-        DatasetError::check_limit(most, entry.bytes, path)?;
+        DatasetError::check_limit(max, entry.bytes, path)?;
     }
     Ok(found)
 }
@@ -227,7 +227,7 @@ fn list_store(
         Ok(())
     };
     let Some(own) = own else {
-        let mut objects = store.list("", Remote::LIST_MOST, &mut |_| true)?;
+        let mut objects = store.list("", Remote::MAX_LISTED, &mut |_| true)?;
         // The folder itself has an empty name.
         objects.retain(|object| !object.is_marker() && !object.name.is_empty());
         for object in objects {

@@ -76,7 +76,7 @@ fn reason(found: Result<VideoTrack, Mp4Problem>) -> String {
 }
 
 #[test]
-fn tables_are_read() {
+fn mp4_tables_are_read() {
     let track = Video::new().read().unwrap();
     assert_eq!(track.codec, "vp9");
     assert_eq!(track.timescale, 1000);
@@ -89,7 +89,7 @@ fn tables_are_read() {
 }
 
 #[test]
-fn frames_are_shown_in_the_order_of_their_times_within_the_edit_list() {
+fn frames_are_ordered_by_time_within_the_edit_list() {
     let mut video = Video::new();
     video.delays = vec![2, 0, 1, 150, 1, 0, 2, 0];
     assert_eq!(video.read().unwrap().times, [0, 100, 350, 300, 400, 500]);
@@ -110,7 +110,7 @@ fn frames_are_shown_in_the_order_of_their_times_within_the_edit_list() {
 }
 
 #[test]
-fn invalid_tables_are_named() {
+fn invalid_mp4_tables_are_errors() {
     type Change = fn(&mut Video);
     let cases: [(Change, &str); 9] = [
         (
@@ -169,7 +169,7 @@ fn invalid_tables_are_named() {
 }
 
 #[test]
-fn headers_are_found() {
+fn mp4_header_is_found() {
     let header = Video::new().header();
     let mut file = boxed(b"ftyp", b"isom");
     file.extend(boxed(b"moov", &header));
@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn damaged_headers_give_errors(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>()) {
+    fn damaged_mp4_headers_give_errors_or_valid_ranges(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>()) {
         let mut header = Video::new().header();
         for (at, value) in changes {
             let at = at.index(header.len());

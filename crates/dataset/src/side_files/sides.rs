@@ -119,11 +119,11 @@ impl<'a> Files<'a> {
     }
 
     /// Reads a whole file; `None` if it does not exist.
-    fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, StorageError> {
+    fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StorageError> {
         if let Some(text) = self.pending.get(name) {
             return Ok(Some(text.clone().into_bytes()));
         }
-        (self.read)(name, most)
+        (self.read)(name, max)
     }
 
     /// Loads the files that a killed increment had not written, if they belong to the index.
@@ -144,10 +144,10 @@ impl<'a> Files<'a> {
 pub(crate) fn read_file(
     folder: &Folder,
     name: &str,
-    most: u64,
+    max: u64,
 ) -> Result<Option<Vec<u8>>, StorageError> {
-    folder.keep(name, most)?;
-    if_there(folder.open_file(name).and_then(|file| file.read_all(most)))
+    folder.keep(name, max)?;
+    if_there(folder.open_file(name).and_then(|file| file.read_all(max)))
 }
 
 /// Returns the live samples of an index with these `counts` of samples and shards, and checks that its conversion wrote
@@ -188,7 +188,7 @@ impl SideFiles {
 
     /// Reads the side files of the index of a folder, as [`Self::read`].
     pub(crate) fn of_folder(folder: &Folder, counts: (u64, u64), index_bytes: u64) -> Self {
-        let read = |name: &str, most| read_file(folder, name, most);
+        let read = |name: &str, max| read_file(folder, name, max);
         Self::read(&read, counts, index_bytes)
     }
 
@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_that_are_gone_do_not_count() {
+    fn deleted_samples_are_not_counted() {
         let converted = Converted {
             live: LiveSamples::without(20, [(2, 4), (7, 8), (11, 15)]).unwrap(),
             ..Converted::default()

@@ -30,7 +30,7 @@ pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError
         Folder::Local(dir) => unfinished(dir),
         folder if !folder.can_list() => Ok(None),
         folder => {
-            let names = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+            let names = folder.all_names(Remote::MAX_LISTED)?.unwrap_or_default();
             Ok(Unfinished::among(names.iter().map(String::as_str)))
         }
     }

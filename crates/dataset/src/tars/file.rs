@@ -284,11 +284,11 @@ impl TarFile {
     ///
     /// [`DatasetError`]: a file that cannot be read or decompressed. Errors in the archive are in the survey.
     pub fn survey(&self, limits: &Limits) -> Result<Survey, DatasetError> {
-        Ok(self.look(limits)?.0)
+        Ok(self.survey_with_compression(limits)?.0)
     }
 
     /// Like [`survey`](Self::survey), and also returns the compression and the length of the file.
-    pub fn look(
+    pub fn survey_with_compression(
         &self,
         limits: &Limits,
     ) -> Result<(Survey, Option<TarCompression>, u64), DatasetError> {
@@ -312,11 +312,11 @@ impl TarFile {
     fn window(file: &Stored, range: &Range<u64>) -> Result<Vec<u8>, StorageError> {
         // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
         // skipped.
-        let most = match file.as_file() {
+        let max = match file.as_file() {
             Some(_) => WINDOW_BYTES,
             None => OBJECT_WINDOW_BYTES,
         };
-        let bytes = range.end.saturating_sub(range.start).max(most);
+        let bytes = range.end.saturating_sub(range.start).max(max);
         file.read_range(
             range.start,
             bytes.min(file.len().saturating_sub(range.start)),

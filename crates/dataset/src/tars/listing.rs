@@ -15,10 +15,10 @@ use crate::side_files::unfinished;
 
 /// The most folders of a store that are checked for an index one by one. With more of them, as of a table with very
 /// many partitions, a listing of all names is faster.
-const MOST_REQUESTS: usize = 64;
+const MAX_REQUESTS: usize = 64;
 
 /// How deep below a location tar files are searched.
-pub(crate) const MOST_DEPTH: usize = 64;
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// Returns whether the name of a file is one of a tar shard: `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`.
 #[must_use]
@@ -70,8 +70,8 @@ pub fn splits_in(folder: &Folder) -> Result<Vec<String>, StorageError> {
         .filter(|entry| entry.is_folder && !entry.name.starts_with('.'))
         .map(|entry| entry.name)
         .collect();
-    if folder.is_store() && names.len() > MOST_REQUESTS {
-        let all = folder.all_names(Remote::LIST_MOST)?.unwrap_or_default();
+    if folder.is_store() && names.len() > MAX_REQUESTS {
+        let all = folder.all_names(Remote::MAX_LISTED)?.unwrap_or_default();
         let datasets: HashSet<&str> = all.iter().filter_map(|name| dataset_of(name)).collect();
         names.retain(|name| datasets.contains(name.as_str()));
     } else {
@@ -124,7 +124,7 @@ impl Listing {
         Ok(match folder {
             Folder::Local(dir) => Self::Local(dir.clone()),
             Folder::Store(store) => {
-                let objects = store.remote().list("", Remote::LIST_MOST, &mut |_| true)?;
+                let objects = store.remote().list("", Remote::MAX_LISTED, &mut |_| true)?;
                 let files = objects
                     .into_iter()
                     .filter(|object| !object.is_marker() && !object.name.is_empty());
@@ -185,13 +185,13 @@ pub(crate) struct Below {
 }
 
 /// The most other files that are compared with the tar files.
-const MOST_OTHERS: usize = 1 << 16;
+const MAX_OTHERS: usize = 1 << 16;
 
 impl Below {
     fn add(&mut self, name: String, bytes: Option<u64>) {
         if is_tar_below(&name) {
             self.tars.push((name, bytes));
-        } else if self.others.len() < MOST_OTHERS
+        } else if self.others.len() < MAX_OTHERS
             && !name.ends_with('/')
             && !name.split('/').any(|part| part.starts_with(['.', '_']))
         {
@@ -246,7 +246,7 @@ pub(crate) fn list(
             folder => format!("{folder}/{name}"),
         };
         match entry.kind {
-            EntryKind::Directory if depth < MOST_DEPTH => {
+            EntryKind::Directory if depth < MAX_DEPTH => {
                 list(&dir.open_dir(name)?, &full, depth + 1, each)?;
             }
             EntryKind::File => each(full),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use shardmill_core::{check_relative_path, escape};
 use shardmill_storage::{Location, StorageError};
-use shardmill_webdataset::{MOST_NAMES, WebdatasetError, expand_braces};
+use shardmill_webdataset::{MAX_NAMES, WebdatasetError, expand_braces};
 
 use super::listing::is_tar_name;
 use crate::error::DatasetError;
@@ -25,7 +25,7 @@ impl TarPattern {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MOST_NAMES`] files. [`DatasetProblem::PatternApart`]: files
+    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MAX_NAMES`] files. [`DatasetProblem::PatternApart`]: files
     /// in several stores. [`DatasetProblem::PatternTwice`]: repeated files. [`DatasetError::Storage`]: an invalid location.
     pub fn parse(text: &str) -> Result<Option<Self>, DatasetError> {
         if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
@@ -39,8 +39,8 @@ impl TarPattern {
                 Err(_) if !part.contains(".tar") && !part.contains(".tgz") => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
-            if all.len() as u64 > MOST_NAMES {
-                return Err(WebdatasetError::too_many_names(text, MOST_NAMES).into());
+            if all.len() as u64 > MAX_NAMES {
+                return Err(WebdatasetError::too_many_names(text, MAX_NAMES).into());
             }
         }
         if all.iter().any(|name| !is_tar_name(name)) || matches!(&*all, [one] if one == text) {

@@ -245,11 +245,11 @@ struct Run<'a> {
 impl Read for Run<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
-        let most = buffer.len().min(left);
+        let max = buffer.len().min(left);
         let read = self
             .file
-            .read_at(buffer.get_mut(..most).unwrap_or_default(), self.next)?;
-        if read == 0 && most > 0 {
+            .read_at(buffer.get_mut(..max).unwrap_or_default(), self.next)?;
+        if read == 0 && max > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.next += read as u64;
@@ -320,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_change_nothing(
+        fn spilled_runs_give_the_same_repeated_keys(
             keys in prop::collection::vec(("[ab]{0,3}", 0_usize..4), 0..200),
             limit in 1_usize..4000,
         ) {
@@ -332,13 +332,13 @@ mod tests {
     }
 
     #[test]
-    fn a_key_twice_in_one_shard_is_not_in_two() {
+    fn key_repeated_in_one_shard_is_not_reported() {
         let keys = [("a", 0), ("a", 0), ("b", 1)].map(|(key, shard)| (key.to_owned(), shard));
         assert_eq!(find(1 << 20, &keys), (Vec::new(), 0));
     }
 
     #[test]
-    fn keys_longer_than_a_step_are_merged() {
+    fn keys_longer_than_a_read_step_are_merged() {
         let long = |end: &str| "x".repeat(3 * STEP_BYTES) + end;
         let keys = [
             (long("a"), 0),

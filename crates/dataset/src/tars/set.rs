@@ -9,7 +9,7 @@ use shardmill_storage::{Dir, Folder, Location, RemoteLocation, RemoteOptions};
 use shardmill_webdataset::Index;
 
 use super::file::TarFile;
-use super::listing::{Listing, MOST_DEPTH, is_tar_name, list};
+use super::listing::{Listing, MAX_DEPTH, is_tar_name, list};
 use super::pattern::TarPattern;
 use crate::error::DatasetError;
 use crate::index_file::{check_expected_index, index_missing};
@@ -109,7 +109,7 @@ impl TarSet {
     pub fn lying_in(folder: &Path) -> Result<Self, DatasetError> {
         let dir = Dir::open(folder)?;
         let mut names = Vec::new();
-        list(&dir, "", MOST_DEPTH, &mut |name| {
+        list(&dir, "", MAX_DEPTH, &mut |name| {
             if is_tar_name(&name) {
                 names.push(name);
             }

@@ -53,7 +53,7 @@ fn index(name: &str, bytes: &[u8], map: &ShardMap) -> Index {
 }
 
 #[test]
-fn tar_files_are_known_by_name_and_indexes_by_their_beginning() {
+fn tars_are_detected_by_name_and_indexes_by_content() {
     for name in ["a.tar", "A.TAR", "b.tar.gz", "c.tgz", "d.tar.zst"] {
         assert!(is_tar_name(name), "{name}");
     }
@@ -84,7 +84,7 @@ fn tar_files_are_known_by_name_and_indexes_by_their_beginning() {
 }
 
 #[test]
-fn shards_are_listed_in_order_and_their_headers_are_what_a_survey_says() {
+fn tar_shards_are_listed_in_order_and_surveyed() {
     let root = tempfile::tempdir().unwrap();
     let shards = [("b/1.tar", 3), ("a/2.tar", 0), ("a.tar", 9)].map(|(name, first)| {
         let (bytes, map) = shard(first, 4);
@@ -132,7 +132,7 @@ fn shards_are_listed_in_order_and_their_headers_are_what_a_survey_says() {
 }
 
 #[test]
-fn an_index_that_is_no_dataset_is_reported() {
+fn missing_or_invalid_tar_index_is_an_error() {
     let root = tempfile::tempdir().unwrap();
     let error = open(root.path().to_owned()).unwrap_err();
     assert_eq!(
@@ -155,7 +155,7 @@ fn an_index_that_is_no_dataset_is_reported() {
 }
 
 #[test]
-fn an_index_is_compared_with_its_shards() {
+fn verify_compares_tar_index_with_shards() {
     let (bytes, map) = shard(0, 3);
     let good = index("0.tar", &bytes, &map);
     let limits = Limits::default();
@@ -204,7 +204,7 @@ fn an_index_is_compared_with_its_shards() {
 }
 
 #[test]
-fn the_samples_of_a_shard_that_cannot_be_looked_into_are_counted_by_the_index() {
+fn samples_of_a_damaged_shard_are_counted_from_the_index() {
     let root = tempfile::tempdir().unwrap();
     let (bytes, map) = shard(0, 3);
     let mut index = index("0.tar", &bytes, &map);
@@ -223,7 +223,7 @@ fn the_samples_of_a_shard_that_cannot_be_looked_into_are_counted_by_the_index() 
 }
 
 #[test]
-fn results_come_in_order_whatever_the_threads_do() {
+fn parallel_results_are_in_order() {
     for jobs in [1, 2, 5] {
         let mut taken = Vec::new();
         let done = each_in_order(
@@ -258,7 +258,7 @@ fn results_come_in_order_whatever_the_threads_do() {
 }
 
 #[test]
-fn patterns_are_a_folder_and_names() {
+fn tar_patterns_split_into_folder_and_names() {
     for (text, folder, names) in [
         ("a/x-{0..1}.tar", "a", ["x-0.tar", "x-1.tar"].as_slice()),
         ("{a,b}/x.tar", ".", &["a/x.tar", "b/x.tar"]),
@@ -337,7 +337,7 @@ fn patterns_are_a_folder_and_names() {
 }
 
 #[test]
-fn a_single_tar_file_is_a_pattern_of_one() {
+fn single_tar_file_is_a_pattern_of_one_name() {
     let root = tempfile::tempdir().unwrap();
     let inside = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
     let braces = write(&root, "x{0..1}.tar", "");

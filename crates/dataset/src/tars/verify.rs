@@ -16,7 +16,7 @@ use super::set::TarSet;
 use crate::error::DatasetError;
 use crate::live::starts_of;
 use crate::problem::Place;
-use crate::report::{Found, MOST_FINDINGS, Problem, ReadTotals, VerifyReport};
+use crate::report::{Found, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
 use crate::shard_checks::{Checked, ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, SideFiles};
 
@@ -115,7 +115,7 @@ fn report_repeated(
             checked.counts.sound_samples -= samples;
         }
         listed.push(found);
-        if listed.len() > MOST_FINDINGS {
+        if listed.len() > MAX_FINDINGS {
             listed.pop();
         }
     })?;

@@ -26,7 +26,7 @@ fn config(format: Format, compression: Option<&str>) -> shardmill_mds::ShardConf
 }
 
 #[test]
-fn every_sample_is_found_in_every_format_and_form() {
+fn every_sample_is_read_in_all_formats_and_compressions() {
     for format in FORMATS {
         for compression in [
             None,
@@ -96,7 +96,7 @@ fn samples_are_located_past_empty_shards() {
 }
 
 #[test]
-fn a_dataset_is_a_directory_or_an_index() {
+fn dataset_opens_from_directory_or_index() {
     let fixture = Fixture::new(mds(None, &[]), &[2]);
     let elsewhere = tempfile::tempdir().unwrap();
     symlink(fixture.temp.path(), elsewhere.path().join("link")).unwrap();
@@ -119,7 +119,7 @@ fn a_dataset_is_a_directory_or_an_index() {
 }
 
 #[test]
-fn what_is_no_dataset_is_said_to_be_none() {
+fn missing_or_invalid_dataset_is_an_error() {
     let temp = tempfile::tempdir().unwrap();
     let open = |name: &str| Dataset::open(&temp.path().join(name), &OpenOptions::default());
     let error = open("").unwrap_err();
@@ -153,7 +153,7 @@ fn what_is_no_dataset_is_said_to_be_none() {
 }
 
 #[test]
-fn the_index_can_be_pinned() {
+fn expect_index_rejects_another_index() {
     let fixture = Fixture::new(mds(None, &[]), &[2]);
     let bytes = fs::read(fixture.path("index.json")).unwrap();
     let open = |expected: &str| {
@@ -196,7 +196,7 @@ fn the_index_can_be_pinned() {
 }
 
 #[test]
-fn a_hash_that_is_to_be_validated_has_to_be_there() {
+fn missing_validation_hash_is_an_error() {
     let fixture = Fixture::new(mds(None, &[HashAlgo::Xxh64]), &[2, 2]);
     let open = |algo| {
         fixture.try_open(&OpenOptions {
@@ -234,7 +234,7 @@ fn a_hash_that_is_to_be_validated_has_to_be_there() {
 }
 
 #[test]
-fn the_limits_hold() {
+fn safety_limits_are_enforced() {
     let fixture = Fixture::new(mds(None, &[]), &[3]);
     let with = |name: &str, value: u64| {
         let mut limits = Limits::default();
@@ -262,7 +262,7 @@ fn the_limits_hold() {
 
 /// One sample of an uncompressed shard is read without the others: what is wrong with them does not matter.
 #[test]
-fn a_sample_is_read_without_its_shard() {
+fn sample_is_read_without_its_whole_shard() {
     let fixture = Fixture::new(mds(None, &[]), &[5]);
     let path = fixture.path("shard.00000.mds");
     let mut bytes = fs::read(&path).unwrap();
@@ -283,7 +283,7 @@ fn a_sample_is_read_without_its_shard() {
 
 /// A sample that is damaged inside is named by its number in the dataset.
 #[test]
-fn a_damaged_sample_is_named() {
+fn damaged_sample_error_names_sample_and_column() {
     for compression in [None, Some("zstd")] {
         let temp = tempfile::tempdir().unwrap();
         let config = mds(compression, &[]);
@@ -340,7 +340,7 @@ fn a_damaged_sample_is_named() {
 }
 
 #[test]
-fn the_last_shard_is_given_out_again() {
+fn last_shard_is_reused() {
     let fixture = Fixture::new(mds(Some("zstd"), &[]), &[2, 2]);
     let dataset = fixture.open();
     let one = dataset.shard(1).unwrap();

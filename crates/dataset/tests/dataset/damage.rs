@@ -38,7 +38,7 @@ fn flip_every_bit(fixture: &Fixture, files: &[&str]) {
 }
 
 #[test]
-fn every_flipped_bit_is_found() {
+fn every_flipped_bit_is_detected() {
     let hashes = [HashAlgo::Sha256, HashAlgo::Xxh64];
     flip_every_bit(
         &Fixture::new(mds(None, &hashes), &[2, 3]),
@@ -56,7 +56,7 @@ fn every_flipped_bit_is_found() {
 
 /// Without a hash, a flipped bit may go unnoticed, but never makes anything but an error.
 #[test]
-fn flipped_bits_without_a_hash_are_errors_or_other_samples() {
+fn flipped_bits_without_hashes_never_panic() {
     for (config, files) in [
         (mds(None, &[]), &["shard.00000.mds"][..]),
         (mds(Some("zstd"), &[]), &["shard.00000.mds.zstd"]),
@@ -97,7 +97,7 @@ fn flipped_bits_without_a_hash_are_errors_or_other_samples() {
 }
 
 #[test]
-fn every_truncation_is_found() {
+fn every_truncation_is_detected() {
     for (config, file) in [
         (mds(None, &[]), "shard.00000.mds"),
         (mds(Some("zstd"), &[]), "shard.00000.mds.zstd"),
@@ -130,7 +130,7 @@ fn every_truncation_is_found() {
 
 /// The index was made to fit the short file.
 #[test]
-fn truncations_that_the_index_confirms_are_found_by_structure() {
+fn truncation_that_matches_the_index_is_detected() {
     for format in [Format::Mds, Format::Tsv] {
         for meta in [false, true] {
             if meta && format == Format::Mds {
@@ -214,7 +214,7 @@ fn compressed_shards_are_checked_after_decompression() {
 }
 
 #[test]
-fn swapped_shards_are_found() {
+fn swapped_shards_are_detected() {
     let hashes = [HashAlgo::Blake2s];
     for (config, shards, expected) in [
         (mds(None, &hashes), [7, 7], "hash-mismatch"),
@@ -242,7 +242,7 @@ fn swapped_shards_are_found() {
 }
 
 #[test]
-fn a_shard_of_other_columns_or_counts_is_found() {
+fn shard_with_other_columns_or_count_is_detected() {
     let fixture = Fixture::new(mds(None, &[]), &[3]);
     // As long as the other, but one sample less.
     let path = fixture.path("shard.00000.mds");
@@ -264,7 +264,7 @@ fn a_shard_of_other_columns_or_counts_is_found() {
 }
 
 #[test]
-fn a_missing_shard_is_named_with_its_samples() {
+fn missing_shard_error_names_its_samples() {
     let fixture = Fixture::new(mds(Some("zstd"), &[]), &[3, 4, 1, 0]);
     for (shard, words) in [(1, "samples 3 to 6"), (2, "sample 7"), (3, "no samples")] {
         let path = fixture.path(&format!("shard.0000{shard}.mds.zstd"));
@@ -289,7 +289,7 @@ fn a_missing_shard_is_named_with_its_samples() {
 }
 
 #[test]
-fn half_a_shard_is_no_shard() {
+fn shard_without_data_or_meta_file_is_missing() {
     for compression in [None, Some("gz")] {
         let fixture = Fixture::new(text(Format::Csv, compression, &[]), &[2]);
         let stored: Vec<_> = fixture.index.shards[0]
@@ -311,7 +311,7 @@ fn half_a_shard_is_no_shard() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting() {
+fn irregular_shard_files_are_rejected_without_blocking() {
     type Make = fn(&std::path::Path);
     let kinds: [(&str, Make); 4] = [
         ("path-symlink", |path| {
@@ -361,7 +361,7 @@ fn what_is_no_regular_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn a_fifo_in_place_of_the_index_is_refused_without_waiting() {
+fn fifo_as_index_is_rejected_without_blocking() {
     let fixture = Fixture::new(mds(None, &[]), &[1]);
     fs::remove_file(fixture.path("index.json")).unwrap();
     make_fifo(&fixture.path("index.json"));
@@ -372,7 +372,7 @@ fn a_fifo_in_place_of_the_index_is_refused_without_waiting() {
 }
 
 #[test]
-fn a_shard_in_a_linked_folder_is_refused() {
+fn shard_in_a_symlinked_folder_is_rejected() {
     let mut fixture = Fixture::new(mds(None, &[]), &[2]);
     let outside = tempfile::tempdir().unwrap();
     fs::rename(
@@ -389,7 +389,7 @@ fn a_shard_in_a_linked_folder_is_refused() {
 
 /// The files of an open dataset are changed behind its back.
 #[test]
-fn a_change_while_reading_is_found() {
+fn change_while_reading_is_detected() {
     let fixture = Fixture::new(mds(None, &[]), &[3, 1]);
     let path = fixture.path("shard.00000.mds");
     let sound = fs::read(&path).unwrap();

@@ -38,7 +38,7 @@ fn configs() -> Vec<ShardConfig> {
 }
 
 #[test]
-fn a_rebuilt_index_is_the_one_that_was_written() {
+fn rebuilt_index_equals_the_written_one() {
     for config in configs() {
         let fixture = Fixture::new(config, &[3, 0, 1, 12]);
         let written = fs::read_to_string(fixture.path("index.json")).unwrap();
@@ -77,7 +77,7 @@ fn only_shards_are_indexed() {
 }
 
 #[test]
-fn a_directory_without_shards_has_no_index() {
+fn directory_without_shards_is_an_error() {
     let temp = tempfile::tempdir().unwrap();
     let error = rebuild(temp.path()).unwrap_err();
     assert_eq!(
@@ -88,7 +88,7 @@ fn a_directory_without_shards_has_no_index() {
 }
 
 #[test]
-fn a_missing_number_is_an_error() {
+fn missing_shard_number_is_an_error() {
     for (missing, words) in [
         (
             0,
@@ -114,7 +114,7 @@ fn a_missing_number_is_an_error() {
 }
 
 #[test]
-fn files_that_do_not_fit_each_other_are_errors() {
+fn ambiguous_or_mismatched_shards_are_errors() {
     // Two formats of one number.
     let fixture = Fixture::new(mds(None, &[]), &[1]);
     fs::write(fixture.path("shard.00000.csv"), b"").unwrap();
@@ -201,7 +201,7 @@ fn damaged_shards_are_not_indexed() {
 }
 
 #[test]
-fn the_form_that_the_header_names_counts() {
+fn file_form_named_by_the_header_is_indexed() {
     // A cache beside compressed shards, of whatever age.
     let config = mds(Some("zstd"), &[HashAlgo::Sha256]);
     let fixture = Fixture::new(config.clone(), &[2]);
@@ -230,7 +230,7 @@ fn the_form_that_the_header_names_counts() {
 }
 
 #[test]
-fn rebuilding_stops_when_it_is_asked_to() {
+fn cancelled_rebuild_stops() {
     let fixture = Fixture::new(mds(None, &[]), &[2; 5]);
     let progress = Progress::new();
     progress.cancel();
@@ -256,7 +256,7 @@ fn names(index: &Index) -> Vec<String> {
 }
 
 #[test]
-fn parts_are_merged_in_the_order_of_their_paths() {
+fn datasets_are_merged_in_path_order() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["b", "a/c", "a-b", "a/B/d/e", "10", "9", "é"]);
     // Neither the index of the root, nor what is being written, nor what a link leads to.
@@ -280,7 +280,7 @@ fn parts_are_merged_in_the_order_of_their_paths() {
 }
 
 #[test]
-fn merging_names_both_files_of_both_forms() {
+fn merged_index_lists_data_meta_and_compressed_files() {
     let temp = tempfile::tempdir().unwrap();
     fs::create_dir(temp.path().join("p")).unwrap();
     write_dataset(
@@ -316,7 +316,7 @@ fn nothing_to_merge_is_an_error() {
 }
 
 #[test]
-fn an_index_that_cannot_be_merged_is_named() {
+fn merge_error_names_the_invalid_index() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["a", "b"]);
     fs::write(temp.path().join("b/index.json"), b"{").unwrap();
@@ -332,7 +332,7 @@ fn an_index_that_cannot_be_merged_is_named() {
 }
 
 #[test]
-fn nested_indexes_would_count_samples_twice() {
+fn nested_merged_indexes_are_an_error() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["a/x", "a/y"]);
     let inner = merge_indexes(&temp.path().join("a"), &Limits::default())
@@ -347,7 +347,7 @@ fn nested_indexes_would_count_samples_twice() {
 }
 
 #[test]
-fn listed_parts_keep_their_order_and_are_taken_once() {
+fn listed_datasets_keep_their_order_without_duplicates() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["a", "b/c", "d"]);
     let list = |parts: &[&str]| -> Vec<PathBuf> {
@@ -383,7 +383,7 @@ fn listed_parts_keep_their_order_and_are_taken_once() {
 }
 
 #[test]
-fn parts_outside_of_the_result_are_refused() {
+fn datasets_outside_the_merge_root_are_rejected() {
     let temp = tempfile::tempdir().unwrap();
     parts(temp.path(), &["out/a", "beside", "out-side"]);
     let out = temp.path().join("out");
@@ -411,7 +411,7 @@ fn parts_outside_of_the_result_are_refused() {
 }
 
 #[test]
-fn configs_that_agree_are_shared() {
+fn equal_shard_configs_are_shared() {
     let temp = tempfile::tempdir().unwrap();
     let (one, two) = (mds(None, &[]).into(), mds(None, &[HashAlgo::Sha1]).into());
     for number in 0..6 {
@@ -426,7 +426,7 @@ fn configs_that_agree_are_shared() {
 }
 
 #[test]
-fn the_shards_of_a_conversion_that_is_not_finished_get_no_index() {
+fn unfinished_conversion_cannot_be_indexed() {
     let fixture = Fixture::new(mds(Some("zstd"), &[]), &[3, 1]);
     let root = fixture.temp.path();
     fs::create_dir(root.join(".shardmill")).unwrap();

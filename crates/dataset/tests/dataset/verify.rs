@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use shardmill_core::{ErrorKind, Format, Progress};
 use shardmill_dataset::{
-    Dataset, DatasetError, MOST_FINDINGS, OpenOptions, VerifyOptions, merge_indexes, verify,
+    Dataset, DatasetError, MAX_FINDINGS, OpenOptions, VerifyOptions, merge_indexes, verify,
 };
 use shardmill_mds::{Column, HashAlgo, Index, ShardConfig};
 
@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[test]
-fn a_sound_dataset_is_counted() {
+fn intact_dataset_is_clean_and_counted() {
     let hashes = [HashAlgo::Sha1, HashAlgo::Sha256];
     let fixture = Fixture::new(mds(Some("zstd"), &hashes), &[3, 0, 4]);
     let progress = Progress::new();
@@ -70,7 +70,7 @@ fn a_sound_dataset_is_counted() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_listed_by_shard_whatever_the_threads() {
+fn problems_are_listed_by_shard_for_any_thread_count() {
     let fixture = Fixture::new(mds(None, &[HashAlgo::Sha256]), &[2; 40]);
     let mut expected = Vec::new();
     for shard in [1, 7, 8, 21, 39] {
@@ -116,7 +116,7 @@ fn everything_that_is_wrong_is_listed_by_shard_whatever_the_threads() {
 }
 
 #[test]
-fn every_bad_value_is_found_by_a_deep_look_only() {
+fn invalid_values_are_found_only_by_deep_verify() {
     let temp = tempfile::tempdir().unwrap();
     let config = Arc::new(mds(None, &[HashAlgo::Xxh64]));
     let good = sample(&config, 1);
@@ -177,7 +177,7 @@ fn every_bad_value_is_found_by_a_deep_look_only() {
 }
 
 #[test]
-fn an_image_of_another_kind_is_a_warning() {
+fn image_of_another_format_is_a_warning() {
     let temp = tempfile::tempdir().unwrap();
     let column = Column {
         name: "image".to_owned(),
@@ -207,7 +207,7 @@ fn an_image_of_another_kind_is_a_warning() {
 }
 
 #[test]
-fn lines_that_are_no_samples_are_found() {
+fn invalid_json_lines_are_found() {
     let temp = tempfile::tempdir().unwrap();
     let config = Arc::new(text(Format::Json, None, &[]));
     let samples = [
@@ -242,10 +242,10 @@ fn lines_that_are_no_samples_are_found() {
 }
 
 #[test]
-fn the_list_ends_and_the_count_continues() {
+fn problem_list_is_bounded_but_the_count_is_not() {
     let temp = tempfile::tempdir().unwrap();
     let config = Arc::new(mds(None, &[]));
-    let bad = vec![mds_sample(1, b"\xff", b"1"); MOST_FINDINGS - 10];
+    let bad = vec![mds_sample(1, b"\xff", b"1"); MAX_FINDINGS - 10];
     let shards = (0..3)
         .map(|number| write_shard(temp.path(), number, &config, &bad))
         .collect();
@@ -256,16 +256,16 @@ fn the_list_ends_and_the_count_continues() {
         ..VerifyOptions::default()
     };
     let report = verify(&dataset, &options, &Progress::new()).unwrap();
-    assert_eq!(report.problem_count, 3 * (MOST_FINDINGS as u64 - 10));
-    assert_eq!(report.problems.len(), MOST_FINDINGS);
+    assert_eq!(report.problem_count, 3 * (MAX_FINDINGS as u64 - 10));
+    assert_eq!(report.problems.len(), MAX_FINDINGS);
     assert_eq!(
         report.problems.last().unwrap().sample,
-        Some(MOST_FINDINGS as u64 - 1)
+        Some(MAX_FINDINGS as u64 - 1)
     );
 }
 
 #[test]
-fn files_that_the_index_does_not_name_are_warnings() {
+fn unlisted_files_are_warnings() {
     let fixture = Fixture::new(mds(Some("zstd"), &[]), &[1]);
     for name in [
         "stray.txt",
@@ -303,7 +303,7 @@ fn files_that_the_index_does_not_name_are_warnings() {
 }
 
 #[test]
-fn folders_of_a_merged_index_are_looked_into() {
+fn folders_of_a_merged_index_are_checked() {
     let temp = tempfile::tempdir().unwrap();
     for part in ["x", "y/z"] {
         fs::create_dir_all(temp.path().join(part)).unwrap();
@@ -339,7 +339,7 @@ fn folders_of_a_merged_index_are_looked_into() {
 
 /// A raw file beside the compressed one is another reader's cache.
 #[test]
-fn both_forms_of_a_shard_are_checked() {
+fn raw_and_compressed_files_of_a_shard_are_checked() {
     let config = mds(Some("zstd"), &[HashAlgo::Sha256]);
     let fixture = Fixture::new(config.clone(), &[3]);
     let (raw, zip) = (
@@ -406,7 +406,7 @@ fn both_forms_of_a_shard_are_checked() {
 }
 
 #[test]
-fn verifying_stops_when_it_is_asked_to() {
+fn cancelled_verify_stops() {
     let fixture = Fixture::new(mds(None, &[]), &[2; 5]);
     let progress = Progress::new();
     progress.cancel();

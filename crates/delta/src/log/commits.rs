@@ -9,7 +9,7 @@ use crate::error::DeltaError;
 use shardmill_core::catch_panic::one_line;
 
 /// The most commits that are read to find the damaged one.
-const MOST_COMMITS: usize = 1000;
+const MAX_COMMITS: usize = 1000;
 
 impl DeltaTable {
     /// Converts an error of the kernel, and names the damaged commit if there is one.
@@ -44,7 +44,7 @@ impl DeltaTable {
                 commits.push((format!("_delta_log/{name}"), file));
             }
         }
-        for (name, commit) in commits.into_iter().rev().take(MOST_COMMITS) {
+        for (name, commit) in commits.into_iter().rev().take(MAX_COMMITS) {
             let Some(text) = storage.read_files(vec![(commit, None)])?.next() else {
                 continue;
             };

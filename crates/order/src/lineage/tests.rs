@@ -152,7 +152,7 @@ fn steps_and_samples_are_those_of_the_log() {
 }
 
 #[test]
-fn default_blocks_are_found_too() {
+fn deliveries_are_found_with_default_block_sizes() {
     for algo in &ShuffleAlgo::ALL {
         let sizes = [30_000, 50_000, 70_001, 1, 9_999];
         let world = World {
@@ -182,7 +182,7 @@ fn default_blocks_are_found_too() {
 }
 
 #[test]
-fn what_does_not_exist_is_an_error() {
+fn missing_step_rank_or_sample_is_an_error() {
     let config = EpochConfig::new(vec![StreamConfig::new(&[4, 3])], 2, World::SINGLE);
     let epoch = Epoch::new(&config).unwrap();
     assert_eq!(epoch.batches(), 4);

@@ -32,7 +32,7 @@ fn taken(windows: &[MixtureWindow]) -> Vec<(u64, u64, Vec<u64>)> {
 }
 
 #[test]
-fn steps_and_ramps_have_their_exact_shares() {
+fn steps_and_ramps_have_exact_shares() {
     let windows = curriculum().windows(&[10_000, 10_000], 4000, 0).unwrap();
     assert_eq!(
         taken(&windows),
@@ -50,7 +50,7 @@ fn steps_and_ramps_have_their_exact_shares() {
 }
 
 #[test]
-fn a_change_replaces_what_would_follow() {
+fn change_replaces_the_rest_of_the_schedule() {
     let mut mixture = curriculum();
     mixture.changes = vec![vec![point(2000, &[0.0, 1.0], false)]];
     let windows = mixture.windows(&[10_000, 10_000], 4000, 0).unwrap();
@@ -73,7 +73,7 @@ fn a_change_replaces_what_would_follow() {
 }
 
 #[test]
-fn a_stream_that_is_used_up_is_dropped_or_ends_the_run() {
+fn exhausted_stream_is_dropped_or_stops_the_run() {
     let mut mixture = Mixture::constant(vec![1.0, 1.0, 2.0]);
     mixture.epochs = vec![Some(2), None, None];
     let dropped = taken(&mixture.windows(&[10, 10, 10], 120, 0).unwrap());
@@ -210,7 +210,7 @@ fn worlds() -> impl Strategy<Value = (World, u64)> {
     })
 }
 
-fn mixtures(streams: usize, most: u64) -> impl Strategy<Value = Mixture> {
+fn mixtures(streams: usize, max: u64) -> impl Strategy<Value = Mixture> {
     let weights = move || {
         let each = prop_oneof![Just(0.0), 0.0..1.0_f64, (1_u32..10).prop_map(f64::from)];
         prop::collection::vec(each, streams).prop_filter("a sum of 0", |weights| {
@@ -218,7 +218,7 @@ fn mixtures(streams: usize, most: u64) -> impl Strategy<Value = Mixture> {
         })
     };
     let point = move || {
-        (1..most, weights(), any::<bool>())
+        (1..max, weights(), any::<bool>())
             .prop_map(|(from, weights, ramp)| point(from, &weights, ramp))
     };
     let limit = prop_oneof![3 => Just(None), 1 => (1_u64..4).prop_map(Some)];
@@ -271,15 +271,15 @@ proptest! {
                 // A window that a change or a used up stream cuts short may be a little further off.
                 let is_cut = mixture.epochs.iter().any(Option::is_some) || !mixture.changes.is_empty();
                 for (taken, planned) in window.taken.iter().zip(&window.planned) {
-                    let most = if is_cut { 2.0 } else { 1.0 };
-                    prop_assert!((real(*taken) - planned).abs() <= most, "{taken} {planned}");
+                    let max = if is_cut { 2.0 } else { 1.0 };
+                    prop_assert!((real(*taken) - planned).abs() <= max, "{taken} {planned}");
                 }
             }
         }
     }
 
     #[test]
-    fn every_pass_reads_each_sample_once_and_any_world_resumes(
+    fn each_pass_reads_every_sample_once_and_resumes_in_any_world(
         (sizes, mixture) in runs(), (first, size) in worlds(), (second, next_size) in worlds(),
         done in 0_u64..40, algo in 0_usize..6, epoch_size in 20_u64..300,
     ) {
@@ -338,7 +338,7 @@ proptest! {
     }
 
     #[test]
-    fn a_change_leaves_everything_before_it(
+    fn change_does_not_affect_earlier_samples(
         (sizes, mixture) in runs(), at in 0_u64..300, epoch_size in 20_u64..300,
     ) {
         let mut changed = mixture.clone();
@@ -358,7 +358,7 @@ proptest! {
 }
 
 #[test]
-fn billions_of_samples_resume_at_once() {
+fn resume_is_fast_for_billions_of_samples() {
     let streams = vec![
         StreamConfig::new(&vec![1_000_000; 900]),
         StreamConfig::new(&vec![1_000_000; 100]),
@@ -390,7 +390,7 @@ fn billions_of_samples_resume_at_once() {
 }
 
 #[test]
-fn a_resumed_run_may_change_what_follows() {
+fn resumed_run_may_change_the_rest_of_the_schedule() {
     let mut given = curriculum();
     given.schedule.push(point(5000, &[1.0, 0.0], false));
     let spliced = curriculum().resumed_with(&given, 2, 2000).unwrap();

@@ -88,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn every_world_delivers_every_token_once_in_equal_steps_and_resumes(
+    fn every_world_delivers_each_token_once_and_resumes(
         lengths in prop::collection::vec(0_u32..300, 2..400),
         form in forms(),
         tokens in 1_u32..200,
@@ -132,7 +132,7 @@ proptest! {
 }
 
 #[test]
-fn contexts_are_full() {
+fn contexts_are_nearly_full() {
     // Lengths as of text: many short documents, and a few very long ones.
     let lengths: Vec<u32> = (0..20_000_u32)
         .map(|number| 20 + number.wrapping_mul(2_654_435_761) % 1500 * (1 + number % 97 / 96 * 40))
@@ -170,7 +170,7 @@ fn rows_do_not_depend_on_nodes_or_replication() {
 }
 
 #[test]
-fn a_long_document_is_split_truncated_or_refused() {
+fn long_document_is_split_truncated_or_rejected() {
     let lengths = [10, 25, 3];
     let mut one = config(3, 1, 1);
     one.shuffle.enabled = false;
@@ -213,7 +213,7 @@ fn a_long_document_is_split_truncated_or_refused() {
 
 proptest! {
     #[test]
-    fn a_step_has_the_rows_of_its_ranks(
+    fn step_contains_the_rows_of_its_ranks(
         lengths in prop::collection::vec(0_u32..40, 1..120),
         ranks in 1_u64..5,
         batch_size in 1_u64..4,
@@ -267,7 +267,7 @@ proptest! {
 }
 
 #[test]
-fn skipped_steps_count_rows() {
+fn skip_ranges_count_packed_rows() {
     let lengths = [10; 40];
     let one = config(40, 2, 2);
     let epoch = packed(&one, &lengths, options(RowForm::Context, 10, 8));

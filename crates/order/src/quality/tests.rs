@@ -43,7 +43,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn small_worlds_agree_with_counting(
+    fn quality_of_small_worlds_equals_brute_force(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         shards in prop::collection::vec(1_u64..30, 1..9),
         batch in 1_u64..7,
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn a_class_for_each_shard_has_the_variance_of_the_shards(
+    fn one_class_per_shard_has_the_shard_variance(
         shards in prop::collection::vec(10_u64..60, 2..9),
         batch in 1_u64..9,
     ) {
@@ -144,7 +144,7 @@ proptest! {
     }
 
     #[test]
-    fn mean_deviations_are_those_of_binomials(share in 0.01..0.99_f64, draws in 1_u64..60) {
+    fn mean_deviation_matches_the_binomial_distribution(share in 0.01..0.99_f64, draws in 1_u64..60) {
         let expected: f64 = (0..=draws)
             .map(|found| {
                 let chance = ways(draws, found) * share.powf(real(found)) * (1.0 - share).powf(real(draws - found));
@@ -157,7 +157,7 @@ proptest! {
 }
 
 #[test]
-fn a_full_shuffle_is_like_a_full_shuffle() {
+fn naive_shuffle_measures_as_a_full_shuffle() {
     let shards = [300_u64; 40];
     let (mut shard, mut class, mut median) = (0.0, [0.0; 3], 0.0);
     let seeds = 30;
@@ -191,7 +191,7 @@ fn a_full_shuffle_is_like_a_full_shuffle() {
 }
 
 #[test]
-fn the_model_of_blocks_is_close_to_what_is_measured() {
+fn block_model_is_close_to_measurements() {
     for (algo, block) in [
         (ShuffleAlgo::Py1br, 8_000),
         (ShuffleAlgo::Py1e, 8_000),
@@ -218,7 +218,7 @@ fn the_model_of_blocks_is_close_to_what_is_measured() {
 }
 
 #[test]
-fn runs_of_steps_stand_for_the_whole_epoch() {
+fn sampled_steps_estimate_the_whole_epoch() {
     for algo in [
         ShuffleAlgo::Py1br,
         ShuffleAlgo::Py1e,
@@ -254,7 +254,7 @@ fn runs_of_steps_stand_for_the_whole_epoch() {
 }
 
 #[test]
-fn shares_of_streams_count() {
+fn quality_accounts_for_stream_weights() {
     let mut config = config(ShuffleAlgo::Shardmill, &[100; 10], 20, 1);
     config.streams = vec![
         StreamConfig::new(&[100; 10]).with_weight(Weight::Repeat(2.0)),
@@ -278,7 +278,7 @@ fn shares_of_streams_count() {
 }
 
 #[test]
-fn one_sample_and_one_shard_have_a_quality() {
+fn quality_of_tiny_datasets_is_finite() {
     for sizes in [&[1_u64][..], &[5], &[1, 1]] {
         let epoch = Epoch::new(&config(ShuffleAlgo::Py1e, sizes, 4, 2)).unwrap();
         let probe = epoch.probe(1);

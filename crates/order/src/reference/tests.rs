@@ -30,7 +30,7 @@ fn config(algo: ShuffleAlgo, canonical_nodes: u64, epoch: u64, block: u64) -> Sh
 }
 
 #[test]
-fn golden_orders() {
+fn shuffles_match_golden_orders() {
     let units = units(&[4, 3, 5]);
     for (algo, first, second) in [
         (
@@ -99,7 +99,7 @@ fn in_order(shuffle: &Shuffle, nodes: u64, wanted: u64) -> Vec<u64> {
 }
 
 #[test]
-fn empty_nodes_and_blocks_are_refused() {
+fn empty_nodes_and_blocks_are_rejected() {
     let units = units(&[2, 1]);
     for algo in &ShuffleAlgo::ALL {
         let lazy = Shuffle::new(&units, &config(*algo, 5, 0, 8));
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn windows_equal_the_reference(
+    fn lazy_shuffle_windows_equal_the_reference(
         algo in prop::sample::select(LAZY.to_vec()),
         sizes in prop_oneof![
             prop::collection::vec(1_u64..40, 1..60),
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn the_own_order_is_a_permutation_within_reach(
+    fn shardmill_order_is_a_permutation_within_block_reach(
         sizes in prop::collection::vec(1_u64..400, 1..60),
         nodes in 1_u64..9,
         epoch in 0_u64..3,

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn permutations_look_random() {
+    fn permutations_are_uniform() {
         // Over many keys, each value is equally frequent at each place: chi-squared with 15 degrees of freedom.
         const N: u64 = 16;
         const KEYS: u64 = 16_000;

@@ -286,14 +286,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_know_their_node(samples in 1_u64..2000, nodes in 1_u64..300, at in 0.0..1.0_f64) {
+        fn node_of_position_matches_the_borders(samples in 1_u64..2000, nodes in 1_u64..300, at in 0.0..1.0_f64) {
             let position = crate::num::trunc(at * crate::num::real(samples)).unwrap().min(samples - 1);
             let node = node_of(samples, position, nodes);
             prop_assert!(border(samples, node, nodes) <= position && position < border(samples, node + 1, nodes));
         }
 
         #[test]
-        fn cuts_fill_every_node(sizes in prop::collection::vec(1_u64..50, 1..40), nodes in 1_u64..60) {
+        fn cut_gives_every_node_its_share(sizes in prop::collection::vec(1_u64..50, 1..40), nodes in 1_u64..60) {
             let mut start = 0;
             let whole: Vec<_> = sizes.iter().map(|length| { let span = Span { start, length: *length }; start += length; span }).collect();
             let (spans, firsts) = cut(&whole, start, nodes);

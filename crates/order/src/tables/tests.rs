@@ -35,7 +35,7 @@ fn sampling(epoch: u64, granularity: u64) -> Sampling {
 }
 
 #[test]
-fn golden_partitions() {
+fn partition_tables_match_golden_values() {
     let orig = |cut, workers| {
         partition(PartitionAlgo::Orig, cut, workers, None)
             .unwrap()
@@ -61,7 +61,7 @@ fn golden_partitions() {
 }
 
 #[test]
-fn too_few_samples_are_distinguished() {
+fn too_few_samples_are_flagged_tiny_or_scarce() {
     let flags = |cut| {
         let table = partition(PartitionAlgo::Orig, cut, 8, None).unwrap();
         (table.tiny, table.scarce)
@@ -73,7 +73,7 @@ fn too_few_samples_are_distinguished() {
 }
 
 #[test]
-fn golden_sampling() {
+fn sampling_matches_golden_values() {
     assert_eq!(sample(&[4, 3, 5], 7, &sampling(0, 1)).unwrap(), [2, 2, 3]);
     assert_eq!(
         sample(&[4, 3, 5], 30, &sampling(1, 1)).unwrap(),
@@ -191,7 +191,7 @@ fn both(config: &EpochConfig) -> (Vec<Option<u64>>, Vec<i64>) {
 }
 
 #[test]
-fn golden_epochs() {
+fn epochs_match_golden_values() {
     let world = World {
         nodes: 1,
         ranks_per_node: 2,
@@ -229,7 +229,7 @@ fn golden_epochs() {
 }
 
 #[test]
-fn tables_are_the_epoch() {
+fn tables_equal_the_epoch() {
     let streams = vec![
         StreamConfig::new(&[40, 3, 0, 57, 21]).with_weight(Weight::Repeat(1.7)),
         StreamConfig::new(&[64, 9]).with_weight(Weight::Choose(50)),
@@ -275,7 +275,7 @@ fn tables_are_the_epoch() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_partition_and_work_are_errors() {
     assert!(partition(PartitionAlgo::Orig, cut(10, 0, 1, 1, 1, 0), 1, None).is_err());
     assert!(partition(PartitionAlgo::Orig, cut(10, 1, 1, 1, 1, 0), 0, None).is_err());
     assert!(partition(PartitionAlgo::Orig, cut(1 << 50, 1, 1, 1, 1, 0), 1, None).is_err());

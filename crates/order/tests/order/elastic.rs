@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn global_batches_are_the_same_sets_on_every_world(
+    fn global_batches_are_equal_sets_on_every_world(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         stratified: bool,
         seed in 0_u64..1000,
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn a_chain_of_resumes_on_changing_worlds_gives_the_same_batches(
+    fn resumes_on_changing_worlds_give_the_same_batches(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         stratified: bool,
         seed in 0_u64..1000,
@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn every_rank_continues_exactly_where_it_stopped(
+    fn every_rank_resumes_at_its_exact_position(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         method in prop::sample::select(BatchingMethod::ALL.to_vec()),
         shuffle: bool,
@@ -109,7 +109,7 @@ proptest! {
     }
 
     #[test]
-    fn every_sample_comes_once_and_repeats_are_flagged(
+    fn every_sample_appears_once_and_repeats_are_flagged(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         shuffle: bool,
         seed in 0_u64..1000,
@@ -140,7 +140,7 @@ proptest! {
 }
 
 #[test]
-fn replicas_are_given_the_same() {
+fn replicas_receive_the_same_batches() {
     let mut config = mixed(ShuffleAlgo::Py1e, BatchingMethod::Random, 3, false);
     config.world = world(2, 4);
     config.batch_size = 4;
@@ -158,7 +158,7 @@ fn replicas_are_given_the_same() {
 /// The last column of twelve canonical nodes holds samples and padding side by side; the original refuses to go on from
 /// most places in it.
 #[test]
-fn stops_within_the_last_column_lose_nothing() {
+fn resume_within_the_last_column_loses_no_samples() {
     let mut config = EpochConfig::new(vec![StreamConfig::new(&[997])], 1, World::SINGLE);
     config.num_canonical_nodes = Some(12);
     config.shuffle.enabled = true;

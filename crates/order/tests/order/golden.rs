@@ -12,7 +12,7 @@ fn order_of(value: &Value) -> Result<Vec<Vec<Vec<u64>>>, String> {
 }
 
 #[test]
-fn every_golden_order_is_equal() {
+fn orders_match_mosaicml_golden_data() {
     let text = include_str!("../../testdata/orders.json");
     let all: Vec<Value> = serde_json::from_str(text).unwrap();
     let (mut equal, mut refused) = (0, 0);

@@ -9,7 +9,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn windows_threads_and_jumps_change_nothing(
+    fn window_size_threads_and_jumps_do_not_change_batches(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         method in prop::sample::select(BatchingMethod::ALL.to_vec()),
         fraction: bool,
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn shards_are_used_when_it_was_foretold(
+    fn access_schedule_matches_actual_shard_use(
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         method in prop::sample::select(BatchingMethod::ALL.to_vec()),
         shuffle: bool,
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn uses_are_short_where_shards_are(seed in 0_u64..1000, algo in prop::sample::select(vec![
+    fn access_windows_of_small_shards_are_short(seed in 0_u64..1000, algo in prop::sample::select(vec![
         ShuffleAlgo::Py1s, ShuffleAlgo::Py2s, ShuffleAlgo::Py1br, ShuffleAlgo::Py1e, ShuffleAlgo::Shardmill,
     ])) {
         let mut config = mixed(algo, BatchingMethod::Random, seed, false);

@@ -17,7 +17,7 @@ use crate::stats::cancelled;
 const BUCKET_BYTES: u64 = 32 << 20;
 
 /// The most buckets. Each may have an open file.
-const MOST_BUCKETS: u64 = 256;
+const MAX_BUCKETS: u64 = 256;
 
 /// The number of buckets for sources whose rows are not counted.
 const BUCKETS: u64 = 64;
@@ -36,7 +36,7 @@ pub(super) fn compare(
         [Some(a), Some(b)] => a.max(b).saturating_mul(record) / BUCKET_BYTES + 1,
         _ => BUCKETS,
     };
-    let buckets = usize::try_from(buckets.min(MOST_BUCKETS)).unwrap_or(1);
+    let buckets = usize::try_from(buckets.min(MAX_BUCKETS)).unwrap_or(1);
     let temp_dir = options.temp_dir.as_deref();
     let new = || Spill::new(buckets, common.names.len(), temp_dir);
     let (mut before, mut after) = (new(), new());
@@ -48,7 +48,7 @@ pub(super) fn compare(
         divide(second, key, &right, &mut after, progress)?,
     );
     let mut first_changes = FirstChanges {
-        most: options.listed,
+        max: options.listed,
         changes: BTreeMap::new(),
     };
     for bucket in 0..buckets {
@@ -110,7 +110,7 @@ fn key_text(keys: &ArrayRef, row: usize) -> String {
 
 /// The changes with the lowest row numbers.
 struct FirstChanges {
-    most: usize,
+    max: usize,
     changes: BTreeMap<(u64, ChangeKind), RowChange>,
 }
 
@@ -118,7 +118,7 @@ impl FirstChanges {
     fn add(&mut self, change: RowChange) {
         let row = change.before.or(change.after).unwrap_or(0);
         self.changes.insert((row, change.change), change);
-        if self.changes.len() > self.most {
+        if self.changes.len() > self.max {
             self.changes.pop_last();
         }
     }

@@ -8,7 +8,7 @@ use shardmill_core::{ErrorKind, io_error_id};
 use shardmill_source::SourceError;
 
 /// The most bytes in memory before they are written to files.
-const MOST_BUFFERED: usize = 64 << 20;
+const MAX_BUFFERED: usize = 64 << 20;
 
 /// The most bytes of a key that are kept for messages.
 const KEY_BYTES: usize = 200;
@@ -74,7 +74,7 @@ impl<'a> Spill<'a> {
             bucket.buffer.extend_from_slice(&hash.to_le_bytes());
         }
         self.buffered += bucket.buffer.len() - before;
-        if self.buffered > MOST_BUFFERED {
+        if self.buffered > MAX_BUFFERED {
             self.flush().map_err(|error| self.error(&error))?;
         }
         Ok(())
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_come_back_from_memory_and_from_files() {
+    fn rows_round_trip_through_memory_and_spill_files() {
         for spilled in [false, true] {
             let mut spill = Spill::new(3, 2, None);
             for row in (0..1000_u64).rev() {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_written_is_named() {
+    fn unwritable_spill_directory_is_an_error() {
         let mut spill = Spill::new(1, 0, Some(Path::new("/nonexistent")));
         spill.push(1, 1, "", [].into_iter()).unwrap();
         let error = spill.flush().unwrap_err();

@@ -56,7 +56,7 @@ fn wait_for_rest(batches: &Batches) {
 }
 
 #[test]
-fn a_queue_of_one_batch_is_filled_again_however_it_was_emptied() {
+fn queue_of_one_batch_is_refilled_after_every_take() {
     let temp = tempfile::tempdir().unwrap();
     let reader = in_place(&temp, 4);
     let config = reader.epoch_config(2, World::SINGLE);
@@ -78,7 +78,7 @@ fn a_queue_of_one_batch_is_filled_again_however_it_was_emptied() {
 }
 
 #[test]
-fn who_does_not_fill_holds_no_shards() {
+fn caller_with_fill_threads_pins_no_shards() {
     let temp = tempfile::tempdir().unwrap();
     let reader = in_place(&temp, 4);
     let config = reader.epoch_config(8, World::SINGLE);
@@ -102,7 +102,7 @@ fn who_does_not_fill_holds_no_shards() {
 }
 
 #[test]
-fn an_epoch_that_begins_with_a_state_of_its_start_is_the_one_that_was_foretold() {
+fn resume_at_epoch_start_reuses_the_access_plan() {
     let temp = tempfile::tempdir().unwrap();
     let reader = cached(&temp, 4);
     let mut config = reader.epoch_config(4, World::SINGLE);
@@ -133,7 +133,7 @@ fn an_epoch_that_begins_with_a_state_of_its_start_is_the_one_that_was_foretold()
 }
 
 #[test]
-fn a_run_that_went_on_on_other_nodes_continues_there_in_the_next_epoch() {
+fn run_resumed_on_other_nodes_keeps_its_initial_nodes() {
     let temp = tempfile::tempdir().unwrap();
     let reader = in_place(&temp, 12);
     let world = World {
@@ -159,7 +159,7 @@ fn a_run_that_went_on_on_other_nodes_continues_there_in_the_next_epoch() {
 }
 
 #[test]
-fn a_worker_that_there_is_not_is_named() {
+fn worker_outside_the_world_is_an_error() {
     let temp = tempfile::tempdir().unwrap();
     let reader = in_place(&temp, 1);
     let world = World {

@@ -196,7 +196,7 @@ fn arrays_describe_every_token_once() {
 }
 
 #[test]
-fn skipped_steps_are_left_out_and_the_others_stay() {
+fn skipped_steps_are_omitted_and_others_unchanged() {
     let temp = tempfile::tempdir().unwrap();
     let reader = open(&temp);
     let tokens = options(RowForm::Context);
@@ -224,7 +224,7 @@ fn skipped_steps_are_left_out_and_the_others_stay() {
 }
 
 #[test]
-fn the_tokens_of_a_skipped_sample_are_padding() {
+fn tokens_of_skipped_samples_become_padding() {
     let temp = tempfile::tempdir().unwrap();
     let reader = open(&temp);
     for (form, batch_size) in FORMS {
@@ -286,7 +286,7 @@ fn the_tokens_of_a_skipped_sample_are_padding() {
 }
 
 #[test]
-fn a_column_or_a_length_that_is_wrong_is_named() {
+fn wrong_token_column_or_length_is_an_error() {
     let temp = tempfile::tempdir().unwrap();
     let reader = open(&temp);
     let first = |tokens: TokenOptions| {

@@ -9,18 +9,18 @@ use shardmill_core::escape;
 use crate::error::{ReaderError, ReaderProblem};
 
 /// The most bytes of a state.
-pub const MOST_STATE_BYTES: u64 = 64 << 10;
+pub const MAX_STATE_BYTES: u64 = 64 << 10;
 
 /// The newest version of the key `shardmill` that this program reads.
 pub(super) const VERSION: u64 = 1;
 
 /// Larger counts are not exact as floats in other programs, and no order has them.
-pub(super) const MOST: u64 = 1 << 53;
+pub(super) const MAX_COUNT: u64 = 1 << 53;
 
 pub(super) fn check_size(bytes: u64) -> Result<(), ReaderError> {
-    if bytes > MOST_STATE_BYTES {
+    if bytes > MAX_STATE_BYTES {
         return Err(ReaderProblem::StateSize.error(format!(
-            "it has {bytes} bytes, more than the {MOST_STATE_BYTES} of the longest state"
+            "it has {bytes} bytes, more than the {MAX_STATE_BYTES} of the longest state"
         )));
     }
     Ok(())
@@ -123,7 +123,7 @@ impl<'de> Visitor<'de> for Strict {
             .find(|[left, right]| left == right)
         {
             return Err(A::Error::custom(format_args!(
-                "the key {} is there twice",
+                "the key {} occurs twice",
                 text_found(key)
             )));
         }
@@ -181,10 +181,8 @@ impl<'a> Object<'a> {
     /// Reads a number of epochs or samples.
     pub(super) fn count(&self, field: &'static str) -> Result<u64, ReaderError> {
         match self.whole(field)? {
-            found if found > MOST => {
-                Err(ReaderProblem::StatePosition
-                    .error(format!("{field} is {found}, beyond {MOST}")))
-            }
+            found if found > MAX_COUNT => Err(ReaderProblem::StatePosition
+                .error(format!("{field} is {found}, beyond {MAX_COUNT}"))),
             found => Ok(found),
         }
     }

@@ -3,7 +3,7 @@ use shardmill_order::{BatchingMethod, Epoch, ShuffleAlgo, StreamConfig, Weight, 
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use super::json::MOST;
+use super::json::MAX_COUNT;
 use super::*;
 
 const SOUND: &str = r#"{"epoch": 3, "sample_in_epoch": 128, "num_canonical_nodes": 2, "shuffle_seed": 9176, "initial_physical_nodes": 2, "shardmill": {"version": 1, "fingerprint": "00112233445566778899aabbccddeeff"}}"#;
@@ -31,7 +31,7 @@ fn refused(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_sound_state_is_read_and_written_the_same() {
+fn valid_state_round_trips() {
     let state = RunState::parse(SOUND.as_bytes()).unwrap();
     assert_eq!(state.state.sample_in_epoch, 128);
     assert_eq!(state.state.initial_physical_nodes, Some(2));
@@ -43,7 +43,7 @@ fn a_sound_state_is_read_and_written_the_same() {
 }
 
 #[test]
-fn states_of_the_original_are_read() {
+fn mosaicml_states_are_read() {
     for (text, canonical, initial) in [
         (
             r#"{"epoch":0,"sample_in_epoch":0,"num_canonical_nodes":64,"shuffle_seed":0,"initial_physical_nodes":1}"#,
@@ -98,7 +98,7 @@ fn with(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_is_no_state_is_refused_by_name() {
+fn invalid_states_have_specific_errors() {
     let nested = with(
         r#"{"epoch""#,
         &format!(r#"{{"x": {}, "epoch""#, "[".repeat(30_000)),
@@ -363,7 +363,7 @@ fn state_of(config: &EpochConfig) -> RunState {
 }
 
 #[test]
-fn a_state_of_another_run_is_refused_with_what_differs() {
+fn state_of_another_run_is_rejected_with_differences() {
     let state = state_of(&config());
     assert_eq!(state.resume(&config()).unwrap(), state.state);
     let fingerprint = state.fingerprint().unwrap();
@@ -390,7 +390,7 @@ fn a_state_of_another_run_is_refused_with_what_differs() {
 }
 
 #[test]
-fn what_differs_is_named() {
+fn state_mismatch_error_lists_differences() {
     let changes: [(Change<'_>, &str); 6] = [
         (
             &|config| config.shuffle.enabled = false,
@@ -432,7 +432,7 @@ fn what_differs_is_named() {
 }
 
 #[test]
-fn a_state_without_names_is_refused_with_both_fingerprints() {
+fn state_without_order_is_rejected_with_both_fingerprints() {
     let state = RunState::parse(SOUND.as_bytes()).unwrap();
     let error = state.resume(&config()).unwrap_err();
     let expected = OrderIdentity::new(&config(), Some(2)).unwrap();
@@ -446,7 +446,7 @@ fn a_state_without_names_is_refused_with_both_fingerprints() {
 }
 
 #[test]
-fn an_identity_is_read_as_it_is_written() {
+fn order_identity_round_trips() {
     let identity = OrderIdentity::new(&config(), Some(2)).unwrap();
     let text = identity.render();
     assert!(
@@ -467,7 +467,7 @@ fn an_identity_is_read_as_it_is_written() {
 type Change<'a> = &'a dyn Fn(&mut EpochConfig);
 
 #[test]
-fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
+fn fingerprint_depends_on_order_but_not_on_world() {
     let of = |change: Change<'_>| {
         let mut config = config();
         change(&mut config);
@@ -558,7 +558,7 @@ fn the_fingerprint_changes_with_the_order_and_not_with_the_world() {
 }
 
 #[test]
-fn files_are_bounded_before_they_are_read() {
+fn oversized_state_file_is_rejected_before_reading() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("state.json");
     std::fs::write(&path, SOUND).unwrap();
@@ -580,9 +580,9 @@ fn files_are_bounded_before_they_are_read() {
 
 proptest! {
     #[test]
-    fn states_survive_json(
-        epoch in 0..=MOST,
-        sample_in_epoch in 0..=MOST,
+    fn states_round_trip_through_json(
+        epoch in 0..=MAX_COUNT,
+        sample_in_epoch in 0..=MAX_COUNT,
         num_canonical_nodes in prop::option::of(1_u64..),
         shuffle_seed: u64,
         initial_physical_nodes in prop::option::of(1_u64..),
@@ -607,7 +607,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_states_are_read_or_refused(at in 0..SOUND.len(), byte: u8, cut in 0..=SOUND.len()) {
+    fn damaged_states_parse_or_give_state_errors(at in 0..SOUND.len(), byte: u8, cut in 0..=SOUND.len()) {
         let mut bytes = SOUND.as_bytes().to_vec();
         bytes[at] = byte;
         if let Err(error) = RunState::parse(&bytes) {

@@ -62,7 +62,7 @@ fn read(cache: &ShardCache, wanted: &[(usize, u64)]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn samples_are_read_individually_if_no_hash_has_to_be_checked() {
+fn samples_without_hashes_are_read_individually() {
     let root = tempfile::tempdir().unwrap();
     let cache = ShardCache::new(
         catalog(&root, 2, None, None),
@@ -93,7 +93,7 @@ fn samples_are_read_individually_if_no_hash_has_to_be_checked() {
 }
 
 #[test]
-fn samples_of_shards_without_space_fetch_each_shard_once() {
+fn uncached_samples_fetch_each_shard_once() {
     let root = tempfile::tempdir().unwrap();
     let catalog = catalog(&root, 5, Some("zstd:3"), None);
     // The smallest limit has space for one shard.

@@ -18,7 +18,7 @@ fn fingerprint(deleted: &[(u64, u64)]) -> String {
 }
 
 #[test]
-fn a_state_is_of_the_samples_that_were_left() {
+fn fingerprint_depends_on_deleted_samples() {
     let first = fingerprint(&[(3, 4)]);
     assert_eq!(first, fingerprint(&[(3, 4)]));
     // As many in each shard, but others.

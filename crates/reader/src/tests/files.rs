@@ -162,7 +162,7 @@ fn read(
 }
 
 #[test]
-fn every_file_comes_once_whatever_the_world() {
+fn every_file_is_read_once_in_any_world() {
     let tree = Tree::new(97);
     let mut names: Vec<String> = (0..97).map(name).collect();
     names.sort_unstable();
@@ -201,7 +201,7 @@ fn every_file_comes_once_whatever_the_world() {
 }
 
 #[test]
-fn a_run_continues_from_every_batch_with_what_a_new_reader_finds() {
+fn new_reader_resumes_from_every_batch() {
     let tree = Tree::new(97);
     let first = open(&tree.cached(FileForm::Data)).unwrap();
     let mut config = first.epoch_config(1, World::SINGLE);
@@ -228,7 +228,7 @@ fn a_run_continues_from_every_batch_with_what_a_new_reader_finds() {
 }
 
 #[test]
-fn paths_of_a_tree_in_place_are_its_own_and_nothing_is_written() {
+fn in_place_tree_returns_its_own_paths_and_writes_nothing() {
     let tree = Tree::new(10);
     let before = shardmill_testing::files::Snapshot::of(tree.root.path()).unwrap();
     let reader = open_with(&tree.in_place(FileForm::Both), Some(1)).unwrap();
@@ -271,7 +271,7 @@ fn room(tree: &Tree, files: u64) -> u64 {
 }
 
 #[test]
-fn paths_are_good_until_the_batch_is_let_go_and_the_limit_holds() {
+fn file_paths_stay_valid_until_the_batch_is_released() {
     let tree = even(60);
     let limit = room(&tree, 9);
     let reader = open_with(&tree.cached(FileForm::File), Some(limit)).unwrap();
@@ -302,7 +302,7 @@ fn paths_are_good_until_the_batch_is_let_go_and_the_limit_holds() {
 }
 
 #[test]
-fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
+fn files_left_in_use_stay_until_the_next_epoch_of_the_owner() {
     let tree = even(8);
     let limit = Some(room(&tree, 4));
     let stream = tree.cached(FileForm::File);
@@ -354,19 +354,16 @@ fn what_a_loader_process_leaves_stays_until_the_next_epoch_of_its_owner() {
 }
 
 #[test]
-fn a_batch_that_cannot_fit_is_reported_with_the_least_that_will_do() {
+fn batch_above_cache_limit_is_an_error_with_the_minimum() {
     let tree = even(20);
     let reader = open_with(&tree.cached(FileForm::File), Some(room(&tree, 3) + 700)).unwrap();
     let config = reader.epoch_config(4, World::SINGLE);
     let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
     let error = batches.next_batch().unwrap_err();
     assert_eq!(error.id(), "config-cache-limit");
-    let least = room(&tree, 4);
-    assert_eq!(
-        error.hint().unwrap(),
-        format!("give at least {least} bytes")
-    );
-    assert_eq!(reader.least_limit(4).unwrap(), least);
+    let min = room(&tree, 4);
+    assert_eq!(error.hint().unwrap(), format!("give at least {min} bytes"));
+    assert_eq!(reader.least_limit(4).unwrap(), min);
     // The bytes of the files bypass the folder.
     let tree = Tree::new(0);
     tree.write("large", &vec![b'l'; 100_000]);
@@ -379,7 +376,7 @@ fn a_batch_that_cannot_fit_is_reported_with_the_least_that_will_do() {
 }
 
 #[test]
-fn files_that_went_or_changed_are_named() {
+fn missing_or_changed_files_are_errors() {
     for cached in [false, true] {
         for form in [FileForm::Data, FileForm::File] {
             let tree = Tree::new(3);
@@ -414,7 +411,7 @@ fn files_that_went_or_changed_are_named() {
 }
 
 #[test]
-fn what_cannot_be_listed_is_named() {
+fn patterns_select_files_and_bad_trees_are_errors() {
     let tree = Tree::new(1);
     let listed = |include: &[&str], exclude: &[&str]| {
         let mut stream = tree.in_place(FileForm::Data);
@@ -460,7 +457,7 @@ fn what_cannot_be_listed_is_named() {
 }
 
 #[test]
-fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
+fn stored_file_list_is_reused_until_relist() {
     let tree = Tree::new(6);
     let mut stream = tree.cached(FileForm::File);
     let reader = open(&stream).unwrap();
@@ -512,7 +509,7 @@ fn the_kept_list_is_that_of_one_tree_and_is_made_anew_when_asked_for() {
 }
 
 #[test]
-fn a_list_that_is_known_is_used_again_for_the_same_tree() {
+fn known_file_list_is_reused_for_the_same_tree() {
     let tree = Tree::new(9);
     for stream in [tree.in_place(FileForm::Data), tree.cached(FileForm::Data)] {
         let known = open(&stream).unwrap().catalog().known_files(0);
@@ -548,7 +545,7 @@ fn a_list_that_is_known_is_used_again_for_the_same_tree() {
 }
 
 #[test]
-fn a_file_in_the_way_is_not_taken_for_the_one_that_was_listed() {
+fn foreign_file_in_the_cache_is_an_error() {
     let tree = Tree::new(2);
     let reader = open(&tree.cached(FileForm::Data)).unwrap();
     let path = tree.local().join(name(0));
@@ -561,7 +558,7 @@ fn a_file_in_the_way_is_not_taken_for_the_one_that_was_listed() {
 }
 
 #[test]
-fn a_mix_with_shards_continues_where_it_was() {
+fn mix_of_files_and_shards_resumes_exactly() {
     let tree = Tree::new(31);
     let shards = tree.root.path().join("shards");
     let spec = Spec::mds(&[("data", "bytes", None), ("path", "str", None)]);
@@ -635,7 +632,7 @@ fn a_mix_with_shards_continues_where_it_was() {
 }
 
 #[test]
-fn files_by_name_are_held_preloaded_and_leave_by_their_last_use() {
+fn named_files_are_pinned_preloaded_and_evicted_by_last_use() {
     let tree = even(12);
     let limit = room(&tree, 5) + 200;
     let reader = open_with(&tree.cached(FileForm::File), Some(limit)).unwrap();

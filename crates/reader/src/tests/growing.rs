@@ -92,7 +92,7 @@ fn read(reader: &Reader) -> u64 {
 }
 
 #[test]
-fn a_cache_of_a_dataset_that_has_grown_keeps_its_shards() {
+fn cache_of_grown_dataset_keeps_cached_shards() {
     let growing = Growing::new(3);
     let before = growing.open().unwrap();
     assert_eq!(read(&before), 3);
@@ -126,7 +126,7 @@ fn a_process_that_was_killed_while_the_index_was_replaced_leaves_a_good_folder()
 }
 
 #[test]
-fn another_dataset_is_not_one_that_has_grown() {
+fn cache_rejects_dataset_that_is_not_an_extension() {
     let growing = Growing::new(3);
     assert_eq!(growing.read(), 3);
     growing.write(2);
@@ -142,7 +142,7 @@ fn another_dataset_is_not_one_that_has_grown() {
 }
 
 #[test]
-fn an_index_that_the_cache_did_not_write_is_not_replaced() {
+fn index_not_written_by_the_cache_is_not_replaced() {
     let growing = Growing::new(3);
     fs::create_dir(growing.local()).unwrap();
     let index = growing.remote().join("index.json");
@@ -153,7 +153,7 @@ fn an_index_that_the_cache_did_not_write_is_not_replaced() {
 }
 
 #[test]
-fn a_dataset_that_grew_elsewhere_needs_another_folder() {
+fn cache_rejects_dataset_that_moved_and_then_grew() {
     let growing = Growing::new(3);
     assert_eq!(growing.read(), 3);
     let moved = growing.root.path().join("moved");
@@ -168,7 +168,7 @@ fn a_dataset_that_grew_elsewhere_needs_another_folder() {
 }
 
 #[test]
-fn without_hashes_shards_of_the_same_size_may_be_others() {
+fn grown_dataset_without_hashes_is_rejected() {
     let root = tempfile::tempdir().unwrap();
     let (remote, local) = (root.path().join("remote"), root.path().join("local"));
     for (hashes, is_kept) in [("[]", false), ("[\"xxh64\"]", true)] {

@@ -140,7 +140,7 @@ fn read(compression: Option<&str>, hashes: &[&str]) -> (Reader, Arc<Answers>) {
 }
 
 #[test]
-fn damaged_answers_cost_one_retry_and_never_a_wrong_byte() {
+fn corrupt_peer_responses_are_fetched_again() {
     for compression in [None, Some("zstd:3")] {
         let (reader, answers) = read(compression, &["xxh64"]);
         let [all, forged, failed] = [&answers.all, &answers.forged, &answers.failed]

@@ -219,7 +219,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn batches_hold_the_samples_of_the_order(
+    fn batches_follow_the_epoch_order(
         kind in prop::sample::select(&KINDS[..]),
         sizes in prop::collection::vec(0_u64..40, 1..12),
         batch_size in 1_u64..20,
@@ -252,7 +252,7 @@ proptest! {
 }
 
 #[test]
-fn a_range_has_the_samples_with_its_numbers() {
+fn range_read_returns_samples_with_those_ids() {
     for kind in KINDS {
         let temp = temp();
         kind.write(temp.path(), &[5, 0, 7], 0);
@@ -282,7 +282,7 @@ fn a_range_has_the_samples_with_its_numbers() {
 }
 
 #[test]
-fn one_sample_is_its_bytes() {
+fn single_sample_read_returns_its_bytes() {
     for kind in KINDS {
         let temp = temp();
         kind.write(temp.path(), &[5, 0, 7], 0);
@@ -310,7 +310,7 @@ fn one_sample_is_its_bytes() {
 }
 
 #[test]
-fn streams_of_different_columns_come_as_samples() {
+fn streams_with_different_columns_are_read_correctly() {
     let (one, two) = (temp(), temp());
     Kind::Fixed.write(one.path(), &[20, 10], 0);
     Kind::Mixed.write(two.path(), &[15], 0);
@@ -335,7 +335,7 @@ fn streams_of_different_columns_come_as_samples() {
 }
 
 #[test]
-fn the_same_columns_in_several_streams_come_as_columns() {
+fn streams_with_equal_columns_share_one_schema() {
     let (one, two) = (temp(), temp());
     Kind::Mixed.write(one.path(), &[20, 10], 0);
     Kind::Zipped.write(two.path(), &[15], 30);
@@ -358,7 +358,7 @@ fn the_same_columns_in_several_streams_come_as_columns() {
 }
 
 #[test]
-fn workers_share_the_batches_of_their_rank() {
+fn workers_split_the_batches_of_their_rank() {
     let temp = temp();
     Kind::Mixed.write(temp.path(), &[30, 31, 40], 0);
     let reader = open(&[temp.path()]);
@@ -403,7 +403,7 @@ fn workers_share_the_batches_of_their_rank() {
 }
 
 #[test]
-fn a_run_that_stops_continues_where_it_was() {
+fn epoch_resumes_exactly_after_any_batch() {
     let temp = temp();
     Kind::Fixed.write(temp.path(), &[50, 47], 0);
     let reader = open(&[temp.path()]);
@@ -431,7 +431,7 @@ fn a_run_that_stops_continues_where_it_was() {
 }
 
 #[test]
-fn the_next_epoch_is_another_order_of_the_same_samples() {
+fn next_epoch_shuffles_the_same_samples_differently() {
     let temp = temp();
     Kind::Fixed.write(temp.path(), &[64, 64], 0);
     let reader = open(&[temp.path()]);
@@ -455,7 +455,7 @@ fn the_next_epoch_is_another_order_of_the_same_samples() {
 }
 
 #[test]
-fn stopping_anywhere_leaves_nothing_running() {
+fn dropping_batches_at_any_point_joins_the_threads() {
     let temp = temp();
     Kind::Mixed.write(temp.path(), &[100, 100, 100], 0);
     let reader = open(&[temp.path()]);
@@ -519,7 +519,7 @@ fn until_error(kind: Kind, reader: &Reader, mut spoil: impl FnMut()) -> Option<R
 }
 
 #[test]
-fn a_shard_that_is_cut_while_it_is_read_is_an_error_and_never_a_wrong_sample() {
+fn shard_truncated_while_reading_is_an_error() {
     for kind in IN_PLACE {
         let temp = temp();
         let whole = {
@@ -550,7 +550,7 @@ fn a_shard_that_is_cut_while_it_is_read_is_an_error_and_never_a_wrong_sample() {
 }
 
 #[test]
-fn a_shard_that_is_written_to_is_an_error_soon() {
+fn shard_modified_in_place_is_an_error() {
     for kind in IN_PLACE {
         let temp = temp();
         kind.write(temp.path(), &[300], 0);
@@ -585,7 +585,7 @@ fn a_shard_that_is_written_to_is_an_error_soon() {
 }
 
 #[test]
-fn a_shard_that_is_replaced_is_read_to_its_end_as_it_was() {
+fn shard_replaced_while_open_is_still_read_completely() {
     for kind in IN_PLACE {
         let temp = temp();
         kind.write(temp.path(), &[300], 0);
@@ -600,7 +600,7 @@ fn a_shard_that_is_replaced_is_read_to_its_end_as_it_was() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_is_named() {
+fn missing_or_damaged_shard_is_an_error_naming_the_file() {
     let kind = Kind::Mixed;
     let temp = temp();
     let write = || kind.write(temp.path(), &[100, 100], 0);
@@ -633,7 +633,7 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
-fn deleted_samples_in_a_store_without_a_provenance_are_an_error() {
+fn tombstones_without_provenance_in_a_store_are_an_error() {
     let root = temp();
     Kind::Zipped.write(&root.path().join("set"), &[100], 0);
     let list = r#"{"tombstones": 1, "count": 1, "samples": [[3, 4]]}"#;
@@ -665,7 +665,7 @@ fn deleted_samples_in_a_store_without_a_provenance_are_an_error() {
 }
 
 #[test]
-fn what_is_missing_or_wrong_in_a_store_is_named_by_its_url() {
+fn missing_or_damaged_object_is_an_error_naming_the_url() {
     let root = temp();
     Kind::Zipped.write(&root.path().join("set"), &[100, 100], 0);
     let server =
@@ -706,7 +706,7 @@ fn what_is_missing_or_wrong_in_a_store_is_named_by_its_url() {
 }
 
 #[test]
-fn streams_that_cannot_be_opened_are_named() {
+fn invalid_stream_options_are_errors() {
     let temp = temp();
     let open = |streams: &[StreamOptions]| {
         let error = Reader::open(streams, &ReaderOptions::default()).unwrap_err();
@@ -723,7 +723,7 @@ fn streams_that_cannot_be_opened_are_named() {
 }
 
 #[test]
-fn configurations_that_cannot_be_carried_out_are_named() {
+fn invalid_epoch_configurations_are_errors() {
     let temp = temp();
     Kind::Fixed.write(temp.path(), &[10], 0);
     let reader = open(&[temp.path()]);

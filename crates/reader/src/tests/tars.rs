@@ -108,7 +108,7 @@ fn read(dir: &Path) -> Result<u64, ReaderError> {
 }
 
 #[test]
-fn samples_of_different_fields_have_schemas_of_their_own() {
+fn tar_samples_with_different_fields_get_own_schemas() {
     let temp = tempfile::tempdir().unwrap();
     let mut shards = plain(1);
     shards[0][3].1.push(("cls", b"7".to_vec()));
@@ -141,7 +141,7 @@ fn samples_of_different_fields_have_schemas_of_their_own() {
 }
 
 #[test]
-fn damaged_shards_are_named() {
+fn damaged_tar_shards_indexes_and_tables_are_errors() {
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path();
     let shard = dir.join("shard-000001.tar");
@@ -180,7 +180,7 @@ fn damaged_shards_are_named() {
 }
 
 #[test]
-fn a_count_that_the_tar_file_does_not_have_is_named() {
+fn wrong_sample_count_in_index_is_an_error() {
     let temp = tempfile::tempdir().unwrap();
     let bare = TarSet {
         offsets: false,
@@ -219,7 +219,7 @@ fn tar_files_without_an_index_are_scanned() {
 }
 
 #[test]
-fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
+fn scan_is_cached_while_tar_files_are_unchanged() {
     let root = tempfile::tempdir().unwrap();
     let remote = root.path().join("remote");
     let local = root.path().join("local");
@@ -268,7 +268,7 @@ fn beside_a_cache_a_scan_is_kept_while_the_tar_files_are_the_same() {
 }
 
 #[test]
-fn single_samples_of_another_folder_are_read_by_their_bytes() {
+fn single_remote_sample_is_read_without_fetching_its_shard() {
     let root = tempfile::tempdir().unwrap();
     let remote = root.path().join("remote");
     let shards = plain(4);
@@ -313,7 +313,7 @@ fn nested(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn tar_files_in_folders_below_are_read_as_the_command_line_finds_them() {
+fn nested_tar_files_are_found_and_read() {
     let root = tempfile::tempdir().unwrap();
     let tars = root.path().join("tars");
     let names = nested(&tars);
@@ -384,7 +384,7 @@ fn tar_files_in_folders_below_are_read_as_the_command_line_finds_them() {
 }
 
 #[test]
-fn a_stray_tar_file_is_no_dataset() {
+fn folder_mixing_tar_and_other_files_is_not_a_dataset() {
     let root = tempfile::tempdir().unwrap();
     let tars = root.path().join("tars");
     nested(&tars);
@@ -428,7 +428,7 @@ fn a_stray_tar_file_is_no_dataset() {
 }
 
 #[test]
-fn a_folder_of_datasets_is_none_of_tar_files() {
+fn folder_that_contains_a_dataset_is_not_scanned_for_tars() {
     let root = tempfile::tempdir().unwrap();
     let bare = TarSet {
         offsets: false,
@@ -461,7 +461,7 @@ fn a_folder_of_datasets_is_none_of_tar_files() {
 }
 
 #[test]
-fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_dataset() {
+fn tar_files_of_an_unfinished_conversion_are_rejected() {
     let root = tempfile::tempdir().unwrap();
     let tars = root.path().join("tars");
     TarSet::default().write(&tars, &plain(2));
@@ -512,7 +512,7 @@ fn the_tar_files_of_a_conversion_that_is_not_finished_are_no_dataset() {
 }
 
 #[test]
-fn a_single_tar_file_is_a_dataset() {
+fn single_tar_file_is_read_as_a_dataset() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
     TarSet::default().write(&path("tars"), &plain(2));

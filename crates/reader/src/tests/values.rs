@@ -17,7 +17,7 @@ const COLUMNS: [(Kind, &str); 5] = [
 ];
 
 #[test]
-fn a_range_of_a_shard_holds_the_value_at_its_place() {
+fn byte_range_of_a_value_contains_the_value() {
     for (kind, column) in COLUMNS {
         let temp = tempfile::tempdir().unwrap();
         let (from, to) = (temp.path().join("from"), temp.path().join("to"));

@@ -63,7 +63,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn windows_hold_the_neighbours_of_the_order(
+    fn windows_contain_the_samples_at_their_offsets(
         kind in prop::sample::select(&KINDS[..]),
         sizes in prop::collection::vec(0_u64..20, 1..9),
         firsts in prop::collection::vec(0_u64..100, 0..6),
@@ -143,7 +143,7 @@ fn episodes_are_runs_of_equal_values() {
 }
 
 #[test]
-fn windows_that_do_not_fit_are_named() {
+fn window_without_samples_or_with_unknown_column_is_an_error() {
     let temp = tempfile::tempdir().unwrap();
     Kind::Mixed.write(temp.path(), &[3, 4], 0);
     let stream = StreamOptions::local(temp.path());

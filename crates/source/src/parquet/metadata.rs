@@ -99,10 +99,10 @@ pub(crate) fn read_groups(
     tail: Option<Tail>,
 ) -> Result<(Arc<ParquetMetaData>, Vec<GroupPart>), SourceError> {
     let bytes = Bytes::of(input, tail)?;
-    let most_bytes = options.limits.parquet.footer_bytes;
-    let (metadata, data_end) = read_footer(input, &bytes, most_bytes)?;
+    let max_bytes = options.limits.parquet.footer_bytes;
+    let (metadata, data_end) = read_footer(input, &bytes, max_bytes)?;
     let range = match options.resources.divide_row_groups {
-        true => index_range(&metadata, data_end, most_bytes),
+        true => index_range(&metadata, data_end, max_bytes),
         false => None,
     };
     let start = range.as_ref().map_or(0, |range| range.start);
@@ -111,11 +111,11 @@ pub(crate) fn read_groups(
     Ok((Arc::new(metadata), parts))
 }
 
-/// Reads and checks the footer of a file; it may have up to `most_bytes` bytes. Returns where it begins, too.
+/// Reads and checks the footer of a file; it may have up to `max_bytes` bytes. Returns where it begins, too.
 fn read_footer(
     input: &InputFile,
     bytes: &Bytes<'_>,
-    most_bytes: u64,
+    max_bytes: u64,
 ) -> Result<(ParquetMetaData, u64), SourceError> {
     let refused = |problem| footer_error(&input.shown, &problem);
     let size = input.file_version.bytes;
@@ -123,7 +123,7 @@ fn read_footer(
         return Err(refused(FooterProblem::Short(size)));
     }
     let end = bytes.read(input, size - END_BYTES..size)?;
-    let range = footer_range(&end, size, most_bytes);
+    let range = footer_range(&end, size, max_bytes);
     let is_marked = !matches!(range, Err(FooterProblem::Magic | FooterProblem::Encrypted));
     // PERF: reading the start of an object takes another request, and the magic at its end is enough.
     if input.object().is_none() || !is_marked {
@@ -189,7 +189,7 @@ pub(crate) struct FooterCache {
     /// The most recent footers that were read again, because the units of one file are usually opened in a row.
     recent: Mutex<Vec<(usize, Arc<ParquetMetaData>)>>,
     /// The most bytes of a footer.
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 /// How many footers are read at a time. Their summaries are merged before the next ones are read, and most footers are
@@ -223,13 +223,13 @@ const CACHE_BYTES: usize = 64 << 20;
 const RECENT: usize = 8;
 
 impl FooterCache {
-    /// Creates a cache of footers of at most `most_bytes` each.
-    pub(crate) const fn new(most_bytes: u64) -> Self {
+    /// Creates a cache of footers of at most `max_bytes` each.
+    pub(crate) const fn new(max_bytes: u64) -> Self {
         Self {
             kept: Vec::new(),
             kept_bytes: 0,
             recent: Mutex::new(Vec::new()),
-            most_bytes,
+            max_bytes,
         }
     }
 
@@ -271,7 +271,7 @@ impl FooterCache {
             }
             return Ok(metadata);
         }
-        let (metadata, _) = read_footer(input, &Bytes::of(input, None)?, self.most_bytes)?;
+        let (metadata, _) = read_footer(input, &Bytes::of(input, None)?, self.max_bytes)?;
         let metadata = Arc::new(metadata);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if recent.len() >= RECENT {

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_have_no_plain_order() {
+    fn has_plain_order_is_false_for_floats_and_binary() {
         assert!(has_plain_order(&DataType::Int64) && has_plain_order(&DataType::Utf8));
         assert!(!has_plain_order(&DataType::Float64) && !has_plain_order(&DataType::Binary));
     }

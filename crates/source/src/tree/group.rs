@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_split_at_the_last_extension() {
+    fn by_stem_splits_paths_at_the_last_extension() {
         for (path, key, field) in [
             ("a/001.jpg", "a/001", "jpg"),
             ("001", "001", "data"),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_end_at_the_first_dot() {
+    fn by_key_splits_paths_at_the_first_dot() {
         for (path, key, field) in [
             ("a/001.seg.png", "a/001", "seg.png"),
             ("a.b/001.jpg", "a.b/001", "jpg"),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn collisions_are_named() {
+    fn colliding_keys_and_fields_are_errors() {
         let limits = Limits::default();
         for paths in [
             &["a", "a.data"][..],

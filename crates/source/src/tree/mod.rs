@@ -98,7 +98,7 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
     let single = || {
         SourceProblem::Unsupported
             .at(place(&location), "is a single file, not a tree")
-            .with_hint("give the directory it lies in, or say what it holds with --from")
+            .with_hint("pass its directory, or set its format with --from")
     };
     let (files, listing) = match found {
         Found::Object(..) => return Err(single()),
@@ -155,8 +155,8 @@ fn check_files(
         return Err(SourceProblem::TreeEmpty.at(place(location), reason));
     }
     for (name, file_version) in listing.iter() {
-        let most = options.limits.sample_bytes;
-        SourceError::check_limit("sample-bytes", file_version.bytes, most, || {
+        let max = options.limits.sample_bytes;
+        SourceError::check_limit("sample-bytes", file_version.bytes, max, || {
             place_below(location, name)
         })?;
         if file_version.bytes > MAX_FILE {
@@ -165,7 +165,7 @@ fn check_files(
                     place_below(location, name),
                     "is a file of more than 1.5 GiB, which cannot be a sample",
                 )
-                .with_hint("leave it out"));
+                .with_hint("omit it"));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Decoded chunks, the least recently used of which are dropped.
+//! An LRU cache of decoded chunks and shard indexes. Threads that need the same chunk share one load.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub(super) type Decoded = Arc<Vec<u8>>;
 
 /// Decoded chunks of all units. A chunk that several threads need at the same time is decoded once.
 pub(super) struct ChunkCache {
-    most_bytes: u64,
+    max_bytes: u64,
     state: Mutex<CacheState>,
 }
 
@@ -39,9 +39,9 @@ struct Slot {
 }
 
 impl ChunkCache {
-    pub(super) fn new(most_bytes: u64) -> Self {
+    pub(super) fn new(max_bytes: u64) -> Self {
         Self {
-            most_bytes,
+            max_bytes,
             state: Mutex::default(),
         }
     }
@@ -73,7 +73,7 @@ impl ChunkCache {
                 loaded.push(bytes.len() as u64);
                 **into = Some(bytes);
             }
-            lock(&self.state).note(&missing, &loaded, self.most_bytes);
+            lock(&self.state).note(&missing, &loaded, self.max_bytes);
         }
         let found: Option<Vec<Decoded>> = guards
             .iter()
@@ -95,14 +95,14 @@ impl CacheState {
     }
 
     /// Counts the bytes of loaded chunks, and drops the least recently used ones above the limit.
-    fn note(&mut self, keys: &[Key], bytes: &[u64], most: u64) {
+    fn note(&mut self, keys: &[Key], bytes: &[u64], max: u64) {
         for (key, bytes) in keys.iter().zip(bytes) {
             if let Some(slot) = self.slots.get_mut(key) {
                 self.bytes += bytes - slot.bytes.min(*bytes);
                 slot.bytes = *bytes;
             }
         }
-        while self.bytes > most
+        while self.bytes > max
             && let Some((_, key)) = self.by_use.pop_first()
         {
             let dropped = self.slots.remove(&key);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_chunks_are_dropped() {
+    fn least_recently_used_chunk_is_evicted() {
         let cache = ChunkCache::new(25);
         let mut loads = Vec::new();
         for numbers in [&[1_u64, 2][..], &[1], &[3], &[1, 3], &[2]] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_failed_is_loaded_again() {
+    fn failed_chunk_load_is_retried() {
         let cache = ChunkCache::new(100);
         let failed = cache.get(&[key(1)], |_| Err(SourceError::bug("it failed")));
         assert!(failed.is_err());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_what_one_of_them_loads() {
+    fn concurrent_threads_load_each_chunk_once() {
         let cache = ChunkCache::new(1000);
         let loads = Mutex::new(0);
         std::thread::scope(|scope| {

@@ -37,7 +37,7 @@ const CACHE_BYTES: u64 = 512 << 20;
 const CONCURRENT: usize = 16;
 
 /// The most windows in a batch.
-const MOST_ROWS: u64 = 4096;
+const MAX_ROWS: u64 = 4096;
 
 /// The most names that a hint lists.
 const SHOWN_NAMES: usize = 20;
@@ -120,18 +120,18 @@ pub(crate) fn open(
     )?;
     let description = describe(&store, &arrays, windows.count);
     let units = cut(windows.count, row_bytes, description.bytes);
-    let most = options
+    let max = options
         .resources
         .memory_limit
-        .map_or(CACHE_BYTES, |most| most / 2);
+        .map_or(CACHE_BYTES, |max| max / 2);
     let shared = Shared {
         store,
         arrays,
         windows,
-        cache: ChunkCache::new(most),
+        cache: ChunkCache::new(max),
         limits: options.limits.clone(),
         rows_per_batch: (options.resources.batch_bytes as u64 / row_bytes.max(1))
-            .clamp(1, MOST_ROWS),
+            .clamp(1, MAX_ROWS),
     };
     Ok(ZarrTable {
         facts: TableFacts {

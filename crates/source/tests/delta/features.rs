@@ -27,7 +27,7 @@ fn id_column(source: &dyn Source) -> Vec<i64> {
 }
 
 #[test]
-fn files_are_read_in_the_order_of_their_paths_whatever_the_order_of_commits() {
+fn files_are_read_in_path_order_not_commit_order() {
     let mut table = Table::plain(fields());
     table.append("b.parquet", &rows(10..20));
     table.append("c/a.parquet", &rows(20..30));
@@ -54,7 +54,7 @@ fn files_are_read_in_the_order_of_their_paths_whatever_the_order_of_commits() {
 }
 
 #[test]
-fn versions_and_times_choose_what_is_read() {
+fn version_or_timestamp_selects_the_snapshot() {
     let mut table = Table::plain(fields());
     for (version, at) in [(1, 0), (2, 10), (3, 20)] {
         assert_eq!(
@@ -122,7 +122,7 @@ fn id_column_or_none(source: &dyn Source) -> Vec<i64> {
 }
 
 #[test]
-fn in_commit_timestamps_count_where_the_table_keeps_them() {
+fn in_commit_timestamps_win_over_modification_times() {
     let mut table = Table::new();
     let info = |at: i64| json!({"commitInfo": {"inCommitTimestamp": at, "timestamp": at, "operation": "WRITE"}});
     let protocol = json!({"protocol": {
@@ -170,7 +170,7 @@ fn deleted(deletion: impl FnOnce(&Table) -> Value) -> Table {
 }
 
 #[test]
-fn deleted_rows_are_left_out_by_their_position() {
+fn deletion_vectors_skip_rows_by_position() {
     let cases: [(&str, Vec<u64>); 7] = [
         ("one", vec![42]),
         ("first and last", vec![0, 99]),
@@ -210,7 +210,7 @@ fn deleted_rows_are_left_out_by_their_position() {
 }
 
 #[test]
-fn filters_columns_and_queries_see_the_rows_that_are_left() {
+fn filters_columns_and_queries_exclude_deleted_rows() {
     let gone: Vec<u64> = (0..100).filter(|row| row % 3 == 0).collect();
     let table = deleted(|_| inline_deletion(&gone));
     let filtered = open_with(&table.path(), |options| {
@@ -247,7 +247,7 @@ fn filters_columns_and_queries_see_the_rows_that_are_left() {
 }
 
 #[test]
-fn nulls_are_placed_by_the_row_of_their_file() {
+fn first_null_is_located_with_deleted_rows() {
     let mut table = Table::with(json!([field("v", "long")]), &["deletionVectors"], json!({}));
     let values: Vec<Option<i64>> = (0..50)
         .map(|row| (row != 3 && row != 40).then_some(row))
@@ -282,7 +282,7 @@ fn nulls_are_placed_by_the_row_of_their_file() {
 }
 
 #[test]
-fn an_update_with_a_deletion_vector_replaces_the_file_of_before() {
+fn new_deletion_vector_replaces_the_previous_file_entry() {
     let mut table = Table::with(fields(), &["deletionVectors"], json!({}));
     let bytes = table.file("x.parquet", &rows(0..10));
     table.commit(&[Add::new("x.parquet").action(bytes)]);
@@ -314,7 +314,7 @@ fn an_update_with_a_deletion_vector_replaces_the_file_of_before() {
 }
 
 #[test]
-fn paths_are_urls_relative_or_absolute() {
+fn relative_absolute_and_url_paths_are_read() {
     let mut table = Table::plain(fields());
     let elsewhere = table.place.path("clone source");
     fs::create_dir_all(&elsewhere).unwrap();
@@ -342,7 +342,7 @@ fn paths_are_urls_relative_or_absolute() {
 }
 
 #[test]
-fn a_file_that_is_removed_by_another_name_is_removed() {
+fn remove_action_matches_another_spelling_of_the_path() {
     let (a, b) = ("file:/nowhere/x%20y.parquet", "/nowhere/x%20y.parquet");
     let remove = |path: &str| json!({"remove": {"path": path, "dataChange": true}});
     for (add, other) in [(a, b), (b, a), ("file:///nowhere/x%20y.parquet", b)] {
@@ -359,7 +359,7 @@ fn a_file_that_is_removed_by_another_name_is_removed() {
 }
 
 #[test]
-fn a_fingerprint_is_that_of_the_rows() {
+fn fingerprint_depends_on_rows_and_schema_only() {
     let mut table = Table::with(fields(), &["deletionVectors"], json!({}));
     let bytes = table.file("x.parquet", &rows(0..10));
     table.commit(&[Add::new("x.parquet").action(bytes)]);
@@ -415,7 +415,7 @@ fn write_lines(table: &Table, name: &str, actions: &[Value]) {
 }
 
 #[test]
-fn a_compacted_log_says_what_its_commits_say() {
+fn compacted_log_is_equivalent_to_its_commits() {
     let (table, adds) = three_versions(&[]);
     write_lines(
         &table,
@@ -428,7 +428,7 @@ fn a_compacted_log_says_what_its_commits_say() {
 }
 
 #[test]
-fn checkpoints_of_the_second_kind_stand_for_the_commits_before_them() {
+fn v2_checkpoint_replaces_earlier_commits() {
     let (mut table, adds) = three_versions(&["v2Checkpoint"]);
     let mut actions = vec![
         json!({"checkpointMetadata": {"version": 2}}),
@@ -467,7 +467,7 @@ fn checkpoints_of_the_second_kind_stand_for_the_commits_before_them() {
 }
 
 #[test]
-fn columns_that_came_later_are_null_in_older_files() {
+fn columns_added_later_are_null_in_older_files() {
     let mut table = Table::plain(json!([field("id", "long")]));
     table.append("a.parquet", &batch(vec![("id", ids(0..3))]));
     table.commit(&[protocol(&[]), metadata(fields(), &[], json!({}))]);

@@ -14,7 +14,7 @@ use shardmill_source::{SourceOptions, open};
 use crate::help::batches;
 
 #[test]
-fn tables_of_another_writer_have_the_rows_that_it_says() {
+fn fixture_tables_have_the_expected_rows() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/delta");
     for (name, versions) in [("versions", 5), ("types", 1), ("evolved", 2)] {
         let expected = fs::read_to_string(folder.join(format!("{name}.expected.jsonl"))).unwrap();

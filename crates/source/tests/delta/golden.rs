@@ -57,7 +57,7 @@ const REFUSED: &[(&str, &str)] = &[
 const ELSEWHERE: &[(&str, &str)] = &[("data-reader-partition-values", "as_timestamp")];
 
 #[test]
-fn tables_that_others_have_published_have_the_rows_that_they_say() {
+fn golden_tables_have_the_published_rows() {
     let Some(folder) = std::env::var_os("SHARDMILL_DELTA_GOLDEN").map(PathBuf::from) else {
         println!("SKIP: SHARDMILL_DELTA_GOLDEN names no directory of golden tables");
         return;

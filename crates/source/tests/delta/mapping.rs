@@ -47,13 +47,13 @@ fn assert_a_and_b(table: &Table) {
 }
 
 #[test]
-fn in_id_mode_columns_are_found_by_id_whatever_they_are_called() {
+fn id_mode_finds_columns_by_id_under_any_name() {
     let file = with_ids(&two("zzz", "yyy"), &[1, 2]);
     assert_a_and_b(&table("id", a_and_b(), &file));
 }
 
 #[test]
-fn in_id_mode_a_file_without_ids_is_refused_and_never_read_by_name() {
+fn id_mode_rejects_file_without_field_ids() {
     for file in [two("col-1", "col-2"), two("a", "b")] {
         let table = table("id", a_and_b(), &file);
         let error = refused(&table.path(), |_| ());
@@ -69,7 +69,7 @@ fn in_id_mode_a_file_without_ids_is_refused_and_never_read_by_name() {
 }
 
 #[test]
-fn in_id_mode_an_id_that_a_file_lacks_is_null() {
+fn id_mode_reads_missing_id_as_null() {
     let table = table("id", a_and_b(), &with_ids(&two("col-1", "col-2"), &[1, 7]));
     let found = read(open_one(&table.path()).as_ref());
     assert_eq!(
@@ -80,7 +80,7 @@ fn in_id_mode_an_id_that_a_file_lacks_is_null() {
 }
 
 #[test]
-fn in_id_mode_ids_win_over_names_that_say_the_opposite() {
+fn id_mode_prefers_ids_over_conflicting_names() {
     // The column with the name of one has the id of the other.
     let file = batch(vec![
         ("col-2", array(Int64Array::from(A.to_vec()))),
@@ -104,7 +104,7 @@ fn in_id_mode_ids_win_over_names_that_say_the_opposite() {
 }
 
 #[test]
-fn in_name_mode_names_win_over_ids_that_say_the_opposite() {
+fn name_mode_prefers_names_over_conflicting_ids() {
     let file = two("col-1", "col-2");
     assert_a_and_b(&table("name", a_and_b(), &with_ids(&file, &[2, 1])));
     let same = json!([
@@ -126,7 +126,7 @@ fn in_name_mode_names_win_over_ids_that_say_the_opposite() {
 }
 
 #[test]
-fn in_name_mode_a_column_called_like_its_logical_name_is_another_one() {
+fn name_mode_ignores_columns_with_the_logical_name() {
     let table = table("name", a_and_b(), &two("a", "b"));
     let found = read(open_one(&table.path()).as_ref());
     assert_eq!(
@@ -203,7 +203,7 @@ fn nested_fields() -> Value {
 }
 
 #[test]
-fn columns_are_found_at_every_level() {
+fn nested_columns_are_mapped_at_every_level() {
     let ids = [2, 3, 4, 5, 6];
     let names = ["col-x", "col-y", "col-p", "col-q", "col-r"];
     for (mode, file) in [
@@ -250,7 +250,7 @@ fn columns_are_found_at_every_level() {
 }
 
 #[test]
-fn a_struct_is_null_or_not_even_where_none_of_its_fields_is_in_the_file() {
+fn struct_validity_is_kept_if_all_its_fields_are_missing() {
     let old = StructArray::new(
         Fields::from(vec![Field::new("col-old", DataType::Int64, true)]),
         vec![array(Int64Array::from(vec![Some(1), None, None]))],
@@ -275,7 +275,7 @@ fn a_struct_is_null_or_not_even_where_none_of_its_fields_is_in_the_file() {
 }
 
 #[test]
-fn partition_values_and_filters_follow_the_mapping() {
+fn partition_values_and_filters_use_the_column_mapping() {
     let mut table = Table::new();
     table.commit(&[
         super::table::protocol(&["columnMapping"]),
@@ -319,7 +319,7 @@ fn partition_values_and_filters_follow_the_mapping() {
 }
 
 #[test]
-fn names_that_differ_by_case_alone_are_found() {
+fn columns_are_matched_ignoring_case() {
     let fields = json!([
         {"name": "Number", "type": "long", "nullable": true, "metadata": {}},
         {"name": "über", "type": "string", "nullable": true, "metadata": {}},

@@ -14,7 +14,7 @@ fn fields() -> serde_json::Value {
 }
 
 #[test]
-fn a_feature_that_is_unknown_is_named() {
+fn unknown_reader_feature_is_an_error_naming_it() {
     for feature in [
         "telepathy",
         "catalogManaged",
@@ -67,7 +67,7 @@ fn a_feature_that_is_unknown_is_named() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_named_with_table_and_version() {
+fn missing_data_file_is_an_error_naming_file_and_version() {
     let mut table = Table::plain(fields());
     table.append("x.parquet", &rows(0..3));
     table.append("y.parquet", &rows(3..6));
@@ -96,7 +96,7 @@ fn a_file_that_is_gone_is_named_with_table_and_version() {
 }
 
 #[test]
-fn a_log_with_holes_or_without_beginning_is_refused() {
+fn incomplete_or_corrupt_log_is_rejected() {
     let place = Table::new();
     place.place.write("t/_delta_log/.keep", "");
     let error = refused(&place.path(), |_| ());
@@ -133,7 +133,7 @@ fn a_log_with_holes_or_without_beginning_is_refused() {
 }
 
 #[test]
-fn files_and_deletion_vectors_must_be_as_the_log_says() {
+fn file_or_deletion_vector_differing_from_log_is_an_error() {
     let with = |add: fn(Add) -> Add| {
         let mut table = Table::with(fields(), &["deletionVectors"], json!({}));
         let bytes = table.file("x.parquet", &rows(0..10));
@@ -184,7 +184,7 @@ fn files_and_deletion_vectors_must_be_as_the_log_says() {
 }
 
 #[test]
-fn paths_that_lead_elsewhere_are_refused() {
+fn paths_outside_the_table_are_rejected() {
     for path in [
         "../x.parquet",
         "a/../../x.parquet",
@@ -205,7 +205,7 @@ fn paths_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn partition_values_must_be_of_their_type() {
+fn partition_value_of_wrong_type_is_an_error() {
     let mut table = Table::new();
     table.commit(&[
         protocol(&[]),
@@ -229,7 +229,7 @@ fn partition_values_must_be_of_their_type() {
 }
 
 #[test]
-fn options_of_versions_are_for_delta_tables() {
+fn version_options_are_rejected_for_other_sources() {
     let place = Table::new();
     let path = place
         .place

@@ -45,7 +45,7 @@ fn flaky() -> Script {
 }
 
 #[test]
-fn tables_of_another_writer_are_the_same_in_a_store() {
+fn fixture_tables_read_equally_from_store_and_directory() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/delta");
     for faults in [Script::default(), flaky()] {
         let server = server(&folder, faults);
@@ -83,7 +83,7 @@ fn tables_of_another_writer_are_the_same_in_a_store() {
 }
 
 #[test]
-fn deleted_rows_and_odd_names_are_the_same_in_a_store() {
+fn deleted_rows_and_unusual_names_read_equally_from_store() {
     let mut table = Table::with(table_fields(), &["deletionVectors"], serde_json::json!({}));
     let vectors = stored_deletions(&table, &[&[1, 5], &[0]]);
     let mut actions = Vec::new();
@@ -133,7 +133,7 @@ fn table_fields() -> serde_json::Value {
 }
 
 #[test]
-fn a_store_that_refuses_is_named_and_no_table_is_reported() {
+fn missing_table_or_forbidden_log_in_store_is_an_error() {
     let mut table = Table::plain(table_fields());
     table.append("x.parquet", &rows(0..3));
     let root = table.path();

@@ -30,7 +30,7 @@ fn texts(batch: &RecordBatch, row: usize) -> Vec<String> {
 }
 
 #[test]
-fn partition_values_have_the_types_of_their_columns() {
+fn partition_values_are_parsed_to_column_types() {
     let types = [
         ("string", "a=b%", "a=b%"),
         ("byte", "-128", "-128"),
@@ -105,7 +105,7 @@ fn partition_values_have_the_types_of_their_columns() {
 }
 
 #[test]
-fn a_column_may_have_been_narrower() {
+fn narrower_stored_columns_are_widened() {
     let cases: Vec<(&str, ArrayRef, &str)> = vec![
         ("short", array(Int8Array::from(vec![-128])), "-128"),
         ("integer", array(Int8Array::from(vec![7])), "7"),
@@ -201,7 +201,7 @@ fn a_column_may_have_been_narrower() {
 }
 
 #[test]
-fn widening_reaches_into_lists_and_structs() {
+fn list_elements_and_struct_fields_are_widened() {
     let list = ListArray::from_iter_primitive::<arrow::datatypes::Int32Type, _, _>([
         Some(vec![Some(1), None]),
         None,
@@ -237,7 +237,7 @@ fn widening_reaches_into_lists_and_structs() {
 }
 
 #[test]
-fn times_are_microseconds_whatever_files_store() {
+fn timestamps_of_any_unit_are_read_as_microseconds() {
     let utc = |array: ArrayRef| array;
     let micros = -1_500_i64;
     let stored: Vec<ArrayRef> = vec![
@@ -268,7 +268,7 @@ fn times_are_microseconds_whatever_files_store() {
 }
 
 #[test]
-fn times_of_96_bits_reach_beyond_nanoseconds() {
+fn int96_timestamps_outside_nanosecond_range_are_read() {
     let schema = Arc::new(parse_message_type("message m { optional int96 t; }").unwrap());
     let mut bytes = Vec::new();
     let mut writer =
@@ -311,7 +311,7 @@ fn times_of_96_bits_reach_beyond_nanoseconds() {
 }
 
 #[test]
-fn a_variant_becomes_json() {
+fn variant_column_is_read_as_json() {
     // {"a": 5, "b": ["x", null, true]} and 1.25, in the variant encoding.
     let keys = [0x01, 2, 0, 1, 2, b'a', b'b'];
     let list = [0x03, 3, 0, 2, 3, 4, 0x05, b'x', 0x00, 0x04];
@@ -409,7 +409,7 @@ fn a_variant_becomes_json() {
 }
 
 #[test]
-fn a_void_column_has_nothing_but_nulls() {
+fn void_column_is_read_as_nulls() {
     let mut table = Table::plain(json!([field("id", "long"), field("nothing", "void")]));
     table.append("x.parquet", &batch(vec![("id", super::ids(0..3))]));
     let found = read(open_one(&table.path()).as_ref());
@@ -418,7 +418,7 @@ fn a_void_column_has_nothing_but_nulls() {
 }
 
 #[test]
-fn a_type_that_is_not_supported_is_named() {
+fn unsupported_type_is_an_error_naming_it() {
     let table = Table::plain(json!([field(
         "s",
         json!({"type": "struct", "fields": [field("i", "interval day to second")]})
@@ -436,7 +436,7 @@ fn a_type_that_is_not_supported_is_named() {
 }
 
 #[test]
-fn a_column_without_nulls_may_have_none() {
+fn null_or_missing_non_nullable_column_is_an_error() {
     let mut table = Table::plain(json!([
         {"name": "v", "type": "long", "nullable": false, "metadata": {}},
     ]));

@@ -7,7 +7,7 @@ fn shown(text: &str) -> String {
 }
 
 #[test]
-fn buckets_prefixes_and_paths_are_read() {
+fn buckets_prefixes_and_paths_are_parsed() {
     for (text, bucket, prefix) in [
         ("s3://bucket", "bucket", ""),
         ("s3://bucket/", "bucket", ""),
@@ -37,7 +37,7 @@ fn buckets_prefixes_and_paths_are_read() {
 }
 
 #[test]
-fn each_store_has_its_forms() {
+fn urls_of_every_store_are_parsed_and_displayed() {
     let never = |_: &Path| false;
     for (text, kind, bucket, prefix, host, shown) in [
         ("gs://b/a", StoreKind::Google, "b", "a", None, "gs://b/a"),
@@ -162,7 +162,7 @@ fn each_store_has_its_forms() {
 }
 
 #[test]
-fn volumes_are_paths_where_they_are_mounted() {
+fn mounted_volumes_are_parsed_as_local_paths() {
     let mounted = |path: &Path| path == Path::new("/Volumes/main");
     let parse = |text: &str| Location::parse_where(text, &mounted).unwrap();
     for text in ["dbfs:/Volumes/main/s/v/a", "/Volumes/main/s/v/a"] {
@@ -175,7 +175,7 @@ fn volumes_are_paths_where_they_are_mounted() {
 }
 
 #[test]
-fn names_are_joined_with_one_slash() {
+fn join_inserts_exactly_one_slash() {
     let join = |text: &str, name: &str| Location::parse(text).unwrap().join(name).to_string();
     assert_eq!(join("s3://b", "train"), "s3://b/train");
     assert_eq!(join("s3://b/a/", "x/y"), "s3://b/a/x/y");
@@ -186,7 +186,7 @@ fn names_are_joined_with_one_slash() {
 }
 
 #[test]
-fn what_is_no_location_is_refused_by_name() {
+fn invalid_locations_are_errors_with_specific_ids() {
     for (text, id) in [
         ("", "url-empty"),
         ("ftp://host/a", "url-scheme"),
@@ -279,7 +279,7 @@ fn what_is_no_location_is_refused_by_name() {
 }
 
 #[test]
-fn a_revision_of_a_bucket_of_the_hub_is_refused_with_the_bucket() {
+fn hub_bucket_revision_is_an_error_naming_the_bucket() {
     let error = Location::parse("hf://buckets/org/name@v1.0/train").unwrap_err();
     assert_eq!(error.id(), "url-revision");
     let message = "the bucket org/name has no revisions, but the URL names one after @";
@@ -289,7 +289,7 @@ fn a_revision_of_a_bucket_of_the_hub_is_refused_with_the_bucket() {
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn url_errors_do_not_contain_secrets() {
     for text in [
         "s3://AKIA:hush@bucket/a",
         "s3://hush@bucket/a?x",
@@ -310,7 +310,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn control_characters_are_shown_escaped() {
+fn control_characters_are_escaped_in_errors_and_display() {
     let error = Location::parse("s3://bucket/a\u{1b}[2J").unwrap_err();
     assert!(!error.object().unwrap().contains('\u{1b}'));
     assert!(!shown("a\u{1b}b").contains('\u{1b}'));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_follow_region_and_endpoint() {
+    fn s3_urls_depend_on_region_and_endpoint() {
         for (bucket, settings, expected) in [
             ("b-1", &[][..], "https://b-1.s3.us-east-1.amazonaws.com/a/b"),
             (
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_and_settings_are_checked() {
+    fn invalid_endpoints_and_settings_are_rejected() {
         for (name, value, id) in [
             ("AWS_ENDPOINT_URL", "http://store.lan", "url-plain"),
             ("AWS_ENDPOINT_URL", "http://10.0.0.1", "url-plain"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_come_from_the_settings_first() {
+    fn credentials_in_settings_take_precedence() {
         let kind = |settings: &[(&str, &str)]| match access("b", settings).unwrap().signing {
             Signing::Fixed(Credential::Anonymous) => "anonymous",
             Signing::Fixed(Credential::Aws(keys)) if keys.token.is_none() => "fixed",
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn only_known_settings_are_picked_and_keys_are_encoded_once() {
+    fn unknown_settings_are_ignored_and_keys_encoded_once() {
         let vars = [
             ("HOME", "/root"),
             ("PATH", "/bin"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn each_store_has_its_address() {
+    fn endpoint_url_of_each_store_is_built_from_settings() {
         let lake = "abfss://c@acc.dfs.core.windows.net/x";
         let connection = "DefaultEndpointsProtocol=https;AccountName=acc;AccountKey=a2V5;EndpointSuffix=core.chinacloudapi.cn";
         let emulator = ("STORAGE_EMULATOR_HOST", "localhost:4443");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named_and_not_shown() {
+    fn setting_errors_do_not_contain_the_values() {
         let plain = ("DATABRICKS_HOST", "http://adb.net");
         for (url, settings, id) in [
             ("az://c/x", &[][..], "url-setting"),

@@ -262,7 +262,7 @@ fn parse_content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
 }
 
 /// Reads the error code from the body of an answer. The time and the number of bytes are limited.
-pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<String> {
+pub(super) async fn code_of(mut response: Response, max: Duration) -> Option<String> {
     let mut body = Vec::new();
     let read = async {
         while let Ok(Some(piece)) = response.chunk().await {
@@ -273,7 +273,7 @@ pub(super) async fn code_of(mut response: Response, most: Duration) -> Option<St
         }
     };
     // If the time runs out, the code is searched in the bytes received so far.
-    let _ = tokio::time::timeout(most.min(Duration::from_secs(2)), read).await;
+    let _ = tokio::time::timeout(max.min(Duration::from_secs(2)), read).await;
     code_in(&body)
 }
 
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_ranges_are_read_strictly() {
+    fn content_range_is_parsed_strictly() {
         for (value, expected) in [
             ("bytes 0-9/100", Some((0, 10, Some(100)))),
             ("bytes 5-5/*", Some((5, 6, None))),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn only_harmless_words_are_shown() {
+    fn is_code_accepts_only_short_plain_words() {
         assert!(is_code("NoSuchKey") && is_code("eu-west-1"));
         assert!(
             !is_code("") && !is_code("a b") && !is_code("\u{1b}[2J") && !is_code(&"a".repeat(65))

@@ -58,10 +58,10 @@ impl HttpConnector for Connector {
 }
 
 /// Returns the retries of a provider.
-pub(super) fn retry(most: usize) -> RetryConfig {
+pub(super) fn retry(max: usize) -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig::default(),
-        max_retries: most,
+        max_retries: max,
         retry_timeout: CREDENTIALS,
     }
 }

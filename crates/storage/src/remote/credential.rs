@@ -435,7 +435,7 @@ mod tests {
 
     /// The expected signature was computed by a separate script that follows Google's specification.
     #[test]
-    fn requests_are_signed_with_keys_of_google() {
+    fn google_hmac_signature_matches_the_specification() {
         let mut request = http::Request::put("https://storage.googleapis.com/bucket/a%20b?y=1&x=2")
             .header("accept-encoding", "gzip")
             .header("content-length", "5")

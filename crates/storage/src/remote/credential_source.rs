@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sources_are_described() {
+    fn describe_shows_source_role_and_expiry() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let mut source = CredentialSource::new("profile", "profile \"train\" in ~/.aws/config");
         assert_eq!(source.describe(now), "profile \"train\" in ~/.aws/config");

@@ -138,8 +138,8 @@ impl Engine {
     /// Takes one retry from the budget of the process: `percent` of its requests plus `floor`.
     fn is_in_budget(&self, percent: u64, floor: u64) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
-        let most = requests.saturating_mul(percent) / 100 + floor;
-        let more = |retries: u64| (retries < most).then_some(retries + 1);
+        let max = requests.saturating_mul(percent) / 100 + floor;
+        let more = |retries: u64| (retries < max).then_some(retries + 1);
         self.retries
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok()
@@ -184,7 +184,7 @@ mod tests {
     use crate::RetryOptions;
 
     #[test]
-    fn retries_are_a_share_of_the_requests() {
+    fn retry_budget_is_a_share_of_the_requests() {
         let engine = Engine::start().unwrap();
         assert!((0..3).all(|_| engine.is_in_budget(20, 3)));
         assert!(!engine.is_in_budget(20, 3));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_beyond_the_budget_take_turns() {
+    fn retries_beyond_the_budget_are_queued() {
         let engine = Engine::start().unwrap();
         let options = RemoteOptions {
             retry: RetryOptions {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_one_engine_while_it_is_used() {
+    fn process_shares_one_engine() {
         let (first, second) = (Engine::shared().unwrap(), Engine::shared().unwrap());
         assert!(Arc::ptr_eq(&first, &second));
     }

@@ -38,7 +38,7 @@ pub struct RemoteStats {
     /// The number of bytes received in bodies.
     pub bytes: u64,
     /// The peak number of concurrent requests to the store, including those for other locations in it.
-    pub most_connections: usize,
+    pub max_connections: usize,
     /// The current limit of concurrent requests to the store.
     pub connections: usize,
 }
@@ -238,7 +238,7 @@ impl Remote {
             retries: live.counters.retries.load(Ordering::Relaxed),
             throttled: live.counters.throttled.load(Ordering::Relaxed),
             bytes: live.counters.bytes.load(Ordering::Relaxed),
-            most_connections: live.store.semaphore.peak().max(live.store.small.peak()),
+            max_connections: live.store.semaphore.peak().max(live.store.small.peak()),
             connections: live.store.semaphore.limit(),
         }
     }
@@ -256,9 +256,9 @@ impl Remote {
     /// `credentials` if there are none.
     pub fn credential_source(
         &self,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<CredentialSource, StorageError> {
-        let mut source = self.wait_while("", go_on, |live, _| async move {
+        let mut source = self.wait_while("", cancel, |live, _| async move {
             live.signer.credentials.source(&live.signer.access).await
         })?;
         let options = &self.shared.options;
@@ -332,7 +332,7 @@ impl Remote {
     pub(super) fn wait_while<T, F>(
         &self,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
         work: impl FnOnce(Arc<Live>, Arc<AtomicU64>) -> F,
     ) -> Result<T, StorageError>
     where
@@ -347,7 +347,7 @@ impl Remote {
                 Ok(result) => return result.map_err(failed),
                 Err(RecvTimeoutError::Disconnected) => return Err(failed(StorageError::NoAnswer)),
                 Err(RecvTimeoutError::Timeout) => {
-                    if !go_on(sent.load(Ordering::Relaxed)) {
+                    if !cancel(sent.load(Ordering::Relaxed)) {
                         task.abort();
                         return Err(failed(StorageError::Interrupted));
                     }

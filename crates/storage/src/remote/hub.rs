@@ -45,7 +45,7 @@ async fn commit_of(live: &Live, clock: &mut Clock) -> Result<String, Failure> {
         let patience = live.options.request.idle_timeout;
         return Err(refused(StoreKind::Hub, patience, response, head).await);
     }
-    let bytes = body(live, response, &head, ask.most, clock).await?;
+    let bytes = body(live, response, &head, ask.max, clock).await?;
     let json: Option<Value> = serde_json::from_slice(&bytes).ok();
     let commit = json.as_ref().and_then(|json| json.get("sha")?.as_str());
     let commit = commit.filter(|commit| is_commit(commit));

@@ -92,7 +92,7 @@ struct Pages<'a> {
     prefix: &'a str,
     folded: bool,
     /// The maximum number of entries of a page.
-    most: u32,
+    max: u32,
     token: Option<String>,
     /// Hashes of the continuation tokens so far, to detect a listing that loops.
     seen: BTreeSet<u64>,
@@ -107,7 +107,7 @@ impl<'a> Pages<'a> {
             live,
             prefix,
             folded,
-            most: 1000,
+            max: 1000,
             token: None,
             seen: BTreeSet::new(),
             empty: 0,
@@ -125,7 +125,7 @@ impl<'a> Pages<'a> {
             folded: self.folded,
             after: None,
             token: self.token.as_deref(),
-            most: self.most,
+            max: self.max,
         };
         let page = page(self.live, paging).await?;
         let is_empty = page.objects.is_empty() && page.prefixes.is_empty();
@@ -173,7 +173,7 @@ pub(super) fn first_prefix(live: &Live, wanted: &str) -> String {
     }
 }
 
-async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>, StorageError> {
+async fn list(live: &Live, prefix: &str, max: u64) -> Result<Vec<RemoteObject>, StorageError> {
     let (root, wanted) = roots(live, prefix);
     let mut objects: Vec<RemoteObject> = Vec::new();
     let has_folders = live.signer.kind().has_folders();
@@ -190,8 +190,8 @@ async fn list(live: &Live, prefix: &str, most: u64) -> Result<Vec<RemoteObject>,
                 }
                 let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
                 let name = name.ok_or_else(stray)?;
-                if objects.len() as u64 >= most {
-                    return Err(StorageError::TooMany { most });
+                if objects.len() as u64 >= max {
+                    return Err(StorageError::TooMany { max });
                 }
                 let held = (objects.len() * size_of::<RemoteObject>()) as u64;
                 let room = objects.try_reserve(1);
@@ -233,9 +233,9 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageEr
                     is_folder,
                 });
             }
-            if found.len() as u64 > Remote::LIST_MOST {
+            if found.len() as u64 > Remote::MAX_LISTED {
                 return Err(StorageError::TooMany {
-                    most: Remote::LIST_MOST,
+                    max: Remote::MAX_LISTED,
                 });
             }
         }
@@ -245,18 +245,18 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageEr
 
 impl Remote {
     /// The maximum number of objects of a listing that is held in memory.
-    pub const LIST_MOST: u64 = 50_000_000;
+    pub const MAX_LISTED: u64 = 50_000_000;
 
     pub(super) fn stat(
         &self,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<Stat>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
         self.wait_while(
             name,
-            go_on,
+            cancel,
             |live, _| async move { stat(&live, &key).await },
         )
     }
@@ -267,9 +267,9 @@ impl Remote {
     pub fn size(
         &self,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<u64>, StorageError> {
-        let found = self.stat(name, go_on)?;
+        let found = self.stat(name, cancel)?;
         Ok(found.map(|stat| stat.bytes))
     }
 
@@ -277,9 +277,9 @@ impl Remote {
     pub(crate) fn file_version(
         &self,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<FileVersion>, StorageError> {
-        let found = self.stat(name, go_on)?;
+        let found = self.stat(name, cancel)?;
         Ok(found.map(|stat| FileVersion {
             bytes: stat.bytes,
             etag: stat.etag,
@@ -290,14 +290,14 @@ impl Remote {
     pub(crate) fn read_anew(
         &self,
         name: &str,
-        most: u64,
-        go_on: &mut CancelToken<'_>,
+        max: u64,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Vec<u8>, StorageError> {
         check_name(name)?;
         let key = self.shared.location.key(name);
-        self.wait_while(name, go_on, |live, _| async move {
+        self.wait_while(name, cancel, |live, _| async move {
             live.unpin(&key);
-            live.get_key(&key, None, None, most).await
+            live.get_key(&key, None, None, max).await
         })
     }
 
@@ -306,20 +306,20 @@ impl Remote {
     pub fn entries(
         &self,
         folder: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Vec<PlaceEntry>, StorageError> {
         if !folder.is_empty() {
             check_name(folder)?;
         }
         let folder = folder.to_owned();
-        self.wait_while(&folder.clone(), go_on, |live, _| async move {
+        self.wait_while(&folder.clone(), cancel, |live, _| async move {
             entries(&live, &folder).await
         })
     }
 
     /// Returns whether an object exists. Errors are those of [`Remote::size`].
-    pub fn exists(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<bool, StorageError> {
-        Ok(self.size(name, go_on)?.is_some())
+    pub fn exists(&self, name: &str, cancel: &mut CancelToken<'_>) -> Result<bool, StorageError> {
+        Ok(self.size(name, cancel)?.is_some())
     }
 
     /// Lists the objects whose names begin with `prefix`, in the order of the store. `prefix` need not end at a `/`.
@@ -330,18 +330,18 @@ impl Remote {
     pub fn list(
         &self,
         prefix: &str,
-        most: u64,
-        go_on: &mut CancelToken<'_>,
+        max: u64,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
         let owned = prefix.to_owned();
-        self.wait_while(prefix, go_on, move |live, _| async move {
-            list(&live, &owned, most).await
+        self.wait_while(prefix, cancel, move |live, _| async move {
+            list(&live, &owned, max).await
         })
     }
 
     /// Requests a listing of one object, to check that the bucket exists and may be listed.
-    pub fn check_bucket(&self, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
-        self.peek("", 1, go_on).map(drop)
+    pub fn check_bucket(&self, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
+        self.peek("", 1, cancel).map(drop)
     }
 
     /// Lists some of the objects whose names begin with `prefix`: the first page, of at most `most` and at most 1,000
@@ -349,11 +349,11 @@ impl Remote {
     pub fn peek(
         &self,
         prefix: &str,
-        most: u32,
-        go_on: &mut CancelToken<'_>,
+        max: u32,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Vec<RemoteObject>, StorageError> {
-        let (owned, most) = (prefix.to_owned(), most.clamp(1, 1000));
-        self.wait_while(prefix, go_on, move |live, _| async move {
+        let (owned, max) = (prefix.to_owned(), max.clamp(1, 1000));
+        self.wait_while(prefix, cancel, move |live, _| async move {
             let (root, wanted) = roots(&live, &owned);
             let first = first_prefix(&live, &wanted);
             let mut pages = Pages::new(&live, &first, false);
@@ -361,7 +361,7 @@ impl Remote {
                 // The first pages may have only what is beside the folder.
                 pages.first_entries().await?
             } else {
-                pages.most = most;
+                pages.max = max;
                 pages.next().await?.unwrap_or_default()
             };
             let folders = page.prefixes.into_iter().map(|key| Listed {
@@ -375,7 +375,7 @@ impl Remote {
             let objects = objects.filter_map(|listed| {
                 Some(RemoteObject::of(listed.key.strip_prefix(&root)?, &listed))
             });
-            Ok(objects.take(most as usize).collect())
+            Ok(objects.take(max as usize).collect())
         })
     }
 
@@ -384,9 +384,9 @@ impl Remote {
     pub fn look_up(
         &self,
         name: &str,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<Option<RemoteObject>, StorageError> {
-        let found = self.stat(name, go_on)?;
+        let found = self.stat(name, cancel)?;
         Ok(found.map(|stat| RemoteObject {
             name: name.to_owned(),
             bytes: stat.bytes,

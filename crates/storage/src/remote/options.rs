@@ -41,11 +41,11 @@ pub struct RequestOptions {
     /// The longest time without receiving a byte.
     pub idle_timeout: Duration,
     /// The slowest transfer that is not aborted, measured over `slow_window`.
-    pub least_bytes_per_second: u64,
+    pub min_bytes_per_second: u64,
     /// How long a transfer may be too slow.
     pub slow_window: Duration,
     /// The deadline for one object or part, retries included. Waits for a free connection do not count. Received bytes
-    /// extend it at the rate of `least_bytes_per_second`.
+    /// extend it at the rate of `min_bytes_per_second`.
     pub total_timeout: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for RequestOptions {
             connections: 64,
             connect_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(30),
-            least_bytes_per_second: 16 << 10,
+            min_bytes_per_second: 16 << 10,
             slow_window: Duration::from_secs(30),
             total_timeout: Duration::from_secs(180),
         }

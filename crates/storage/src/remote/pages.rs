@@ -35,7 +35,7 @@ pub(super) struct Paging<'a> {
     /// Return only keys after this one.
     pub(super) after: Option<&'a str>,
     pub(super) token: Option<&'a str>,
-    pub(super) most: u32,
+    pub(super) max: u32,
 }
 
 /// Parses a page in the format of S3 and Google.
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_a_bucket_has_only_what_is_in_it() {
+    fn hub_bucket_page_filters_entries_by_prefix() {
         let body = r#"[
             {"type": "file", "path": "a", "size": 1, "xetHash": "00"},
             {"type": "file", "path": "a.txt", "size": 1, "xetHash": "01"},
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_bucket_without_a_hash_is_an_error() {
+    fn hub_bucket_file_without_hash_is_an_error() {
         let body = r#"[{"type": "file", "path": "a", "size": 1, "oid": "00"}]"#;
         let error = hub_bucket_page(&answer(200, body), "").unwrap_err();
         let Failure::ProtocolError(error) = error else {

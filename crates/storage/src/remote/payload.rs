@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_carry_their_checksums() {
+    fn payload_computes_sha256_and_length() {
         let payload = |text: &str| Payload::new(StoreKind::S3, text.as_bytes().to_vec()).unwrap();
         // Test vectors from FIPS 180-4, and the empty input.
         assert_eq!(

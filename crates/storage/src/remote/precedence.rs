@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_a_setting() {
+    fn every_precedence_name_is_a_known_setting() {
         let ways = LOGINS.iter().flat_map(|logins| logins.ways).copied();
         let replaced = REPLACES.iter().map(|(_, names)| *names);
         let single = LOGINS.iter().map(|logins| logins.off);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_setting_wins_over_every_other_name_of_it() {
+    fn explicit_setting_overrides_all_aliases() {
         for names in ALIASES {
             for name in names {
                 let mut all: BTreeMap<String, String> = names
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explicit_login_wins_over_every_other_way_to_log_in() {
+    fn explicit_login_overrides_other_login_methods() {
         for logins in &LOGINS {
             for way in logins.ways {
                 let others = logins.ways.iter().copied().flatten();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_says_of_something_else_stays() {
+    fn unrelated_environment_settings_are_kept() {
         let mut all = map(&[
             ("AWS_ACCESS_KEY_ID", "a"),
             ("AWS_SECRET_ACCESS_KEY", "b"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_string_is_what_it_consists_of() {
+    fn connection_string_is_expanded_into_its_settings() {
         let of = |account: &str| {
             format!("AccountName={account};AccountKey=k-{account};EndpointSuffix=core.windows.net")
         };
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_and_the_emulator_win_over_single_settings() {
+    fn profile_and_emulator_override_single_settings() {
         let mut all = map(&[("DATABRICKS_HOST", "a"), ("DATABRICKS_TOKEN", "b")]);
         let explicit = map(&[("DATABRICKS_CONFIG_PROFILE", "p")]);
         add(&mut all, explicit.clone());

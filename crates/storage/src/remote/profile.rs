@@ -76,10 +76,13 @@ pub(super) fn no_profile<'a>(
     hint: &'static str,
 ) -> StorageError {
     /// The profiles that the message shows.
-    const MOST: usize = 10;
+    const MAX_SHOWN: usize = 10;
 
-    let more = if known.len() > MOST { ", …" } else { "" };
-    let names: Vec<_> = known.take(MOST).map(|name| format!("{name:?}")).collect();
+    let more = if known.len() > MAX_SHOWN { ", …" } else { "" };
+    let names: Vec<_> = known
+        .take(MAX_SHOWN)
+        .map(|name| format!("{name:?}"))
+        .collect();
     let others = match names.is_empty() {
         true => String::new(),
         false => format!(", but {}{more}", names.join(", ")),

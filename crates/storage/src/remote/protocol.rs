@@ -45,7 +45,7 @@ pub(super) struct RequestSpec {
     /// The statuses that the reader of the answer handles.
     pub(super) accepts: &'static [u16],
     /// The maximum number of bytes of the answer.
-    pub(super) most: usize,
+    pub(super) max: usize,
     /// Whether the request changes data that readers and other writers see.
     pub(super) changes: bool,
 }
@@ -60,7 +60,7 @@ impl RequestSpec {
             query: Vec::new(),
             headers: Vec::new(),
             accepts,
-            most: ANSWER,
+            max: ANSWER,
         }
     }
 
@@ -164,7 +164,7 @@ impl StoreKind {
     }
 
     /// Returns the maximum number of bytes of an object that is uploaded in one request.
-    pub(super) const fn put_most(self) -> u64 {
+    pub(super) const fn max_put(self) -> u64 {
         match self {
             Self::Azure => 5000 << 20,
             _ => 5 << 30,
@@ -172,7 +172,7 @@ impl StoreKind {
     }
 
     /// Returns the maximum number of parts of an object.
-    pub(super) const fn parts_most(self) -> u64 {
+    pub(super) const fn max_parts(self) -> u64 {
         match self {
             Self::Azure => 50_000,
             _ => 10_000,
@@ -195,14 +195,14 @@ impl StoreKind {
     pub(super) fn revision() -> RequestSpec {
         let mut ask = RequestSpec::new(Method::GET, "", &[200]).query("expand", "sha");
         ask.place = Place::Revision;
-        ask.most = PAGE;
+        ask.max = PAGE;
         ask
     }
 
     /// Returns the request for the length and tag of an object.
     pub(super) fn stat(self, key: &str) -> RequestSpec {
         let mut ask = RequestSpec::new(Method::HEAD, key, &[200, 404]);
-        ask.most = 0;
+        ask.max = 0;
         match self {
             Self::S3 => ask.header("x-amz-checksum-mode", "ENABLED"),
             _ => ask,
@@ -336,7 +336,7 @@ impl StoreKind {
             }
             (Self::Volumes | Self::Http, _) => Ok(Put::Done(String::new())),
             (Self::Azure, None) if answer.head.status != 201 => {
-                Err(protocol_error("it does not say 201"))
+                Err(protocol_error("its status is not 201"))
             }
             _ => answer
                 .head
@@ -449,12 +449,12 @@ impl StoreKind {
 
     /// Returns the request for a page.
     pub(super) fn page(self, paging: Paging<'_>) -> RequestSpec {
-        let most = paging.most.to_string();
+        let max = paging.max.to_string();
         let mut ask = match self {
             Self::Azure => RequestSpec::new(Method::GET, "", &[200])
                 .query("restype", "container")
                 .query("comp", "list")
-                .query("maxresults", most),
+                .query("maxresults", max),
             Self::Volumes | Self::Hub | Self::HubBucket => {
                 let name = match self {
                     Self::Volumes => "page_size",
@@ -465,7 +465,7 @@ impl StoreKind {
                     paging.prefix.trim_end_matches('/'),
                     &[200, 404],
                 )
-                .query(name, most);
+                .query(name, max);
                 ask.place = Place::Folder;
                 match self {
                     // Without it, the Hub lists the folders below as well.
@@ -475,9 +475,9 @@ impl StoreKind {
             }
             _ => RequestSpec::new(Method::GET, "", &[200])
                 .query("list-type", "2")
-                .query("max-keys", most),
+                .query("max-keys", max),
         };
-        ask.most = PAGE;
+        ask.max = PAGE;
         if !self.has_folders() {
             ask = ask.query("prefix", paging.prefix);
             if paging.folded {
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn another_root_element_is_named() {
+    fn unexpected_root_element_is_an_error_naming_it() {
         let long = format!("<{0}></{0}>", "x".repeat(1000));
         for (body, found) in [
             ("<html><body>Sign in.</body></html>", "html"),

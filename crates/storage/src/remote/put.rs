@@ -232,12 +232,12 @@ async fn abort(live: &Live, upload: &Upload) {
 }
 
 /// Returns the size of all parts but the last, for a file of `bytes` bytes.
-fn part_bytes(bytes: u64, most: u64, parts: u64) -> u64 {
+fn part_bytes(bytes: u64, max: u64, parts: u64) -> u64 {
     /// S3 and compatible stores refuse smaller parts, except as the last one.
-    const LEAST: u64 = 5 << 20;
+    const MIN: u64 = 5 << 20;
 
-    let count = bytes.div_ceil(most.max(1)).clamp(1, parts.max(1));
-    bytes.div_ceil(count).max(most.min(LEAST)).max(1)
+    let count = bytes.div_ceil(max.max(1)).clamp(1, parts.max(1));
+    bytes.div_ceil(count).max(max.min(MIN)).max(1)
 }
 
 /// The parts in flight. Dropping them cancels the uploads.
@@ -284,7 +284,7 @@ impl Remote {
     /// Returns whether another writer holds the lease. If the last heartbeat is old, the lease is checked first.
     fn is_taken_over(&self) -> bool {
         /// Longer than a lease lasts without a heartbeat.
-        const MOST: Duration = Duration::from_secs(20);
+        const MAX: Duration = Duration::from_secs(20);
         const STEP: Duration = Duration::from_millis(50);
 
         let began = Instant::now();
@@ -292,7 +292,7 @@ impl Remote {
             match self.leases().sign() {
                 Sign::Lost => return true,
                 Sign::Held => return false,
-                Sign::Silent if began.elapsed() > MOST => return false,
+                Sign::Silent if began.elapsed() > MAX => return false,
                 Sign::Silent => std::thread::sleep(STEP),
             }
         }
@@ -320,11 +320,11 @@ impl Remote {
     }
 
     /// Removes an object. A missing object is not an error. Errors are those of [`Remote::put`].
-    pub fn remove(&self, name: &str, go_on: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    pub fn remove(&self, name: &str, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         check_name(name)?;
         self.writable(name)?;
         let key = self.shared.location.key(name);
-        self.wait_while(name, go_on, |live, _| async move {
+        self.wait_while(name, cancel, |live, _| async move {
             live.unpin(&key);
             let ask = StoreKind::remove(&key);
             send(&live, &ask, None, &Arc::default(), |answer| {
@@ -334,7 +334,7 @@ impl Remote {
         })
     }
 
-    /// Uploads an object, and replaces an existing one atomically. `go_on` is called several times a second with the
+    /// Uploads an object, and replaces an existing one atomically. `cancel` is called several times a second with the
     /// number of bytes sent. If it returns `false`, either version may be stored.
     ///
     /// The upload has a checksum that the store verifies (SHA-256 for S3, MD5 for Google and Azure), if the store
@@ -343,10 +343,10 @@ impl Remote {
         &self,
         name: &str,
         bytes: Vec<u8>,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         let (key, payload) = self.payload(name, bytes)?;
-        self.wait_while(name, go_on, |live, sent| async move {
+        self.wait_while(name, cancel, |live, sent| async move {
             put_whole(&live, &key, &payload, &sent).await
         })
     }
@@ -366,10 +366,10 @@ impl Remote {
         &self,
         name: &str,
         bytes: Vec<u8>,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<bool, StorageError> {
         let (key, payload) = self.payload(name, bytes)?;
-        self.wait_while(name, go_on, |live, sent| async move {
+        self.wait_while(name, cancel, |live, sent| async move {
             put_new(&live, &key, &payload, &sent).await
         })
     }
@@ -377,7 +377,7 @@ impl Remote {
     /// Uploads the contents of a file, and replaces an existing object. Up to `put_split_above` bytes are sent in one
     /// request. Larger files are sent in equal parts, of which `put_parts` are in memory and in flight at once.
     ///
-    /// The object appears when all of it is stored. After a failure, or if `go_on` returns `false`, the parts are
+    /// The object appears when all of it is stored. After a failure, or if `cancel` returns `false`, the parts are
     /// discarded. If that fails too, the store keeps them until a lifecycle rule of the bucket removes them.
     ///
     /// # Errors
@@ -387,26 +387,27 @@ impl Remote {
         &self,
         name: &str,
         file: &FileHandle,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         check_name(name)?;
         let options = &self.shared.options;
         let kind = self.writable(name)?;
         let whole = match kind.has_parts() {
-            true => options.upload.split_above.min(kind.put_most()),
-            false => kind.put_most(),
+            true => options.upload.split_above.min(kind.max_put()),
+            false => kind.max_put(),
         };
         if file.len() <= whole || !kind.has_parts() {
-            return self.put(name, file.read_all(whole)?, go_on);
+            return self.put(name, file.read_all(whole)?, cancel);
         }
         let key = self.shared.location.key(name);
-        let upload = self.wait_while(
-            name,
-            go_on,
-            |live, _| async move { create(&live, &key).await },
-        )?;
+        let upload =
+            self.wait_while(
+                name,
+                cancel,
+                |live, _| async move { create(&live, &key).await },
+            )?;
         let upload = Arc::new(upload);
-        let put = self.put_parts(name, file, &upload, go_on);
+        let put = self.put_parts(name, file, &upload, cancel);
         if put.is_err() {
             let upload = Arc::clone(&upload);
             // It ends by itself, and its error is of no use.
@@ -423,14 +424,14 @@ impl Remote {
         name: &str,
         file: &FileHandle,
         upload: &Arc<Upload>,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         let failed = |fault| self.error(name, fault);
         let live = self.live().map_err(failed)?;
         let options = &self.shared.options;
         let kind = live.signer.kind();
         let bytes = file.len();
-        let part = part_bytes(bytes, options.upload.part_bytes, kind.parts_most());
+        let part = part_bytes(bytes, options.upload.part_bytes, kind.max_parts());
         let (sender, receiver) = mpsc::channel();
         let mut under_way = UnderWay::default();
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
@@ -470,14 +471,14 @@ impl Remote {
                     done += length;
                 }
             }
-            if !go_on(done + under_way.sent()) {
+            if !cancel(done + under_way.sent()) {
                 return Err(failed(StorageError::Interrupted));
             }
         }
         file.check_unchanged()?;
         let parts: Vec<Part> = parts.into_values().collect();
         let upload = Arc::clone(upload);
-        self.wait_while(name, go_on, |live, sent| async move {
+        self.wait_while(name, cancel, |live, sent| async move {
             sent.store(bytes, Ordering::Relaxed);
             complete(&live, &upload, &parts, bytes).await
         })
@@ -491,7 +492,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn parts_are_equal_and_not_too_many() {
+    fn part_size_is_equal_and_respects_the_maximum_count() {
         for (bytes, expected) in [
             (64 * MIB + 1, (64 * MIB + 1).div_ceil(5)),
             (80 * MIB, 16 * MIB),

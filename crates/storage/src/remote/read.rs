@@ -20,11 +20,11 @@ impl Live {
         name: &str,
         range: Option<Range<u64>>,
         object_bytes: Option<u64>,
-        most: u64,
+        max: u64,
     ) -> Result<Vec<u8>, StorageError> {
         check_name(name)?;
         let key = self.location.key(name);
-        self.get_key(&key, range, object_bytes, most)
+        self.get_key(&key, range, object_bytes, max)
             .await
             .map_err(|fault| self.error(name, fault))
     }
@@ -34,7 +34,7 @@ impl Live {
         key: &str,
         range: Option<Range<u64>>,
         object_bytes: Option<u64>,
-        most: u64,
+        max: u64,
     ) -> Result<Vec<u8>, StorageError> {
         let seen = Seen::default();
         if let (Some(range), Some(bytes)) = (&range, object_bytes)
@@ -58,12 +58,12 @@ impl Live {
                     .await?
             }
             _ => {
-                let mut sink = Growing::new(declared.unwrap_or(most));
+                let mut sink = Growing::new(declared.unwrap_or(max));
                 let wanted = Wanted {
                     key,
                     range,
                     object_bytes,
-                    most,
+                    max,
                 };
                 transfer::fetch(self, &wanted, &mut sink, &seen).await?;
                 sink.bytes
@@ -100,7 +100,7 @@ impl Live {
                     key,
                     range: Some(start..end),
                     object_bytes,
-                    most: bytes,
+                    max: bytes,
                 };
                 start = end;
                 async move { transfer::fetch(self, &wanted, &mut Part::new(into), seen).await }
@@ -113,8 +113,8 @@ impl Live {
 
 impl Remote {
     /// Reads a whole object of at most `most` bytes. Blocks until it is complete.
-    pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, StorageError> {
-        self.read_one(name, None, None, most)
+    pub fn read(&self, name: &str, max: u64) -> Result<Vec<u8>, StorageError> {
+        self.read_one(name, None, None, max)
     }
 
     /// Reads a range of an object. Blocks until it is complete. If `object_bytes` is given, the object must have that
@@ -134,11 +134,11 @@ impl Remote {
         name: &str,
         range: Option<Range<u64>>,
         object_bytes: Option<u64>,
-        most: u64,
+        max: u64,
     ) -> Result<Vec<u8>, StorageError> {
         let owned = name.to_owned();
         self.wait(name, move |live| async move {
-            live.get(&owned, range, object_bytes, most).await
+            live.get(&owned, range, object_bytes, max).await
         })?
     }
 

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_renewed_before_their_end() {
+    fn credentials_are_renewed_before_expiry() {
         let asked = Instant::now();
         for (life, renew) in [(3600, 3480), (480, 360), (100, 75), (4, 3)] {
             let issued = Issued::new((), asked, Some(Duration::from_secs(life)));

@@ -66,7 +66,7 @@ impl<'a> Attempts<'a> {
             clock: Clock {
                 began: Instant::now(),
                 total: live.options.request.total_timeout,
-                bytes_per_second: live.options.request.least_bytes_per_second,
+                bytes_per_second: live.options.request.min_bytes_per_second,
                 waited: Duration::ZERO,
                 received: 0,
             },
@@ -192,10 +192,10 @@ pub(super) async fn exchange(
     let mut answer = pin!(live.store.client.execute(request));
     let mut last = (Instant::now(), 0);
     let mut window = last;
-    let look =
+    let check_after =
         (options.request.idle_timeout / 4).clamp(Duration::from_millis(1), Duration::from_secs(1));
     loop {
-        match timeout(look.min(clock.left()), &mut answer).await {
+        match timeout(check_after.min(clock.left()), &mut answer).await {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
                 return Err(Failure::Transient(root_of(&error)));
@@ -208,15 +208,15 @@ pub(super) async fn exchange(
         if now > last.1 {
             last = (Instant::now(), now);
         }
-        let least = options.request.least_bytes_per_second.max(1);
-        let under_way = Duration::from_millis(now.min(BUFFERED).saturating_mul(1000) / least);
+        let min = options.request.min_bytes_per_second.max(1);
+        let under_way = Duration::from_millis(now.min(BUFFERED).saturating_mul(1000) / min);
         if clock.left().is_zero() || last.0.elapsed() >= options.request.idle_timeout + under_way {
             return Err(Failure::Stalled);
         }
         let took = window.0.elapsed();
         if took >= options.request.slow_window {
             let went = u128::from(now.saturating_sub(window.1));
-            if now < bytes && went < u128::from(least) * took.as_millis() / 1000 {
+            if now < bytes && went < u128::from(min) * took.as_millis() / 1000 {
                 return Err(Failure::Stalled);
             }
             window = (Instant::now(), now);
@@ -229,7 +229,7 @@ pub(super) async fn body(
     live: &Live,
     mut response: Response,
     head: &Head,
-    most: usize,
+    max: usize,
     clock: &Clock,
 ) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
@@ -240,7 +240,7 @@ pub(super) async fn body(
                 live.counters
                     .bytes
                     .fetch_add(piece.len() as u64, Ordering::Relaxed);
-                if piece.len() > most.saturating_sub(bytes.len()) {
+                if piece.len() > max.saturating_sub(bytes.len()) {
                     return Err(protocol_error("it is too long"));
                 }
                 bytes.extend_from_slice(&piece);
@@ -255,11 +255,11 @@ pub(super) async fn body(
 }
 
 /// Returns a random wait of at most `first`, doubled with each attempt up to `most`.
-fn back_off(first: Duration, most: Duration, attempts: u32) -> Duration {
+fn back_off(first: Duration, max: Duration, attempts: u32) -> Duration {
     let doubled = 1_u32
         .checked_shl(attempts.saturating_sub(1))
         .unwrap_or(u32::MAX);
-    let longest = first.saturating_mul(doubled).min(most);
+    let longest = first.saturating_mul(doubled).min(max);
     let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
     // The bias of the remainder does not matter here.
     Duration::from_nanos(random_number() % nanos.saturating_add(1))

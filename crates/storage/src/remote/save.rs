@@ -27,7 +27,7 @@ struct Coming {
 
 impl Remote {
     /// Downloads an object to a file and returns its length. Parts of `part_bytes` are fetched concurrently, all from
-    /// the same version of the object. Later reads may be of another version. `go_on` is called several times a second
+    /// the same version of the object. Later reads may be of another version. `cancel` is called several times a second
     /// with the number of bytes written.
     ///
     /// After an error the file contains a part of the object.
@@ -39,11 +39,11 @@ impl Remote {
         &self,
         name: &str,
         file: &mut TempFile,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<u64, StorageError> {
         let key = self.shared.location.key(name);
         let failed = |fault| self.error(name, fault);
-        let found = self.stat(name, go_on)?;
+        let found = self.stat(name, cancel)?;
         let found = found.ok_or_else(|| self.not_found(name))?;
         let seen = Arc::new(Seen::default());
         let agreed = seen.agree(found.etag.as_deref(), Some(found.bytes));
@@ -66,7 +66,7 @@ impl Remote {
                 Ok(result) => result.map_err(failed)?,
                 Err(RecvTimeoutError::Disconnected) => return Err(failed(StorageError::NoAnswer)),
                 Err(RecvTimeoutError::Timeout) => {
-                    if !go_on(written) {
+                    if !cancel(written) {
                         return Err(failed(StorageError::Interrupted));
                     }
                     continue;
@@ -76,7 +76,7 @@ impl Remote {
             file.write_all(&bytes)
                 .map_err(|error| file.write_error(error))?;
             written += bytes.len() as u64;
-            if !go_on(written) {
+            if !cancel(written) {
                 return Err(failed(StorageError::Interrupted));
             }
         }
@@ -95,7 +95,7 @@ impl Coming {
                 key: &key,
                 range: Some(range),
                 object_bytes: Some(whole),
-                most: whole,
+                max: whole,
             };
             let fetched = transfer::fetch(&of_task, &wanted, &mut sink, &seen).await;
             // If the receiver was dropped, the caller cancelled.

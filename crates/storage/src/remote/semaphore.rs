@@ -15,7 +15,7 @@ pub(super) struct RequestSemaphore {
 
 #[derive(Debug)]
 struct State {
-    most: usize,
+    max: usize,
     limit: usize,
     /// The number of permits that are not returned when their requests end, because the limit was lowered.
     debt: usize,
@@ -28,13 +28,13 @@ struct State {
 }
 
 impl RequestSemaphore {
-    pub(super) fn new(most: usize) -> Arc<Self> {
-        let most = most.clamp(1, Semaphore::MAX_PERMITS);
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        let max = max.clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(Self {
-            open: Semaphore::new(most),
+            open: Semaphore::new(max),
             state: Mutex::new(State {
-                most,
-                limit: most,
+                max,
+                limit: max,
                 debt: 0,
                 round: 0,
                 credit: 0,
@@ -81,7 +81,7 @@ impl RequestPermit {
     /// Records that the request succeeded.
     pub(super) fn succeeded(&self) {
         let mut state = lock(&self.semaphore.state);
-        if state.limit >= state.most {
+        if state.limit >= state.max {
             return;
         }
         state.credit += 1;
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn throttling_halves_once_a_round_and_success_grows_slowly() {
+    fn throttling_halves_limit_once_and_success_raises_it_slowly() {
         let semaphore = RequestSemaphore::new(8);
         let passes = fill(&semaphore);
         assert_eq!((passes.len(), semaphore.peak()), (8, 8));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_is_always_let_through() {
+    fn limit_is_at_least_one_request() {
         let semaphore = RequestSemaphore::new(2);
         for _ in 0..5 {
             let request_permit = futures::executor::block_on(semaphore.enter());

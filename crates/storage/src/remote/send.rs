@@ -81,6 +81,6 @@ async fn attempt(
         let (kind, patience) = (live.signer.kind(), live.options.request.idle_timeout);
         return Err(refused(kind, patience, response, head).await);
     }
-    let body = body(live, response, &head, ask.most, clock).await?;
+    let body = body(live, response, &head, ask.max, clock).await?;
     Ok(Answer { head, body })
 }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_joined_and_cut() {
+    fn pieces_merges_near_ranges_and_splits_long_ones() {
         assert_eq!(pieces(&[]), []);
         assert_eq!(pieces(&[5..5, 9..9]), []);
         assert_eq!(

@@ -55,7 +55,7 @@ fn location() -> RemoteLocation {
 }
 
 /// Cancels nothing.
-fn go_on(_: u64) -> bool {
+fn cancel(_: u64) -> bool {
     true
 }
 
@@ -142,11 +142,11 @@ fn objects_and_ranges_are_read_with_one_request_each() {
     let stats = remote.stats();
     assert_eq!((stats.requests, stats.retries), (6, 0));
     assert_eq!(stats.bytes, server.counts().bytes);
-    assert_eq!((stats.most_connections, stats.connections), (1, 64));
+    assert_eq!((stats.max_connections, stats.connections), (1, 64));
 }
 
 #[test]
-fn several_ranges_are_read_at_once_and_keep_their_order() {
+fn read_ranges_returns_results_in_request_order() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     let wanted: Vec<_> = (0..50_u64)
@@ -164,7 +164,7 @@ fn several_ranges_are_read_at_once_and_keep_their_order() {
 }
 
 #[test]
-fn long_objects_come_in_parts() {
+fn long_objects_are_fetched_in_parts() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     let large = contents(2, LARGE);
@@ -180,7 +180,7 @@ fn long_objects_come_in_parts() {
 }
 
 #[test]
-fn what_is_asked_for_wrongly_is_named() {
+fn missing_object_or_invalid_range_is_an_error() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     let small = SMALL as u64;
@@ -220,7 +220,7 @@ fn what_is_asked_for_wrongly_is_named() {
 }
 
 #[test]
-fn an_object_that_changes_is_noticed() {
+fn object_changed_between_reads_is_an_error() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     remote.read("small", SMALL as u64).unwrap();
@@ -241,7 +241,7 @@ fn an_object_that_changes_is_noticed() {
 }
 
 #[test]
-fn a_body_that_breaks_continues_where_it_broke_if_it_is_the_same() {
+fn interrupted_body_resumes_if_the_etag_is_unchanged() {
     for (second, expected) in [
         (None, Ok(())),
         (Some(Fault::OtherEtag), Err("remote-changed")),
@@ -281,7 +281,7 @@ fn redirects_are_not_followed() {
 }
 
 #[test]
-fn a_store_that_asks_to_slow_down_is_obeyed() {
+fn retry_after_is_respected_and_concurrency_halved() {
     let busy = Fault::Status {
         status: 503,
         code: "SlowDown",
@@ -304,7 +304,7 @@ fn a_store_that_asks_to_slow_down_is_obeyed() {
 }
 
 #[test]
-fn an_object_has_all_its_attempts_when_the_budget_is_spent() {
+fn object_gets_all_attempts_after_budget_is_exhausted() {
     let server = server(Script::always(Fault::status(500)));
     let options = RemoteOptions {
         retry: RetryOptions {
@@ -329,7 +329,7 @@ fn an_object_has_all_its_attempts_when_the_budget_is_spent() {
 }
 
 #[test]
-fn a_turn_that_comes_too_late_ends_the_attempts() {
+fn retry_queued_beyond_total_timeout_fails_immediately() {
     let server = server(Script::always(Fault::status(503)));
     let options = RemoteOptions {
         retry: RetryOptions {
@@ -353,7 +353,7 @@ fn a_turn_that_comes_too_late_ends_the_attempts() {
 }
 
 #[test]
-fn a_burst_of_failures_at_the_start_is_survived() {
+fn initial_burst_of_failures_is_retried() {
     const OBJECTS: u64 = 40;
     for fault in [Fault::status(503), Fault::CloseAfter(7_777)] {
         let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), contents(at, SMALL)));
@@ -398,7 +398,7 @@ fn a_burst_of_failures_at_the_start_is_survived() {
 }
 
 #[test]
-fn the_total_time_ends_every_wait() {
+fn total_timeout_ends_a_stalled_request() {
     let server = server(Script::always(Fault::StallBefore));
     let options = RemoteOptions {
         request: RequestOptions {
@@ -416,7 +416,7 @@ fn the_total_time_ends_every_wait() {
 }
 
 #[test]
-fn a_port_without_a_listener_is_given_up() {
+fn refused_connection_fails_after_all_attempts() {
     let server = server(Script::default());
     let options = quick(&server);
     drop(server);
@@ -429,7 +429,7 @@ fn a_port_without_a_listener_is_given_up() {
 }
 
 #[test]
-fn encryption_is_not_given_up_for_a_server_without_it() {
+fn https_does_not_fall_back_to_http() {
     let server = server(Script::default());
     let mut options = quick(&server);
     options.settings.insert(
@@ -442,7 +442,7 @@ fn encryption_is_not_given_up_for_a_server_without_it() {
 }
 
 #[test]
-fn a_fetch_that_is_dropped_is_cancelled() {
+fn dropped_fetch_is_cancelled() {
     let server = server(Script::always(Fault::StallAfter(10)));
     let options = RemoteOptions {
         request: RequestOptions {
@@ -467,7 +467,7 @@ fn a_fetch_that_is_dropped_is_cancelled() {
 }
 
 #[test]
-fn the_thread_ends_with_the_last_remote() {
+fn engine_thread_ends_with_the_last_remote() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     let clone = remote.clone();
@@ -490,7 +490,7 @@ fn the_thread_ends_with_the_last_remote() {
 }
 
 #[test]
-fn locations_of_a_process_share_their_connections() {
+fn remotes_of_a_process_share_connections() {
     let server = server(Script::default());
     let options = quick(&server);
     let (one, two) = (
@@ -507,7 +507,7 @@ fn locations_of_a_process_share_their_connections() {
 }
 
 #[test]
-fn waiting_within_a_callback_is_an_error_and_no_deadlock() {
+fn blocking_read_in_a_callback_is_an_error() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     let (sender, receiver) = mpsc::channel();
@@ -545,7 +545,7 @@ fn secrets_stay_out_of_errors_and_debug_output() {
 }
 
 #[test]
-fn requests_are_signed_unless_that_is_switched_off() {
+fn skip_signature_disables_request_signing() {
     let server = server(Script::default());
     let mut options = quick(&server);
     options
@@ -580,7 +580,7 @@ fn container(server: &S3Server, folder: &std::path::Path) -> RemoteOptions {
 }
 
 #[test]
-fn credentials_are_asked_for_once_and_once_more_when_they_expired() {
+fn credentials_are_requested_once_and_again_after_expiry() {
     let expired = Fault::Status {
         status: 400,
         code: "ExpiredToken",
@@ -608,7 +608,7 @@ fn credentials_are_asked_for_once_and_once_more_when_they_expired() {
 }
 
 #[test]
-fn credentials_that_cannot_be_had_are_an_error_for_all_that_wait() {
+fn missing_credentials_are_an_error_for_all_pending_reads() {
     let server = server(Script::by(|asked| {
         (asked.key == "credentials").then(|| Fault::status(404))
     }));
@@ -640,7 +640,7 @@ fn credentials_that_cannot_be_had_are_an_error_for_all_that_wait() {
 /// `process.rs`, and the Python tests fork.
 /// tested in `process.rs`, and the Python tests fork.
 #[test]
-fn a_fork_is_tested_from_python() {
+fn fork_is_tested_from_python() {
     println!(
         "SKIP fork() is unsafe code, which this crate forbids; see the tests of the Python package"
     );

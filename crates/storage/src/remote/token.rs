@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_still_good_outlives_a_failure_to_renew_it() {
+    fn valid_token_is_kept_if_renewal_fails() {
         let hour = Duration::from_secs(3600);
         let refuses = server(Script::on(Action::Login, None, Fault::status(403)));
         let kept = tokens(&refuses);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_without_a_token_are_distinguished_from_others() {
+    fn token_response_without_token_is_an_error() {
         let asked = Instant::now();
         for (body, what) in [
             ("", "it is not JSON"),

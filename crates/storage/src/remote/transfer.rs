@@ -29,7 +29,7 @@ pub(super) struct Wanted<'a> {
     /// The length of the whole object, if known.
     pub(super) object_bytes: Option<u64>,
     /// The maximum number of bytes to accept.
-    pub(super) most: u64,
+    pub(super) max: u64,
 }
 
 impl Wanted<'_> {
@@ -65,14 +65,14 @@ pub(super) trait Sink: Send {
 #[derive(Debug)]
 pub(super) struct Growing {
     pub(super) bytes: Vec<u8>,
-    most: usize,
+    max: usize,
 }
 
 impl Growing {
-    pub(super) fn new(most: u64) -> Self {
+    pub(super) fn new(max: u64) -> Self {
         Self {
             bytes: Vec::new(),
-            most: usize::try_from(most).unwrap_or(usize::MAX),
+            max: usize::try_from(max).unwrap_or(usize::MAX),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Sink for Growing {
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<(), Full> {
-        if bytes.len() > self.most.saturating_sub(self.bytes.len()) {
+        if bytes.len() > self.max.saturating_sub(self.bytes.len()) {
             return Err(Full::TooMany);
         }
         self.bytes
@@ -283,7 +283,7 @@ async fn attempt<S: Sink>(
         sink.expect(if claimed { end.min(CLAIMED) } else { end })
             .map_err(Failure::Final)?;
     }
-    body(live, response, sink, clock, end, wanted.most).await?;
+    body(live, response, sink, clock, end, wanted.max).await?;
     match end {
         Some(end) if sink.filled() != end => Err(wrong_length(end, sink.filled())),
         _ => Ok(()),
@@ -307,10 +307,10 @@ fn begin_whole<S: Sink>(
     match (wanted.object_bytes, head.length) {
         (Some(expected), Some(found)) if expected != found => Err(wrong_length(expected, found)),
         (Some(expected), _) => Ok(Some(expected)),
-        (None, Some(bytes)) if bytes > wanted.most => {
+        (None, Some(bytes)) if bytes > wanted.max => {
             Err(Failure::Final(StorageError::ObjectTooLarge {
                 bytes,
-                most: wanted.most,
+                max: wanted.max,
             }))
         }
         (None, Some(bytes)) => Ok(Some(bytes)),
@@ -401,7 +401,7 @@ async fn body<S: Sink>(
     sink: &mut S,
     clock: &mut Clock,
     end: Option<u64>,
-    most: u64,
+    max: u64,
 ) -> Result<(), Failure> {
     let options = &live.options;
     let mut last = Instant::now();
@@ -426,7 +426,7 @@ async fn body<S: Sink>(
                         }
                         (Full::TooMany, Some(expected)) => wrong_length(expected, found),
                         (Full::TooMany, None) => {
-                            Failure::Final(StorageError::ObjectTooLarge { bytes: found, most })
+                            Failure::Final(StorageError::ObjectTooLarge { bytes: found, max })
                         }
                     }
                 })?;
@@ -444,9 +444,8 @@ async fn body<S: Sink>(
         let took = window.0.elapsed();
         if took >= options.request.slow_window {
             let came = u128::from(sink.filled().saturating_sub(window.1));
-            let least =
-                u128::from(options.request.least_bytes_per_second) * took.as_millis() / 1000;
-            if came < least {
+            let min = u128::from(options.request.min_bytes_per_second) * took.as_millis() / 1000;
+            if came < min {
                 return Err(Failure::Stalled);
             }
             window = (Instant::now(), sink.filled());

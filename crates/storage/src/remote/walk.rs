@@ -40,7 +40,7 @@ pub struct ListOptions {
     /// The number of objects per page. Stores support at most 1,000.
     pub page: u32,
     /// The maximum number of objects.
-    pub most: u64,
+    pub max: u64,
 }
 
 impl Default for ListOptions {
@@ -48,7 +48,7 @@ impl Default for ListOptions {
         Self {
             tasks: 32,
             page: 1000,
-            most: Remote::LIST_MOST,
+            max: Remote::MAX_LISTED,
         }
     }
 }
@@ -191,7 +191,7 @@ impl<P: Pages> Run<P> {
                     folded: false,
                     after: after.filter(|_| self.ways.begins_anywhere),
                     token: interval.token.as_deref(),
-                    most: self.ways.size,
+                    max: self.ways.size,
                 })
                 .await?;
             let Page {
@@ -306,7 +306,7 @@ impl<P: Pages> Run<P> {
                     folded: true,
                     after: after.as_deref().filter(|_| self.ways.begins_anywhere),
                     token: all.next.as_deref(),
-                    most: self.ways.size,
+                    max: self.ways.size,
                 })
                 .await?;
             all.prefixes.extend(found.prefixes);
@@ -337,7 +337,7 @@ impl<P: Pages> Run<P> {
 impl Remote {
     /// Lists the objects whose names begin with `prefix`, sorted by the bytes of their names. Pages are written at once
     /// to an unnamed file in `temp_dir`, or in the temporary directory of the system, so the listing needs only some
-    /// hundred bytes of memory per page. `go_on` is called with the number of objects so far.
+    /// hundred bytes of memory per page. `cancel` is called with the number of objects so far.
     ///
     /// # Errors
     ///
@@ -348,7 +348,7 @@ impl Remote {
         prefix: &str,
         temp_dir: Option<&Path>,
         options: &ListOptions,
-        go_on: &mut CancelToken<'_>,
+        cancel: &mut CancelToken<'_>,
     ) -> Result<SortedListing, StorageError> {
         let failed = |fault| self.error(prefix, fault);
         let live = self.live().map_err(failed)?;
@@ -382,16 +382,16 @@ impl Remote {
             match receiver.recv_timeout(SLICE) {
                 Ok(sent) => {
                     count += sent.objects.len() as u64;
-                    if count > options.most {
-                        let most = options.most;
-                        return Err(failed(StorageError::TooMany { most }));
+                    if count > options.max {
+                        let max = options.max;
+                        return Err(failed(StorageError::TooMany { max }));
                     }
                     spool.push(&root, sent.objects)?;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if !go_on(count) {
+            if !cancel(count) {
                 return Err(failed(StorageError::Interrupted));
             }
         }

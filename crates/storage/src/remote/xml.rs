@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_and_their_texts() {
+    fn elements_and_texts_are_parsed() {
         let text = "\u{feff}<?xml version=\"1.0\"?>\n<s:A xmlns:s=\"http://x/?a>b\"><B> x &amp;&#65;&#x42;&lt; </B>\n<C a='>'/><D></D ></s:A>\n";
         let expected = ["A/B= x &AB< ", "A/C=", "A/D=", "A="];
         assert_eq!(all(text).unwrap(), expected);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_xml_is_refused() {
+    fn malformed_or_complex_xml_is_rejected() {
         for (text, what) in [
             ("", CUT),
             ("plain", "text outside of the XML"),

@@ -13,7 +13,7 @@ use super::{id, root};
 use crate::{Dir, Lease, PublishMode};
 
 #[test]
-fn a_lease_has_one_owner_at_a_time() {
+fn lease_has_one_owner_at_a_time() {
     let (temp, dir) = root();
     for name in ["lease", "work/lease"] {
         let lease = Lease::acquire(&dir, name).unwrap();
@@ -38,7 +38,7 @@ fn a_lease_has_one_owner_at_a_time() {
 }
 
 #[test]
-fn a_lease_whose_file_says_nothing_still_holds() {
+fn lease_holds_with_empty_or_invalid_file_content() {
     let (temp, dir) = root();
     let _lease = Lease::acquire(&dir, "lease").unwrap();
     for content in [&b""[..], b"-4", b"not a number", b"\xff\xff", &[b'9'; 4000]] {
@@ -49,7 +49,7 @@ fn a_lease_whose_file_says_nothing_still_holds() {
 }
 
 #[test]
-fn removing_the_folder_spares_nothing_but_strangers() {
+fn remove_folder_rejects_folder_with_symlinks() {
     let (temp, dir) = root();
     let lease = Lease::acquire(&dir, "work/lease").unwrap();
     fs::create_dir(temp.path().join("work/parts")).unwrap();
@@ -65,7 +65,7 @@ fn removing_the_folder_spares_nothing_but_strangers() {
 
 /// Owners acquire the lease and remove its folder concurrently. There are never two owners at once.
 #[test]
-fn leases_survive_the_removal_of_their_folder() {
+fn lease_stays_exclusive_while_its_folder_is_removed() {
     let (_temp, dir) = root();
     let (inside, taken) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn a_killed_owner_leaves_no_lease_behind() {
 }
 
 #[test]
-fn a_folder_that_is_no_folder_is_refused() {
+fn lease_in_a_non_directory_or_symlink_is_an_error() {
     let (temp, dir) = root();
     fs::write(temp.path().join("work"), b"x").unwrap();
     assert_eq!(

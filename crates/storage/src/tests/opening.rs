@@ -20,7 +20,7 @@ use crate::resolve::Resolver;
 use crate::{Dir, Entry, EntryKind, FileHandle, Lease, PublishMode, StorageError, read_file};
 
 #[test]
-fn files_beneath_the_directory_are_opened() {
+fn files_below_the_directory_are_opened() {
     let (temp, dir) = root();
     fs::create_dir_all(temp.path().join("a/b")).unwrap();
     fs::write(temp.path().join("a/b/c"), b"deep").unwrap();
@@ -49,7 +49,7 @@ fn files_beneath_the_directory_are_opened() {
 }
 
 #[test]
-fn nothing_is_opened_through_a_symbolic_link() {
+fn symlinks_below_the_directory_are_rejected() {
     let (temp, dir) = root();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret"), b"x").unwrap();
@@ -111,7 +111,7 @@ fn nothing_is_opened_through_a_symbolic_link() {
 }
 
 #[test]
-fn the_users_own_path_may_be_a_link() {
+fn root_path_may_be_a_symlink() {
     let (temp, dir) = root();
     fs::write(temp.path().join("index.json"), b"{}").unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn the_users_own_path_may_be_a_link() {
 }
 
 #[test]
-fn names_that_reach_out_are_refused_before_anything_is_tried() {
+fn names_outside_the_directory_are_rejected() {
     let (_temp, dir) = root();
     for (name, expected) in [
         ("", "path-empty"),
@@ -165,7 +165,7 @@ fn names_that_reach_out_are_refused_before_anything_is_tried() {
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting() {
+fn special_files_are_rejected_without_blocking() {
     let (temp, dir) = root();
     make_fifo(&temp.path().join("fifo"));
     fs::create_dir(temp.path().join("dir")).unwrap();
@@ -241,7 +241,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn both_resolvers_agree_and_stay_beneath(plan in tree()) {
+    fn resolvers_agree_and_stay_below_the_directory(plan in tree()) {
         let temp = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         for part in ["a", "b", "c"] {
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn any_name_is_an_error_or_stays_beneath(name in "[a./\\\\\u{0}-\u{3}é]{0,12}") {
+    fn arbitrary_name_is_an_error_or_stays_below_the_directory(name in "[a./\\\\\u{0}-\u{3}é]{0,12}") {
         let (temp, dir) = root();
         fs::create_dir(temp.path().join("a")).unwrap();
         for resolver in BOTH {
@@ -290,7 +290,7 @@ proptest! {
     }
 
     #[test]
-    fn ranges_are_read_as_they_are(content in prop::collection::vec(any::<u8>(), 0..300), offset in 0_u64..320, len in 0_u64..320) {
+    fn read_range_returns_bytes_or_a_range_error(content in prop::collection::vec(any::<u8>(), 0..300), offset in 0_u64..320, len in 0_u64..320) {
         let (_temp, dir) = root();
         dir.publish_bytes(None, "f", &content, PublishMode::Replace).unwrap();
         let file = dir.open_file("f").unwrap();
@@ -310,7 +310,7 @@ proptest! {
 // Directories.
 
 #[test]
-fn directories_are_made_with_their_parents() {
+fn directories_are_created_with_parents() {
     let (temp, dir) = root();
     let path = temp.path().join("x/y/z");
     let made = Dir::create(&path).unwrap();
@@ -345,7 +345,7 @@ fn directories_are_made_with_their_parents() {
 }
 
 #[test]
-fn a_private_directory_is_closed_to_others() {
+fn private_directory_is_accessible_only_to_its_owner() {
     let (temp, dir) = root();
     let mode = |name: &str| {
         fs::metadata(temp.path().join(name))
@@ -378,7 +378,7 @@ fn a_private_directory_is_closed_to_others() {
 }
 
 #[test]
-fn entries_are_sorted_by_bytes_and_links_are_themselves() {
+fn entries_are_sorted_by_bytes_and_links_not_followed() {
     let (temp, dir) = root();
     let odd = OsString::from_vec(b"\xff\xfe".to_vec());
     for name in ["b", "B", "a", "é", "a.b"] {
@@ -412,7 +412,7 @@ fn entries_are_sorted_by_bytes_and_links_are_themselves() {
 }
 
 #[test]
-fn removing_says_whether_there_was_something() {
+fn remove_returns_whether_the_entry_existed() {
     let (temp, dir) = root();
     fs::write(temp.path().join("f"), b"").unwrap();
     fs::create_dir(temp.path().join("d")).unwrap();
@@ -431,7 +431,7 @@ fn removing_says_whether_there_was_something() {
 }
 
 #[test]
-fn a_folder_is_emptied_only_of_what_shardmill_makes() {
+fn remove_all_in_rejects_links_and_special_files() {
     let (temp, dir) = root();
     let work = temp.path().join("work");
     fs::create_dir_all(work.join("a/b")).unwrap();
@@ -458,7 +458,7 @@ fn a_folder_is_emptied_only_of_what_shardmill_makes() {
 // Reading.
 
 #[test]
-fn a_change_while_reading_is_noticed() {
+fn file_changed_while_reading_is_an_error() {
     let (temp, dir) = root();
     let path = temp.path().join("f");
     let open = |content: &[u8]| {
@@ -501,7 +501,7 @@ fn a_change_while_reading_is_noticed() {
 }
 
 #[test]
-fn a_log_may_grow_and_shrink_while_it_is_read() {
+fn read_log_accepts_concurrent_growth_and_truncation() {
     let (temp, dir) = root();
     let path = temp.path().join("log");
     fs::write(&path, b"one\ntwo\n").unwrap();
@@ -517,7 +517,7 @@ fn a_log_may_grow_and_shrink_while_it_is_read() {
 }
 
 #[test]
-fn a_file_is_streamed_to_the_end_it_had() {
+fn reader_stops_at_the_length_at_opening() {
     let (temp, dir) = root();
     let content: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
     dir.publish_bytes(None, "f", &content, PublishMode::Replace)
@@ -548,7 +548,7 @@ fn a_file_is_streamed_to_the_end_it_had() {
 }
 
 #[test]
-fn memory_is_used_again_and_bounded() {
+fn read_buffer_is_reused_and_limited() {
     let (_temp, dir) = root();
     let mut bytes = Vec::with_capacity(1 << 16);
     for len in [1000_usize, 10, 0, 3000] {
@@ -576,7 +576,7 @@ fn memory_is_used_again_and_bounded() {
 }
 
 #[test]
-fn a_file_that_claims_more_than_memory_is_an_error() {
+fn file_above_the_byte_limit_is_an_error() {
     let (temp, dir) = root();
     let file = fs::File::create(temp.path().join("sparse")).unwrap();
     if let Err(error) = file.set_len(1 << 43) {

@@ -13,7 +13,7 @@ use super::{BOTH, id, is_root, root, with_failing_sync};
 use crate::{Dir, EntryKind, Lease, PublishMode, TempFile};
 
 #[test]
-fn a_file_is_published_whole_or_not_at_all() {
+fn file_is_published_atomically() {
     let (temp, dir) = root();
     dir.make_private_dir("work").unwrap();
     for folder in [None, Some("work")] {
@@ -49,7 +49,7 @@ fn a_file_is_published_whole_or_not_at_all() {
 }
 
 #[test]
-fn create_new_never_touches_what_is_there() {
+fn create_new_never_changes_an_existing_file() {
     let (temp, dir) = root();
     dir.publish_bytes(None, "f", b"old", PublishMode::CreateNew)
         .unwrap();
@@ -76,7 +76,7 @@ fn create_new_never_touches_what_is_there() {
 }
 
 #[test]
-fn only_one_of_many_creates_a_name() {
+fn one_of_many_concurrent_creators_wins() {
     let (_temp, dir) = root();
     let wins = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ fn only_one_of_many_creates_a_name() {
 }
 
 #[test]
-fn names_with_folders_are_published_into_them() {
+fn file_is_published_into_its_subfolder() {
     let (temp, dir) = root();
     dir.make_dir("a/b").unwrap();
     for resolver in BOTH {
@@ -121,7 +121,7 @@ fn names_with_folders_are_published_into_them() {
 }
 
 #[test]
-fn a_dropped_file_is_gone() {
+fn dropped_temporary_file_is_removed() {
     let (_temp, dir) = root();
     let mut file = dir.temp_file(None).unwrap();
     file.write_all(b"x").unwrap();
@@ -131,7 +131,7 @@ fn a_dropped_file_is_gone() {
 }
 
 #[test]
-fn a_file_of_the_wrong_length_is_not_published() {
+fn file_of_wrong_length_is_not_published() {
     let (_temp, dir) = root();
     let mut file = dir.temp_file(None).unwrap();
     file.write_all(b"12345").unwrap();
@@ -150,7 +150,7 @@ fn a_file_of_the_wrong_length_is_not_published() {
 }
 
 #[test]
-fn a_failed_synchronisation_is_final() {
+fn failed_sync_is_an_error() {
     let (_temp, dir) = root();
     for mode in [PublishMode::Replace, PublishMode::CreateNew] {
         let error = with_failing_sync(0, || dir.publish_bytes(None, "f", b"x", mode)).unwrap_err();
@@ -237,7 +237,7 @@ impl Drop for Mount<'_> {
 }
 
 #[test]
-fn a_full_disk_is_a_named_error_and_leaves_nothing() {
+fn full_disk_is_an_error_and_leaves_no_file() {
     let temp = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
         return;
@@ -268,7 +268,7 @@ fn a_full_disk_is_a_named_error_and_leaves_nothing() {
 }
 
 #[test]
-fn no_more_inodes_is_a_full_disk() {
+fn exhausted_inodes_are_reported_as_full_disk() {
     let temp = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::tmpfs(temp.path(), "size=1m,nr_inodes=4") else {
         return;
@@ -282,7 +282,7 @@ fn no_more_inodes_is_a_full_disk() {
 }
 
 #[test]
-fn a_read_only_disk_is_a_matter_of_permission() {
+fn read_only_disk_is_a_permission_error() {
     let temp = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
         return;
@@ -309,7 +309,7 @@ fn a_read_only_disk_is_a_matter_of_permission() {
 }
 
 #[test]
-fn a_directory_without_write_permission_is_named() {
+fn unwritable_directory_is_a_permission_error() {
     if is_root() {
         println!("SKIP directory permissions: root passes them");
         return;
@@ -325,7 +325,7 @@ fn a_directory_without_write_permission_is_named() {
 }
 
 #[test]
-fn what_need_not_survive_is_published_without_waiting() {
+fn publish_unsynced_publishes_without_sync() {
     let root = tempfile::tempdir().unwrap();
     let dir = Dir::open(root.path()).unwrap();
     let folder = dir.make_private_dir("own").unwrap();

@@ -219,11 +219,11 @@ fn read_body(
             .get_mut()
             .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
-    let most = match fault {
+    let max = match fault {
         Some(Fault::CloseWithin(bytes) | Fault::StallWithin(bytes)) => *bytes,
         _ => u64::MAX,
     };
-    let wanted = request.length.min(most);
+    let wanted = request.length.min(max);
     let read = reader.take(wanted).read_to_end(&mut request.body)?;
     shared.state().counts.received += read as u64;
     if (read as u64) < wanted {

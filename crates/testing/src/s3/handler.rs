@@ -253,8 +253,8 @@ fn list(shared: &Shared, request: &Request, folder: &str) -> io::Result<Answer> 
         return Ok(Answer::new(200, "application/xml", text.into_bytes()));
     }
     let of = |name: &str| request.of(name);
-    let most = of("max-keys").or(of("maxresults")).or(of("page_size"));
-    let most = most.and_then(|text| text.parse().ok());
+    let max = of("max-keys").or(of("maxresults")).or(of("page_size"));
+    let max = max.and_then(|text| text.parse().ok());
     let token = of("continuation-token")
         .or(of("marker"))
         .or(of("page_token"));
@@ -271,7 +271,7 @@ fn list(shared: &Shared, request: &Request, folder: &str) -> io::Result<Answer> 
         prefix: &prefix,
         after: token.max(begin),
         folded: of("delimiter") == Some("/") || shared.flavor == Flavor::Files,
-        most: shared.settings().page.or(most).unwrap_or(1000).max(1),
+        max: shared.settings().page.or(max).unwrap_or(1000).max(1),
     })?;
     Ok(shared.flavor.page(shared.objects.bucket(), &page))
 }

@@ -24,7 +24,7 @@ pub(super) fn answer(shared: &Shared, request: &Request, action: Action) -> Opti
     let is_good = match state.tokens.get_mut(given) {
         Some(used) => {
             *used += 1;
-            login.uses.is_none_or(|most| *used <= most)
+            login.uses.is_none_or(|max| *used <= max)
         }
         None => false,
     };

@@ -301,7 +301,7 @@ pub(super) struct Wanted<'a> {
     pub(super) after: Option<&'a str>,
     /// Whether keys with a slash after the prefix are folded.
     pub(super) folded: bool,
-    pub(super) most: usize,
+    pub(super) max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -316,7 +316,7 @@ pub(super) struct Page {
 fn page_of<T>(
     all: &BTreeMap<String, T>,
     wanted: &Wanted<'_>,
-    look: impl Fn(&str, &T) -> (u64, String),
+    describe: impl Fn(&str, &T) -> (u64, String),
 ) -> Page {
     let mut page = Page::default();
     let mut from = match wanted.after {
@@ -327,8 +327,8 @@ fn page_of<T>(
     if !wanted.folded {
         let range = all.range::<str, _>((from.as_ref().map(String::as_str), Bound::Unbounded));
         let mut range = range.take_while(|(key, _)| key.starts_with(wanted.prefix));
-        for (key, value) in range.by_ref().take(wanted.most) {
-            let (bytes, tag) = look(key, value);
+        for (key, value) in range.by_ref().take(wanted.max) {
+            let (bytes, tag) = describe(key, value);
             page.objects.push((key.clone(), bytes, tag));
         }
         if range.next().is_some() {
@@ -344,7 +344,7 @@ fn page_of<T>(
         if !key.starts_with(wanted.prefix) {
             return page;
         }
-        if page.objects.len() + page.prefixes.len() >= wanted.most {
+        if page.objects.len() + page.prefixes.len() >= wanted.max {
             page.next = Some(last);
             return page;
         }
@@ -357,7 +357,7 @@ fn page_of<T>(
                 last = format!("{prefix}\u{10ffff}");
             }
             None => {
-                let (bytes, tag) = look(key, value);
+                let (bytes, tag) = describe(key, value);
                 page.objects.push((key.clone(), bytes, tag));
                 last.clone_from(key);
             }
@@ -393,7 +393,7 @@ fn page_of_made(count: u64, key: fn(u64) -> String, wanted: &Wanted<'_>) -> Page
         let Some(rest) = name.strip_prefix(wanted.prefix) else {
             break;
         };
-        if page.objects.len() + page.prefixes.len() >= wanted.most {
+        if page.objects.len() + page.prefixes.len() >= wanted.max {
             page.next = Some(last);
             break;
         }

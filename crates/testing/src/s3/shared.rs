@@ -46,9 +46,9 @@ pub struct Load {
     /// Connections that were accepted.
     pub connections: u64,
     /// The peak number of open connections.
-    pub most_connections: usize,
+    pub max_connections: usize,
     /// The peak number of answers in flight, from the end of the request to the last byte.
-    pub most_transfers: usize,
+    pub max_transfers: usize,
     /// The number of answers in flight after each change, with the time since the start of the server.
     pub transfers: Vec<(Duration, usize)>,
 }
@@ -150,7 +150,7 @@ impl Shared {
         };
         let active = state.transfers;
         let load = &mut state.counts.load;
-        load.most_transfers = load.most_transfers.max(active);
+        load.max_transfers = load.max_transfers.max(active);
         load.transfers.push((at, active));
     }
 }

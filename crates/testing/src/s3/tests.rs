@@ -73,7 +73,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn objects_ranges_and_heads_on_one_connection() {
+fn objects_ranges_and_heads_share_one_connection() {
     let server = server(Settings::default());
     let mut stream = connect(&server);
     ask(&mut stream, "GET /bucket/a/one HTTP/1.1");
@@ -127,11 +127,11 @@ fn objects_ranges_and_heads_on_one_connection() {
         (9, 1, 1)
     );
     assert_eq!(counts.by_key["a/one"], 6);
-    assert_eq!(counts.load.most_transfers, 1);
+    assert_eq!(counts.load.max_transfers, 1);
 }
 
 #[test]
-fn listings_have_pages() {
+fn listing_is_paginated() {
     let server = server(Settings {
         page: Some(1),
         ..Settings::default()
@@ -160,7 +160,7 @@ fn listings_have_pages() {
 }
 
 #[test]
-fn a_directory_is_a_bucket() {
+fn directory_is_served_as_a_bucket() {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("train")).unwrap();
     std::fs::write(root.path().join("train/shard"), bytes()).unwrap();
@@ -187,7 +187,7 @@ fn a_directory_is_a_bucket() {
 }
 
 #[test]
-fn each_fault_is_played() {
+fn every_read_failure_mode_is_simulated() {
     let played = |fault: Fault| {
         let server = faulty(fault);
         let mut stream = connect(&server);
@@ -263,7 +263,7 @@ fn each_fault_is_played() {
 }
 
 #[test]
-fn a_stalled_connection_ends_with_the_server() {
+fn stalled_connection_does_not_block_server_shutdown() {
     for fault in [Fault::StallBefore, Fault::StallAfter(10)] {
         let server = faulty(fault);
         let mut stream = connect(&server);
@@ -281,7 +281,7 @@ fn a_stalled_connection_ends_with_the_server() {
 }
 
 #[test]
-fn latency_and_speed_are_kept_from_below() {
+fn latency_and_bandwidth_limits_are_applied() {
     let objects = [("big".to_owned(), vec![1; 1 << 20])];
     let server = S3Server::start(
         Objects::memory("bucket", objects),
@@ -303,7 +303,7 @@ fn latency_and_speed_are_kept_from_below() {
 }
 
 #[test]
-fn a_seed_decides_which_requests_go_wrong() {
+fn equal_seeds_fail_the_same_requests() {
     let asked = |number| super::Asked {
         number,
         nth: 0,

@@ -54,13 +54,13 @@ pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteErro
         }
         Some(Encoding::Image(ImageKind::Pil) | Encoding::JpegArray { .. } | Encoding::List(_)) => {
             return Err(unsupported(
-                "only MDS knows its form: leave the column out by naming the others with --column",
+                "only MDS knows its form: omit the column by naming the others with --column",
             ));
         }
         _ => {}
     }
     let encoding = default_encoding(field)
-        .ok_or_else(|| unsupported("leave the column out with --select or --column"))?;
+        .ok_or_else(|| unsupported("omit the column with --select or --column"))?;
     let (kind, _) = FieldKind::of(name);
     let encoding = called_for(kind, field, encoding);
     let has_extension = match encoding {
@@ -369,7 +369,7 @@ mod tests {
     use std::collections::HashMap;
 
     #[test]
-    fn columns_become_fields_that_readers_know() {
+    fn default_field_is_derived_from_column_name_and_type() {
         let list = |item| DataType::new_list(item, false);
         for (name, data_type, expected) in [
             ("jpg", DataType::Binary, ("jpg", "bytes")),

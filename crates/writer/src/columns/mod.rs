@@ -83,7 +83,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
             }
             mds_encoding(data_type)
                 .map(Target::Mds)
-                .ok_or_else(|| unsupported("leave the column out with --select or --column"))
+                .ok_or_else(|| unsupported("omit the column with --select or --column"))
         }
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
             let encoding = match is_integer_text(field) {

@@ -91,7 +91,7 @@ fn bytes(value: &[u8]) -> ArrayRef {
 }
 
 #[test]
-fn a_field_is_what_its_extension_says() {
+fn tar_field_is_encoded_according_to_its_extension() {
     let limits = Limits::default();
     let json = text(&[r#"{"a": 1}"#]);
     for (name, array, encoding, expected) in [
@@ -144,7 +144,7 @@ fn a_field_is_what_its_extension_says() {
 }
 
 #[test]
-fn a_field_that_readers_would_misread_is_refused() {
+fn tar_field_that_readers_would_misread_is_rejected() {
     let json = text(&["{}"]);
     for (name, array, encoding, hint) in [
         (
@@ -277,7 +277,7 @@ fn a_field_that_readers_would_misread_is_refused() {
 }
 
 #[test]
-fn bytes_of_files_are_no_numbers() {
+fn binary_column_as_number_is_an_error_with_a_hint() {
     let file = bytes(b"0");
     for (encoding, hint) in [
         ("uint8", "CAST(CAST(cls AS VARCHAR) AS BIGINT)"),
@@ -329,7 +329,7 @@ fn bytes_of_files_are_no_numbers() {
 }
 
 #[test]
-fn keys_of_json_are_there_once() {
+fn duplicate_json_keys_are_an_error() {
     let mut map = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
     for keys in [["a", "b"], ["k", "k"]] {
         for (value, key) in (0..).zip(keys) {
@@ -362,7 +362,7 @@ fn keys_of_json_are_there_once() {
 }
 
 #[test]
-fn decimals_of_every_width_and_views_of_lists_are_stored() {
+fn decimals_of_any_width_and_list_views_are_stored() {
     let narrow = Decimal32Array::from(vec![150])
         .with_precision_and_scale(5, 2)
         .unwrap();
@@ -405,7 +405,7 @@ fn decimals_of_every_width_and_views_of_lists_are_stored() {
 }
 
 #[test]
-fn dates_are_days_and_those_beyond_the_calendar_are_named() {
+fn dates_are_stored_and_out_of_range_dates_are_errors() {
     const DAY: i64 = 86_400_000;
     let days: ArrayRef = Arc::new(Date64Array::from(vec![0, 19_723 * DAY, -DAY, DAY / 2]));
     assert_eq!(
@@ -454,7 +454,7 @@ fn dates_are_days_and_those_beyond_the_calendar_are_named() {
 }
 
 #[test]
-fn a_type_without_a_form_names_the_part_to_blame() {
+fn unsupported_nested_type_error_names_the_field_path() {
     let interval = DataType::Interval(arrow::datatypes::IntervalUnit::YearMonth);
     let inner = Field::new("raw", interval, true);
     let list = DataType::new_list(DataType::Struct(vec![inner].into()), true);
@@ -462,7 +462,7 @@ fn a_type_without_a_form_names_the_part_to_blame() {
     let array = new_null_array(&outer, 1);
     let blame = "`cls.parts[].raw` is Interval(YearMonth), which has no form in JSON: ";
     for (encoding, hint) in [
-        (None, "leave the column out"),
+        (None, "omit the column"),
         (Some("json"), "convert it first"),
     ] {
         let (error, found) = mds(&array, encoding, &[]).unwrap_err();

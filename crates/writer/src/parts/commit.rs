@@ -79,7 +79,7 @@ pub fn commit(
     staging: &Staging,
     manifests: Vec<Manifest>,
     options: &CommitOptions,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Committed, WriteError> {
     let manifests = in_order(place, staging, manifests, options.parts)?;
     let shards = manifests.iter().flat_map(|manifest| {
@@ -103,7 +103,7 @@ pub fn commit(
         options,
         entries,
         files: files.collect(),
-        go_on,
+        cancel,
     };
     if let Some(total) = commit
         .index()?
@@ -111,18 +111,18 @@ pub fn commit(
     {
         (done.total_samples, done.was_done) = (total?, true);
         // `gc` finds the files that cannot be removed now.
-        let _ = abort(place, staging, &options.limits, commit.go_on);
-        remove_leftovers(place, options.lease_patience, commit.go_on);
+        let _ = abort(place, staging, &options.limits, commit.cancel);
+        remove_leftovers(place, options.lease_patience, commit.cancel);
         return Ok(done);
     }
     place.make_folder(WORK_FOLDER)?;
-    let lease = claim(place, options.lease_patience, commit.go_on)?;
+    let lease = claim(place, options.lease_patience, commit.cancel)?;
     let outcome = commit.publish(&lease);
     if outcome.is_ok() {
         // `gc` finds the files that cannot be removed now.
-        let _ = abort(place, staging, &options.limits, commit.go_on);
+        let _ = abort(place, staging, &options.limits, commit.cancel);
     }
-    release(lease, place, commit.go_on);
+    release(lease, place, commit.cancel);
     (done.total_samples, done.was_done) = outcome?;
     Ok(done)
 }
@@ -135,14 +135,14 @@ struct Commit<'a> {
     entries: Vec<IndexEntry>,
     /// The files, each with the number of its part.
     files: Vec<(u64, &'a FileRecord)>,
-    go_on: &'a mut dyn FnMut() -> bool,
+    cancel: &'a mut dyn FnMut() -> bool,
 }
 
 impl Commit<'_> {
     /// Reads the existing index.
     fn index(&mut self) -> Result<Option<Vec<u8>>, StorageError> {
-        let most = self.options.limits.index_bytes;
-        self.place.read(INDEX_NAME, most, &mut |_| (self.go_on)())
+        let max = self.options.limits.index_bytes;
+        self.place.read(INDEX_NAME, max, &mut |_| (self.cancel)())
     }
 
     /// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
@@ -189,9 +189,9 @@ impl Commit<'_> {
             true => PublishMode::Replace,
         };
         let text = index.to_json();
-        let go_on = &mut |_| (self.go_on)();
+        let cancel = &mut |_| (self.cancel)();
         place
-            .publish_bytes(Some(WORK_FOLDER), INDEX_NAME, text.as_bytes(), mode, go_on)
+            .publish_bytes(Some(WORK_FOLDER), INDEX_NAME, text.as_bytes(), mode, cancel)
             .map_err(|error| match error {
                 StorageError::Exists { .. } => dataset_exists(place),
                 error => error.into(),
@@ -240,7 +240,7 @@ impl Commit<'_> {
             }
         }
         for (_, file) in &self.files {
-            if !file.check.is_same(dir, &file.check.name, self.go_on)? {
+            if !file.check.is_same(dir, &file.check.name, self.cancel)? {
                 return Ok(false);
             }
         }
@@ -261,14 +261,14 @@ impl Commit<'_> {
             None => Ok(()),
         };
         let (running, ended) = channel::<()>();
-        let go_on = &mut *self.go_on;
+        let cancel = &mut *self.cancel;
         std::thread::scope(|scope| {
             let checks = scope.spawn(move || {
                 let _running = running;
                 parallel::for_each(files.len(), jobs, check)
             });
             while ended.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                if !go_on() {
+                if !cancel() {
                     stopped.store(true, Ordering::Relaxed);
                 }
             }
@@ -293,7 +293,7 @@ impl Commit<'_> {
                 Ok(()) => {}
                 Err(error) if error.is_not_found() && dir.exists(&file.check.name)? => {}
                 Err(StorageError::Exists { .. }) => {
-                    if !file.check.is_same(dir, &file.check.name, self.go_on)? {
+                    if !file.check.is_same(dir, &file.check.name, self.cancel)? {
                         return Err(WriteProblem::FileInTheWay.at(
                             self.place.display(&file.check.name),
                             "a file that no index names is in the way",
@@ -328,7 +328,7 @@ fn in_order(
         if let Some(first) = by_part.get(&part) {
             let (first, second) = (&first.attempt, manifest.attempt);
             let reason =
-                format!("part {part} is there twice, from the attempts {first} and {second}");
+                format!("part {part} exists twice, from the attempts {first} and {second}");
             return Err(WriteProblem::PartTwice.at(None, reason));
         }
         let is_tar = matches!(staging.names(), NameForm::Tar(_));
@@ -338,8 +338,8 @@ fn in_order(
         }
         by_part.insert(part, manifest);
     }
-    let most = parts.unwrap_or(given);
-    let missing = (0..most).find(|part| !by_part.contains_key(part));
+    let max = parts.unwrap_or(given);
+    let missing = (0..max).find(|part| !by_part.contains_key(part));
     if let Some(part) = missing {
         let last = by_part.last_key_value().map_or(0, |(part, _)| part + 1);
         return Err(WriteError::PartMissing {
@@ -349,8 +349,8 @@ fn in_order(
             parts: parts.unwrap_or(last),
         });
     }
-    if let Some((part, _)) = by_part.range(most..).next() {
-        let reason = format!("part {part} is one too many: there have to be {most}");
+    if let Some((part, _)) = by_part.range(max..).next() {
+        let reason = format!("part {part} is one too many: there have to be {max}");
         return Err(WriteProblem::PartNumber.at(None, reason));
     }
     let mut formed = by_part
@@ -429,7 +429,7 @@ fn check_file(
     part: u64,
     file: &FileRecord,
     verify: Verify,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
     let wrong = |problem: WriteProblem, at: &str, what: String| {
         problem.at(place.display(at), format!("a file of part {part} {what}"))
@@ -456,14 +456,14 @@ fn check_file(
         }
     };
     let Some(dir) = place.as_local() else {
-        let file_version = place.file_version(&file.at, &mut |_| go_on())?;
+        let file_version = place.file_version(&file.at, &mut |_| cancel())?;
         let file_version = file_version.ok_or_else(missing)?;
         check_length(&file.at, file_version.bytes)?;
         if let (Some(noted), Some(found)) = (&file.etag, file_version.etag) {
             check_hash(&file.at, found, noted)?;
         }
         if verify == Verify::Hashes {
-            let bytes = place.read(&file.at, file.check.bytes, &mut |_| go_on())?;
+            let bytes = place.read(&file.at, file.check.bytes, &mut |_| cancel())?;
             let found = shardmill_mds::hash_hex(file.check.algo, &bytes.ok_or_else(missing)?);
             check_hash(&file.at, found, &file.check.hex)?;
         }
@@ -479,7 +479,7 @@ fn check_file(
     };
     check_length(at, handle.len())?;
     if verify == Verify::Hashes || *at == file.check.name {
-        check_hash(at, file.check.hash(&handle, go_on)?, &file.check.hex)?;
+        check_hash(at, file.check.hash(&handle, cancel)?, &file.check.hex)?;
     }
     Ok(())
 }

@@ -78,15 +78,15 @@ pub fn abort(
     place: &Place,
     staging: &Staging,
     limits: &Limits,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<u64, WriteError> {
     let mut removed = 0_u64;
     match place {
         Place::Local(dir) => {
             let own = format!("{}-", staging.job());
-            for entry in place.entries(PARTS_FOLDER, &mut |_| go_on())? {
+            for entry in place.entries(PARTS_FOLDER, &mut |_| cancel())? {
                 if entry.is_folder && entry.name.starts_with(&own) {
-                    remove_tree(place, &format!("{PARTS_FOLDER}/{}", entry.name), go_on)?;
+                    remove_tree(place, &format!("{PARTS_FOLDER}/{}", entry.name), cancel)?;
                     removed += 1;
                 }
             }
@@ -98,11 +98,11 @@ pub fn abort(
         Place::Store(_) => {
             let prefix = staging.names().prefix();
             let own = token(staging.job(), "");
-            let listed = listed(place, limits, go_on)?.unwrap_or_default();
-            for entry in place.entries("", &mut |_| go_on())? {
+            let listed = listed(place, limits, cancel)?.unwrap_or_default();
+            for entry in place.entries("", &mut |_| cancel())? {
                 let is_own = token_of(&entry.name, prefix).is_some_and(|it| it.starts_with(&own));
                 if !entry.is_folder && is_own && !listed.contains(&entry.name) {
-                    place.remove(&entry.name, &mut |_| go_on())?;
+                    place.remove(&entry.name, &mut |_| cancel())?;
                     removed += 1;
                 }
             }
@@ -125,27 +125,27 @@ pub fn abort(
 pub fn gc(
     place: &Place,
     options: &GcOptions,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
     let lease = match options.delete {
         true => {
             place.make_folder(WORK_FOLDER)?;
-            Some(claim(place, options.lease_patience, go_on)?)
+            Some(claim(place, options.lease_patience, cancel)?)
         }
         false => None,
     };
-    let mut report = find(place, options, go_on)?;
+    let mut report = find(place, options, cancel)?;
     report.entries.sort();
     report.kept.sort();
     if let Some(lease) = lease {
         for entry in &report.entries {
             match entry.is_folder {
-                true => remove_tree(place, &entry.name, go_on)?,
-                false => place.remove(&entry.name, &mut |_| go_on())?,
+                true => remove_tree(place, &entry.name, cancel)?,
+                false => place.remove(&entry.name, &mut |_| cancel())?,
             }
         }
         place.sync()?;
-        release(lease, place, go_on);
+        release(lease, place, cancel);
     }
     Ok(report)
 }
@@ -153,17 +153,17 @@ pub fn gc(
 fn find(
     place: &Place,
     options: &GcOptions,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
-    let sizes = object_sizes(place, go_on)?;
+    let sizes = object_sizes(place, cancel)?;
     let mut found = GcReport {
         deleted: options.delete,
         ..GcReport::default()
     };
     let mut add =
-        |name: String, reason: GcReason, is_folder: bool, go_on: &mut dyn FnMut() -> bool| {
+        |name: String, reason: GcReason, is_folder: bool, cancel: &mut dyn FnMut() -> bool| {
             let size = match (&sizes, place.as_local()) {
-                (None, Some(dir)) => local_size(place, dir, &name, is_folder, go_on)?,
+                (None, Some(dir)) => local_size(place, dir, &name, is_folder, cancel)?,
                 (sizes, _) => sizes.as_ref().and_then(|sizes| sizes.get(&name).copied()),
             };
             let Some(size) = size else { return Ok(()) };
@@ -188,25 +188,25 @@ fn find(
             }
             Ok(())
         };
-    for entry in place.entries(PARTS_FOLDER, &mut |_| go_on())? {
+    for entry in place.entries(PARTS_FOLDER, &mut |_| cancel())? {
         let name = format!("{PARTS_FOLDER}/{}", entry.name);
-        add(name, GcReason::Attempt, entry.is_folder, go_on)?;
+        add(name, GcReason::Attempt, entry.is_folder, cancel)?;
     }
-    for entry in place.entries(WORK_FOLDER, &mut |_| go_on())? {
+    for entry in place.entries(WORK_FOLDER, &mut |_| cancel())? {
         if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
             let name = format!("{WORK_FOLDER}/{}", entry.name);
-            add(name, GcReason::Temporary, false, go_on)?;
+            add(name, GcReason::Temporary, false, cancel)?;
         }
     }
-    let listed = listed(place, &options.limits, go_on)?;
+    let listed = listed(place, &options.limits, cancel)?;
     // Shards without a part number in their names may belong to a conversion that will resume.
-    let work = place.entries(WORK_FOLDER, &mut |_| go_on())?;
+    let work = place.entries(WORK_FOLDER, &mut |_| cancel())?;
     let plain = listed.is_some() && !is_converting(&work);
     let listed = listed.unwrap_or_default();
-    for entry in place.entries("", &mut |_| go_on())? {
+    for entry in place.entries("", &mut |_| cancel())? {
         let is_shard = is_shard(&entry.name, options.names.as_ref(), plain);
         if !entry.is_folder && is_shard && !listed.contains(&entry.name) {
-            add(entry.name, GcReason::Unlisted, false, go_on)?;
+            add(entry.name, GcReason::Unlisted, false, cancel)?;
         }
     }
     Ok(found)
@@ -226,9 +226,9 @@ fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
 fn listed(
     place: &Place,
     limits: &Limits,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeSet<String>>, WriteError> {
-    let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| go_on())? else {
+    let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())? else {
         return Ok(None);
     };
     let index = parse_index(place, &text, limits)?;
@@ -249,14 +249,14 @@ struct Size {
 /// Returns the sizes and ages of all objects, if the root is in a store.
 fn object_sizes(
     place: &Place,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeMap<String, Size>>, WriteError> {
     let Place::Store(store) = place else {
         return Ok(None);
     };
     let objects = store
         .remote()
-        .list("", Remote::LIST_MOST, &mut |_| go_on())?;
+        .list("", Remote::MAX_LISTED, &mut |_| cancel())?;
     let sizes = objects.into_iter().map(|object| {
         let changed = object
             .modified_ms
@@ -275,11 +275,11 @@ fn local_size(
     dir: &Dir,
     name: &str,
     is_folder: bool,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Size>, WriteError> {
     let mut names = vec![name.to_owned()];
     if is_folder {
-        let entries = place.entries(name, &mut |_| go_on())?.into_iter();
+        let entries = place.entries(name, &mut |_| cancel())?.into_iter();
         names.extend(entries.map(|entry| format!("{name}/{}", entry.name)));
     }
     let mut total: Option<Size> = None;
@@ -312,11 +312,11 @@ fn local_size(
 fn remove_tree(
     place: &Place,
     name: &str,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), StorageError> {
     let Some(dir) = place.as_local() else {
-        for entry in place.entries(name, &mut |_| go_on())? {
-            place.remove(&format!("{name}/{}", entry.name), &mut |_| go_on())?;
+        for entry in place.entries(name, &mut |_| cancel())? {
+            place.remove(&format!("{name}/{}", entry.name), &mut |_| cancel())?;
         }
         return Ok(());
     };

@@ -22,10 +22,10 @@ pub(super) fn is_converting(work: &[PlaceEntry]) -> bool {
 pub(super) fn claim(
     place: &Place,
     patience: Option<Duration>,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<PlaceLease, StorageError> {
     let patience = patience.unwrap_or(LEASE_PATIENCE);
-    PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| go_on())
+    PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| cancel())
 }
 
 /// Removes the temporary files of a killed process. The caller must hold the lease of its kind of job, so that their
@@ -36,14 +36,14 @@ pub(super) fn claim(
 /// Returns the error of the disk. Temporary files for a store have no name, so there are none to remove.
 pub fn remove_temporary(
     place: &Place,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), StorageError> {
     if place.as_local().is_none() {
         return Ok(());
     }
-    for entry in place.entries(WORK_FOLDER, &mut |_| go_on())? {
+    for entry in place.entries(WORK_FOLDER, &mut |_| cancel())? {
         if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-            place.remove(&in_folder(WORK_FOLDER, &entry.name), &mut |_| go_on())?;
+            place.remove(&in_folder(WORK_FOLDER, &entry.name), &mut |_| cancel())?;
         }
     }
     Ok(())
@@ -51,13 +51,13 @@ pub fn remove_temporary(
 
 /// Releases the lease and removes temporary files of killed commits and empty folders. Errors are ignored, because `gc`
 /// finds the rest.
-pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() -> bool) {
-    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
+pub(super) fn release(lease: PlaceLease, place: &Place, cancel: &mut dyn FnMut() -> bool) {
+    let work = place.entries(WORK_FOLDER, &mut |_| cancel());
     // If a conversion without parts is in progress, the temporary files belong to it.
     if work.is_ok_and(|work| !is_converting(&work)) {
-        let _ = remove_temporary(place, go_on);
+        let _ = remove_temporary(place, cancel);
     }
-    let _ = lease.remove_folder(&[], &mut |_| go_on());
+    let _ = lease.remove_folder(&[], &mut |_| cancel());
     for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {
         let _ = place.remove_folder(folder);
     }
@@ -68,12 +68,12 @@ pub(super) fn release(lease: PlaceLease, place: &Place, go_on: &mut dyn FnMut() 
 pub fn remove_leftovers(
     place: &Place,
     patience: Option<Duration>,
-    go_on: &mut dyn FnMut() -> bool,
+    cancel: &mut dyn FnMut() -> bool,
 ) {
-    let work = place.entries(WORK_FOLDER, &mut |_| go_on());
+    let work = place.entries(WORK_FOLDER, &mut |_| cancel());
     if work.is_ok_and(|work| work.is_empty()) {
         let _ = place.remove_folder(WORK_FOLDER);
-    } else if let Ok(lease) = claim(place, patience, go_on) {
-        release(lease, place, go_on);
+    } else if let Ok(lease) = claim(place, patience, cancel) {
+        release(lease, place, cancel);
     }
 }

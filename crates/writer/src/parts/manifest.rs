@@ -8,7 +8,7 @@ use shardmill_storage::Place;
 use shardmill_webdataset::TarCompression;
 
 use super::names::{PART_DIGITS, name_in, token};
-use super::staging::{MOST_PARTS, Staging, check_token, part_names};
+use super::staging::{MAX_PARTS, Staging, check_token, part_names};
 use crate::error::{WriteError, WriteProblem};
 use crate::form::{ShardForm, TarForm};
 use crate::record::{FileRecord, ShardRecord};
@@ -130,8 +130,8 @@ pub(super) fn part_form(part: u64, first: u64, difference: &str) -> WriteError {
 fn check(job: &str, part: u64, attempt: &str) -> Result<(), WriteError> {
     check_token("job", job)?;
     check_token("attempt", attempt)?;
-    if part > MOST_PARTS {
-        let reason = format!("part {part} is above the limit of {MOST_PARTS}");
+    if part > MAX_PARTS {
+        let reason = format!("part {part} is above the limit of {MAX_PARTS}");
         return Err(WriteProblem::PartNumber.at(None, reason));
     }
     Ok(())
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_reported() {
+    fn difference_names_the_differing_columns_or_limit() {
         let form = |encoding: &str, limit: u64| {
             json!({"column_names": ["n", "x"], "column_encodings": ["int", encoding], "size_limit": limit})
                 .to_string()

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_can_be_taken_apart_again() {
+    fn part_and_token_are_parsed_from_shard_names() {
         let name = name_in("shard.00012.mds.zstd", "shard.", 3, None);
         assert_eq!(name, "shard.00003-00012.mds.zstd");
         assert_eq!(
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_travel_as_text() {
+    fn name_form_round_trips_through_json() {
         for form in [
             NameForm::Streaming(Format::Mds),
             NameForm::Tar(ShardPattern::default()),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_are_known_by_their_names() {
+    fn is_shard_name_recognizes_shard_files() {
         for name in [
             "shard.00000.mds",
             "shard.123456.mds.zstd",

@@ -106,7 +106,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Adds all rows of a batch. Calls `go_on` regularly during long operations.
+    /// Adds all rows of a batch. Calls `cancel` regularly during long operations.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl PartWriter {
     pub fn push(
         &mut self,
         batch: &RecordBatch,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         if self.is_broken || self.builder.is_none() {
             return Err(WriteError::Closed);
@@ -134,7 +134,7 @@ impl PartWriter {
             chunk.rows = (!chunk.keys.is_empty()).then_some(RowNumbers::From(self.samples));
             self.samples += u64::try_from(chunk.samples()).unwrap_or(0);
             for shard in self.packer.push(chunk, |row| format!("row {row}"))? {
-                self.write(shard, go_on)?;
+                self.write(shard, cancel)?;
             }
         }
         self.is_broken = false;
@@ -146,13 +146,13 @@ impl PartWriter {
     /// # Errors
     ///
     /// Returns the errors of [`push`](Self::push).
-    pub fn finish(mut self, go_on: &mut dyn FnMut() -> bool) -> Result<Manifest, WriteError> {
+    pub fn finish(mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Manifest, WriteError> {
         if self.is_broken {
             return Err(WriteError::Closed);
         }
         self.is_broken = true;
         if let Some(shard) = self.packer.finish() {
-            self.write(shard, go_on)?;
+            self.write(shard, cancel)?;
         }
         if let Some(folder) = &self.folder {
             // The names of the shards must be durable before the manifest is returned.
@@ -171,9 +171,9 @@ impl PartWriter {
     fn write(
         &mut self,
         shard: CutShard,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        if !go_on() {
+        if !cancel() {
             let samples = self.samples;
             return Err(WriteError::Interrupted { samples });
         }
@@ -195,7 +195,7 @@ impl PartWriter {
                 Place::Store(_) => {
                     self.begun.push(at.clone());
                     let mode = PublishMode::Replace;
-                    self.place.publish(temp, &at, mode, &mut |_| go_on())?
+                    self.place.publish(temp, &at, mode, &mut |_| cancel())?
                 }
             };
             Ok((at, version))

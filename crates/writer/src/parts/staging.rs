@@ -11,9 +11,9 @@ use crate::error::{WriteError, WriteProblem};
 use crate::index::INDEX_NAME;
 
 /// The maximum length of the name of a job or an attempt, in bytes.
-const MOST_TOKEN_BYTES: usize = 40;
+const MAX_TOKEN_BYTES: usize = 40;
 /// The maximum number of parts of a dataset.
-pub(super) const MOST_PARTS: u64 = 10_000_000;
+pub(super) const MAX_PARTS: u64 = 10_000_000;
 
 shardmill_core::named_enum! {
     /// What a commit does if a dataset already exists.
@@ -78,11 +78,11 @@ impl Staging {
         names: NameForm,
         mode: SaveMode,
         limits: &Limits,
-        go_on: &mut dyn FnMut() -> bool,
+        cancel: &mut dyn FnMut() -> bool,
     ) -> Result<Self, WriteError> {
         let mut staging = Self::fresh(job, names)?;
         staging.mode = mode;
-        let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| go_on())? else {
+        let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())? else {
             return Ok(staging);
         };
         if mode == SaveMode::Create {
@@ -92,7 +92,7 @@ impl Staging {
         let prefix = staging.names.prefix();
         let listed = index.stored_files().into_iter();
         let mut last = listed.filter_map(|(name, _)| part_of(name, prefix)).max();
-        for entry in place.entries("", &mut |_| go_on())? {
+        for entry in place.entries("", &mut |_| cancel())? {
             last = last.max(part_of(&entry.name, prefix));
         }
         staging.first_part = last.map_or(0, |last| last.saturating_add(1));
@@ -173,7 +173,7 @@ impl Staging {
             .ok_or_else(|| wrong("`mode` is missing or unknown"))?;
         let first_part = value["first_part"].as_u64();
         staging.first_part = first_part
-            .filter(|part| *part <= MOST_PARTS)
+            .filter(|part| *part <= MAX_PARTS)
             .ok_or_else(|| wrong("`first_part` is missing or too large"))?;
         staging.base = string("base").map(str::to_owned);
         Ok(staging)
@@ -183,7 +183,7 @@ impl Staging {
 /// Checks that a name has only letters and digits, so that file names can be parsed.
 pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), WriteError> {
     let fits = !text.is_empty()
-        && text.len() <= MOST_TOKEN_BYTES
+        && text.len() <= MAX_TOKEN_BYTES
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if fits {
         return Ok(());
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_job_receives_travels_as_text() {
+    fn staging_round_trips_through_json() {
         let names = NameForm::Streaming(shardmill_core::Format::Mds);
         let mut staging = Staging::fresh("job7", names).unwrap();
         staging.mode = SaveMode::Append;

@@ -54,12 +54,12 @@ pub(super) fn finish(
 }
 
 /// Divides rows into groups whose sizes are at most `most` bytes, or one row. Returns the number of rows of each group.
-fn row_groups(sizes: &[u32], most: u64) -> Vec<usize> {
+fn row_groups(sizes: &[u32], max: u64) -> Vec<usize> {
     let mut groups = Vec::new();
     let (mut rows, mut bytes) = (0, 0_u64);
     for size in sizes {
         let size = u64::from(*size);
-        if rows > 0 && bytes.saturating_add(size) > most {
+        if rows > 0 && bytes.saturating_add(size) > max {
             groups.push(rows);
             (rows, bytes) = (0, 0);
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_end_before_the_limit() {
+    fn row_groups_stay_within_the_byte_limit() {
         assert_eq!(row_groups(&[], 10), Vec::<usize>::new());
         assert_eq!(row_groups(&[4, 4, 4, 4, 4], 10), [2, 2, 1]);
         assert_eq!(row_groups(&[5, 5, 1], 10), [2, 1]);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_take_their_rows_across_batches() {
+    fn row_groups_span_batches() {
         let batch = |numbers: &[i32]| {
             let column: ArrayRef = Arc::new(Int32Array::from(numbers.to_vec()));
             RecordBatch::try_from_iter([("a", column)]).unwrap()

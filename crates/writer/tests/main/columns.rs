@@ -141,7 +141,7 @@ fn failure(array: ArrayRef, encoding: &str) -> (&'static str, String) {
 }
 
 #[test]
-fn numbers_pass_through_or_fit_exactly() {
+fn numbers_are_encoded_exactly_or_rejected() {
     let ints: ArrayRef = Arc::new(Int64Array::from(vec![-1, 300]));
     assert_eq!(
         encode(ints.clone(), "int").unwrap(),
@@ -202,7 +202,7 @@ fn numbers_pass_through_or_fit_exactly() {
 }
 
 #[test]
-fn texts_take_every_text_like_type() {
+fn text_encoding_accepts_all_text_like_types() {
     let view: ArrayRef = Arc::new(StringViewArray::from(vec![
         "a",
         "long enough not to be inlined",
@@ -234,7 +234,7 @@ fn texts_take_every_text_like_type() {
 }
 
 #[test]
-fn lists_become_arrays() {
+fn lists_are_encoded_as_ndarrays() {
     let list = ListArray::from_iter_primitive::<Int16Type, _, _>([
         Some(vec![Some(1), Some(2)]),
         Some(vec![Some(3)]),
@@ -299,7 +299,7 @@ fn lists_become_arrays() {
 }
 
 #[test]
-fn nested_lists_must_be_rectangular() {
+fn nested_lists_as_ndarray_must_be_rectangular() {
     let inner = ListArray::from_iter_primitive::<Int8Type, _, _>(
         [vec![1, 2], vec![3, 4], vec![5], vec![6, 7]]
             .map(|row| Some(row.into_iter().map(Some).collect::<Vec<_>>())),
@@ -329,7 +329,7 @@ fn nested_lists_must_be_rectangular() {
 }
 
 #[test]
-fn nested_values_become_json_in_field_order() {
+fn nested_values_are_encoded_as_json_in_field_order() {
     let point = StructArray::from(vec![
         (
             Arc::new(Field::new("z", DataType::Float64, true)),
@@ -377,7 +377,7 @@ fn nested_values_become_json_in_field_order() {
 }
 
 #[test]
-fn files_are_framed_and_their_magic_is_checked() {
+fn image_lists_are_framed_and_magic_bytes_are_checked() {
     let jpeg: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"\xff\xd8\xff\xe0", b"GIF8"]));
     assert_eq!(failure(jpeg.clone(), "jpeg").0, "image-magic");
     assert_eq!(
@@ -402,7 +402,7 @@ fn files_are_framed_and_their_magic_is_checked() {
 }
 
 #[test]
-fn bytes_of_an_array_of_fixed_shape_have_no_length_before_them() {
+fn fixed_shape_ndarray_bytes_have_no_length_prefix() {
     let numbers: ArrayRef = Arc::new(BinaryArray::from_vec(vec![b"12345678", b"abcdefgh"]));
     assert_eq!(failure(numbers.clone(), "int").0, "type-unsupported");
     assert_eq!(
@@ -412,7 +412,7 @@ fn bytes_of_an_array_of_fixed_shape_have_no_length_before_them() {
 }
 
 #[test]
-fn a_null_is_refused_by_row() {
+fn null_value_is_an_error_naming_the_row() {
     let array: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
     let error = encode(array, "int32").unwrap_err();
     assert_eq!(

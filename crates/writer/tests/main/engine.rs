@@ -262,7 +262,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn mds_shards_are_those_of_the_plain_writer(input in rows(), limit in prop::option::of(1_u64..3000), jobs in 1_usize..5) {
+    fn mds_shards_match_the_reference_writer(input in rows(), limit in prop::option::of(1_u64..3000), jobs in 1_usize..5) {
         let config = mds_config(None, &[HashAlgo::Sha1, HashAlgo::Xxh64], limit);
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
@@ -282,7 +282,7 @@ proptest! {
     }
 
     #[test]
-    fn text_shards_are_those_of_the_plain_writer(input in rows(), limit in prop::option::of(1_u64..2000), json in any::<bool>()) {
+    fn text_shards_match_the_reference_writer(input in rows(), limit in prop::option::of(1_u64..2000), json in any::<bool>()) {
         let columns = vec![
             TextColumn { name: "z".to_owned(), encoding: TextEncoding::Int },
             TextColumn { name: "text".to_owned(), encoding: TextEncoding::Str },
@@ -317,7 +317,7 @@ proptest! {
 }
 
 #[test]
-fn the_first_sample_above_the_limit_has_the_first_shard() {
+fn first_oversized_sample_is_written_to_the_first_shard() {
     let input = Rows {
         units: vec![(0..3).map(|n| (n, "x".repeat(500), vec![7; 500])).collect()],
         batch_rows: 2,
@@ -354,7 +354,7 @@ fn large() -> Rows {
 }
 
 #[test]
-fn compressed_shards_do_not_depend_on_the_number_of_threads() {
+fn compressed_shards_do_not_depend_on_thread_count() {
     let input = large();
     let config = mds_config(Some("zstd:1"), &[HashAlgo::Sha256], Some(20 << 20));
     let mut outputs = Vec::new();
@@ -397,7 +397,7 @@ fn compressed_shards_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn every_compression_and_format_comes_back() {
+fn every_compression_and_format_round_trips() {
     let input = Rows {
         units: vec![vec![
             (1, "one".to_owned(), vec![1; 500]),
@@ -452,7 +452,7 @@ fn every_compression_and_format_comes_back() {
 }
 
 #[test]
-fn the_error_of_the_earliest_unit_wins_and_no_temporary_file_stays() {
+fn first_unit_error_is_returned_and_temp_files_removed() {
     let mut input = large();
     input.fail_unit = Some(2);
     let config = mds_config(None, &[], Some(1 << 20));
@@ -505,7 +505,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn a_run_that_reuses_any_shards_ends_the_same(input in rows(), limit in 1_u64..2000, keep in any::<u64>()) {
+    fn resumed_run_with_reused_shards_gives_the_same_output(input in rows(), limit in 1_u64..2000, keep in any::<u64>()) {
         let config = mds_config(None, &[HashAlgo::Xxh64], Some(limit));
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
@@ -544,7 +544,7 @@ impl Checkpoint for Panics {
 
 /// Workers that have more shards than there is room for must not wait for the only publisher.
 #[test]
-fn a_publisher_that_panics_ends_the_run() {
+fn panicking_publisher_ends_the_run_with_an_error() {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let rows = (0..2000).map(|n| (n, "text".to_owned(), vec![0; 100]));

@@ -211,7 +211,7 @@ pub(crate) fn shares(parts: std::ops::Range<u64>) -> Vec<i32> {
 }
 
 #[test]
-fn parts_become_a_dataset_in_the_order_of_their_numbers() {
+fn committed_parts_form_a_dataset_in_part_order() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &staging, 3);
@@ -233,7 +233,7 @@ fn parts_become_a_dataset_in_the_order_of_their_numbers() {
 }
 
 #[test]
-fn the_same_parts_are_the_same_bytes_whatever_their_attempts() {
+fn output_does_not_depend_on_attempt_names_or_job() {
     let make = |attempts: [&str; 3], job: &str| {
         let spot = Spot::local();
         let staging = spot.begin(job, SaveMode::Create).unwrap();
@@ -255,7 +255,7 @@ fn the_same_parts_are_the_same_bytes_whatever_their_attempts() {
 }
 
 #[test]
-fn shards_in_a_store_have_the_bytes_of_those_in_a_directory() {
+fn store_and_directory_shards_are_byte_identical() {
     let contents = |spot: Spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &staging, 2);
@@ -268,7 +268,7 @@ fn shards_in_a_store_have_the_bytes_of_those_in_a_directory() {
 }
 
 #[test]
-fn attempts_that_do_not_count_leave_nothing() {
+fn discarded_attempts_leave_no_files() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let mut manifests = parts(&spot, &staging, 2);
@@ -305,7 +305,7 @@ fn attempts_that_do_not_count_leave_nothing() {
 }
 
 #[test]
-fn parts_that_are_missing_or_of_others_are_refused() {
+fn missing_or_foreign_parts_are_rejected() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &staging, 3);
@@ -353,7 +353,7 @@ fn parts_that_are_missing_or_of_others_are_refused() {
 }
 
 #[test]
-fn files_that_are_not_as_they_were_written_are_refused() {
+fn missing_or_changed_part_files_are_rejected() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &staging, 2);
@@ -428,7 +428,7 @@ fn a_commit_that_was_killed_is_finished_by_the_next() {
 }
 
 #[test]
-fn a_file_that_was_moved_is_believed_by_its_hash() {
+fn already_moved_file_with_wrong_hash_is_rejected() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 1);
@@ -447,7 +447,7 @@ fn a_file_that_was_moved_is_believed_by_its_hash() {
 }
 
 #[test]
-fn a_dataset_is_appended_to_and_overwritten() {
+fn dataset_can_be_appended_to_and_overwritten() {
     both(|spot| {
         let first = spot.begin("one", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &first, 2);
@@ -509,7 +509,7 @@ fn a_dataset_is_appended_to_and_overwritten() {
 }
 
 #[test]
-fn only_like_is_appended_to_like() {
+fn append_with_different_columns_is_rejected() {
     let spot = Spot::local();
     let staging = spot.begin("one", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 1);
@@ -543,7 +543,7 @@ fn only_like_is_appended_to_like() {
 }
 
 #[test]
-fn parts_without_rows_are_parts() {
+fn parts_without_rows_are_committed() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = vec![
@@ -562,7 +562,7 @@ fn parts_without_rows_are_parts() {
 }
 
 #[test]
-fn a_row_that_cannot_be_stored_ends_the_attempt() {
+fn invalid_row_closes_the_part_writer() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let mut writer = writer(&spot, &staging, 0, "a");
@@ -584,7 +584,7 @@ fn a_row_that_cannot_be_stored_ends_the_attempt() {
 }
 
 #[test]
-fn an_attempt_is_made_once_and_stops_when_it_is_cancelled() {
+fn duplicate_attempt_conflicts_and_cancelled_attempt_stops() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let first = writer(&spot, &staging, 0, "a");
@@ -600,7 +600,7 @@ fn an_attempt_is_made_once_and_stops_when_it_is_cancelled() {
 }
 
 #[test]
-fn one_commit_at_a_time() {
+fn concurrent_commit_or_gc_is_a_conflict() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 1);
@@ -623,7 +623,7 @@ fn one_commit_at_a_time() {
 }
 
 #[test]
-fn manifests_are_not_believed() {
+fn tampered_manifests_are_rejected() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let text = write(&spot, &staging, 0, "a", &share(0)).to_json();
@@ -673,7 +673,7 @@ pub(crate) fn tar() -> (RowEncoder, ShardForm) {
 }
 
 #[test]
-fn tar_shards_have_keys_that_differ_from_part_to_part() {
+fn tar_sample_keys_are_unique_across_parts() {
     both(|spot| {
         let names = NameForm::Tar(ShardPattern::default());
         let limits = Limits::default();
@@ -721,7 +721,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn no_sample_is_lost_or_twice(
+    fn commit_neither_loses_nor_duplicates_samples(
         sizes in prop::collection::vec(0_usize..80, 1..6),
         losers in prop::collection::vec((0_usize..6, 0_usize..80), 0..4),
         order in any::<u64>(),

@@ -6,7 +6,7 @@ use shardmill_writer::parts::{CommitOptions, SaveMode, Verify, commit};
 use super::parts::*;
 
 #[test]
-fn of_two_jobs_with_files_of_one_length_one_is_refused_and_keeps_its_files() {
+fn second_of_two_conflicting_jobs_is_rejected_and_keeps_files() {
     // Equal rows of two jobs that append are rows twice.
     for second in [2, 1] {
         refused(SaveMode::Create, false, second, "dest-exists");
@@ -46,7 +46,7 @@ fn refused(mode: SaveMode, has_base: bool, second: u64, id: &str) {
 }
 
 #[test]
-fn a_job_that_was_committed_is_done_also_behind_what_came_later() {
+fn repeated_commit_is_done_even_after_later_appends() {
     both(|spot| {
         let first = spot.begin("one", SaveMode::Create).unwrap();
         let ours = parts(&spot, &first, 2);
@@ -75,7 +75,7 @@ fn a_job_that_was_committed_is_done_also_behind_what_came_later() {
 }
 
 #[test]
-fn one_job_whose_parts_were_written_twice_is_committed_once() {
+fn rewritten_parts_of_a_committed_job_are_rejected() {
     both(|spot| {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let first = vec![write(&spot, &staging, 0, "a", &share(1))];

@@ -7,7 +7,7 @@ use shardmill_writer::parts::{GcOptions, GcReason, PartWriter, SaveMode, gc};
 use super::parts::*;
 
 #[test]
-fn gc_leaves_what_is_young_and_what_a_conversion_needs() {
+fn gc_keeps_recent_files_and_files_of_a_conversion() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 2);
@@ -52,7 +52,7 @@ fn gc_leaves_what_is_young_and_what_a_conversion_needs() {
 }
 
 #[test]
-fn gc_knows_the_ages_of_objects_by_the_listing() {
+fn gc_uses_modification_times_of_listed_objects() {
     let spot = Spot::store();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     parts(&spot, &staging, 1);
@@ -76,7 +76,7 @@ fn gc_knows_the_ages_of_objects_by_the_listing() {
 }
 
 #[test]
-fn gc_keeps_the_unpacked_shards_of_readers() {
+fn gc_keeps_decompressed_copies_of_listed_shards() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let (encoder, form) = mds_with(250, Some("zstd"));

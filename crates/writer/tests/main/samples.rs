@@ -142,14 +142,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn mds_is_that_of_the_plain_writer(samples in samples(), limit in prop::option::of(1_u64..3000), jobs in 1_usize..5) {
+    fn sample_writer_mds_output_matches_the_reference_writer(samples in samples(), limit in prop::option::of(1_u64..3000), jobs in 1_usize..5) {
         let config = mds(None, &[HashAlgo::Sha256, HashAlgo::Xxh64], limit);
         let (root, index) = write(&samples, &config, jobs);
         check(&root, &index, &config, &samples);
     }
 
     #[test]
-    fn text_is_that_of_the_plain_writer(samples in samples(), limit in prop::option::of(1_u64..2000), json in any::<bool>(), zip in any::<bool>()) {
+    fn sample_writer_text_output_matches_the_reference_writer(samples in samples(), limit in prop::option::of(1_u64..2000), json in any::<bool>(), zip in any::<bool>()) {
         let format = if json { Format::Json } else { Format::Csv };
         let config = text(format, zip.then_some("zstd:1"), limit);
         let (root, index) = write(&samples, &config, 2);
@@ -158,7 +158,7 @@ proptest! {
 }
 
 #[test]
-fn the_first_sample_above_the_limit_leaves_an_empty_shard() {
+fn oversized_first_sample_leaves_an_empty_shard() {
     let config = mds(None, &[], Some(10));
     let samples = vec![vec![7; 500]; 3];
     let (root, index) = write(&samples, &config, 2);
@@ -168,7 +168,7 @@ fn the_first_sample_above_the_limit_leaves_an_empty_shard() {
 }
 
 #[test]
-fn nothing_is_an_index_alone() {
+fn writer_without_samples_writes_only_an_index() {
     let (root, index) = write(&[], &mds(None, &[], None), 2);
     assert_eq!(index.to_json(), r#"{"shards": [], "version": 2}"#);
     assert_eq!(files(&root).into_keys().collect::<Vec<_>>(), ["index.json"]);
@@ -182,7 +182,7 @@ fn large() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn threads_change_nothing() {
+fn output_does_not_depend_on_thread_count() {
     let samples = large();
     let config = mds(Some("zstd:1"), &[HashAlgo::Sha1], Some(18 << 20));
     let first = write(&samples, &config, 1);
@@ -205,7 +205,7 @@ fn noise(bytes: u32) -> Vec<u8> {
 }
 
 #[test]
-fn no_frame_is_at_least_as_long_as_all_behind_it_but_the_last_two() {
+fn each_frame_is_shorter_than_all_following_frames_together() {
     // Pieces of 8 MiB: of noise, which stays as long as it is, and of nothing, which all but vanishes.
     let (dense, light) = (noise(4 << 20), vec![0; 4 << 20]);
     let config = mds(Some("zstd:1"), &[HashAlgo::Md5], None);
@@ -250,7 +250,7 @@ fn no_frame_is_at_least_as_long_as_all_behind_it_but_the_last_two() {
 }
 
 #[test]
-fn every_compression_comes_back() {
+fn every_compression_round_trips() {
     let samples: Vec<Vec<u8>> = (0..40_u8).map(|n| vec![n; 300]).collect();
     for compression in ["br:1", "bz2", "gz:6", "snappy", "zstd:19"] {
         for config in [
@@ -264,7 +264,7 @@ fn every_compression_comes_back() {
 }
 
 #[test]
-fn durable_files_are_the_same_and_all_are_open_to_others() {
+fn durable_option_keeps_file_contents_and_permissions() {
     let samples = vec![vec![1; 100]; 50];
     let config = mds(None, &[HashAlgo::Sha256], Some(1000));
     let root = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ fn durable_files_are_the_same_and_all_are_open_to_others() {
 }
 
 #[test]
-fn a_writer_that_is_dropped_leaves_no_index_and_no_temporary_file() {
+fn dropped_writer_leaves_no_index_and_no_temporary_file() {
     let config = mds(Some("zstd:1"), &[], Some(1 << 20));
     for finish_some in [false, true] {
         let root = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ fn a_writer_that_is_dropped_leaves_no_index_and_no_temporary_file() {
 }
 
 #[test]
-fn an_index_that_is_there_stays() {
+fn existing_index_is_not_replaced() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("index.json"), "mine").unwrap();
     let mut writer = writer(&root, &mds(None, &[], None), 1);
@@ -332,7 +332,7 @@ fn an_index_that_is_there_stays() {
 
 /// As when every rank of a job writes into the same folder.
 #[test]
-fn of_two_writers_in_one_folder_one_gets_on() {
+fn second_writer_in_the_same_folder_fails() {
     let root = tempfile::tempdir().unwrap();
     let config = mds(None, &[], Some(400));
     let sample = |n: u8| [&[n, 0, 0, 0][..], &[n; 100]].concat();
@@ -369,7 +369,7 @@ fn of_two_writers_in_one_folder_one_gets_on() {
 
 /// One that begins while the other is at work takes none of its shards for leftovers.
 #[test]
-fn no_shard_is_replaced() {
+fn existing_shard_is_not_replaced() {
     let root = tempfile::tempdir().unwrap();
     let config = mds(None, &[], None);
     std::fs::write(root.path().join("shard.00000.mds"), "other").unwrap();
@@ -384,7 +384,7 @@ fn no_shard_is_replaced() {
 }
 
 #[test]
-fn a_failure_in_the_background_reaches_the_caller_and_closes_the_writer() {
+fn background_failure_is_returned_and_closes_the_writer() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("gone");
     std::fs::create_dir(&path).unwrap();
@@ -405,7 +405,7 @@ fn a_failure_in_the_background_reaches_the_caller_and_closes_the_writer() {
 }
 
 #[test]
-fn a_sample_above_the_limit_is_left_out_and_the_others_stay() {
+fn oversized_sample_is_rejected_without_losing_samples() {
     let root = tempfile::tempdir().unwrap();
     let config = mds(None, &[], None);
     let small = SampleOptions {
@@ -425,7 +425,7 @@ fn a_sample_above_the_limit_is_left_out_and_the_others_stay() {
 }
 
 #[test]
-fn whoever_waits_can_be_stopped() {
+fn waiting_push_can_be_cancelled() {
     let root = tempfile::tempdir().unwrap();
     // Slow enough that the second shard has to wait.
     let config = mds(Some("br:11"), &[], Some(1 << 20));
@@ -451,7 +451,7 @@ fn whoever_waits_can_be_stopped() {
 }
 
 #[test]
-fn what_is_published_is_reported_once_and_data_before_offsets() {
+fn published_names_are_reported_once_with_data_before_meta() {
     let root = tempfile::tempdir().unwrap();
     let config = text(Format::Json, None, Some(1000));
     let mut writer = writer(&root, &config, 2);
@@ -473,7 +473,7 @@ fn what_is_published_is_reported_once_and_data_before_offsets() {
 }
 
 #[test]
-fn the_open_shard_can_be_looked_at() {
+fn open_shard_reports_its_bytes_and_samples() {
     let root = tempfile::tempdir().unwrap();
     let config = mds(None, &[], Some(400));
     let header = 8 + config.to_json().len() as u64;
@@ -496,7 +496,7 @@ fn the_open_shard_can_be_looked_at() {
 }
 
 #[test]
-fn rows_of_batches_and_samples_mix() {
+fn batches_and_single_samples_can_be_mixed() {
     let config = mds(None, &[HashAlgo::Md5], Some(900));
     let numbers = Int32Array::from_iter_values(0..50);
     let blobs = BinaryArray::from_iter_values((0..50_u8).map(|n| vec![n; usize::from(n)]));
@@ -536,7 +536,7 @@ fn rows_of_batches_and_samples_mix() {
 }
 
 #[test]
-fn a_batch_with_a_bad_row_adds_nothing() {
+fn batch_with_an_invalid_row_is_rejected_completely() {
     let config = mds(None, &[], None);
     let batch = RecordBatch::try_from_iter([
         (

@@ -102,7 +102,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn numbered_samples_are_what_the_builder_makes(
+    fn numbered_tar_shards_match_the_tar_builder(
         input in rows(),
         limit in 10_000_u64..60_000,
         jobs in 1_usize..6,
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn a_run_that_reuses_any_shards_numbers_on(input in rows(), limit in 10_000_u64..40_000, keep in any::<u64>()) {
+    fn resumed_tar_run_continues_the_sample_numbers(input in rows(), limit in 10_000_u64..40_000, keep in any::<u64>()) {
         let encoder = encoder(&batch(&[]).schema(), TarKeys::Number, false);
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
@@ -195,7 +195,7 @@ fn keyed(keys: &[&str], unique: bool) -> Result<BTreeSet<String>, WriteError> {
 }
 
 #[test]
-fn keys_come_from_a_column_and_are_distinguished() {
+fn keys_from_a_column_must_be_unique_and_valid() {
     let found = keyed(&["a", "b/c", "d"], false).unwrap();
     assert_eq!(found, ["a", "b/c", "d"].map(str::to_owned).into());
     // Another thread may find the second repetition before the first one has ended the run.
@@ -293,7 +293,7 @@ fn write_one(columns: Vec<(&str, ArrayRef)>) -> (DatasetIndex, Vec<u8>) {
 }
 
 #[test]
-fn values_read_back_as_what_they_were_and_nulls_are_left_out() {
+fn tar_values_round_trip_and_nulls_are_omitted() {
     let lists = ListArray::from_iter_primitive::<Float32Type, _, _>([
         Some(vec![Some(1.5), Some(2.5)]),
         None,

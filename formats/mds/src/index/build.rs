@@ -170,7 +170,7 @@ pub(super) fn entry(
                 return Err(parser.wrong_field(field, reason));
             }
             (None, Some(_)) => {
-                let reason = "it is there, but the compression is null";
+                let reason = "it is present, but the compression is null";
                 return Err(parser.wrong_field(field, reason));
             }
             _ => {}

@@ -18,7 +18,7 @@ fn parse(json: &str) -> Result<Index, MdsError> {
 }
 
 #[test]
-fn indexes_of_the_original_come_back_byte_by_byte() {
+fn mosaicml_streaming_indexes_round_trip_byte_for_byte() {
     let (mut plain, mut merged) = (0, 0);
     for Dataset { name, index, .. } in datasets() {
         let parsed = parse(&index).unwrap();
@@ -34,7 +34,7 @@ fn indexes_of_the_original_come_back_byte_by_byte() {
 }
 
 #[test]
-fn the_worked_example() {
+fn specification_example_index_is_parsed() {
     let dataset = datasets()
         .into_iter()
         .find(|dataset| dataset.name == "worked-example")
@@ -106,7 +106,7 @@ fn error(json: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn the_examples_are_good() {
+fn example_indexes_are_valid_and_round_trip() {
     for json in [MDS, JSON, XSV] {
         assert_eq!(parse(json).unwrap().to_json(), json);
     }
@@ -135,7 +135,7 @@ fn the_examples_are_good() {
 }
 
 #[test]
-fn files_that_are_no_index_are_named() {
+fn non_index_files_are_errors() {
     for (bytes, id) in [
         (&b""[..], "index-empty"),
         (b" \r\n", "index-empty"),
@@ -197,7 +197,7 @@ fn files_that_are_no_index_are_named() {
 }
 
 #[test]
-fn every_truncation_is_named() {
+fn every_truncated_index_is_an_error() {
     for end in 1..MDS.len() {
         let error = Index::parse(&MDS.as_bytes()[..end], &Limits::default()).unwrap_err();
         assert_eq!(error.id(), "index-truncated", "{end} {error}");
@@ -205,7 +205,7 @@ fn every_truncation_is_named() {
 }
 
 #[test]
-fn fields_are_named() {
+fn invalid_field_error_names_shard_and_field() {
     for (from, to, message) in [
         (
             r#""samples": 2"#,
@@ -345,7 +345,7 @@ fn fields_are_named() {
         (
             r#""compression": "zstd""#,
             r#""compression": null"#,
-            "index-field: shard 0, zip_data: it is there, but the compression is null",
+            "index-field: shard 0, zip_data: it is present, but the compression is null",
         ),
         (
             r#"{"basename": "shard.00000.mds.zstd", "bytes": 99, "hashes": {}}"#,
@@ -469,7 +469,7 @@ fn fields_are_named() {
             JSON,
             r#""zip_meta": null"#,
             r#""zip_meta": {"basename": "x", "bytes": 1, "hashes": {}}"#,
-            "index-field: shard 0, zip_meta: it is there, but the compression is null",
+            "index-field: shard 0, zip_meta: it is present, but the compression is null",
         ),
         (
             JSON,
@@ -513,7 +513,7 @@ fn fields_are_named() {
 }
 
 #[test]
-fn a_shard_is_named_by_its_place() {
+fn index_errors_name_the_shard_number() {
     let inner = &MDS[r#"{"shards": ["#.len()..MDS.len() - r#"], "version": 2}"#.len()];
     let with = |second: &str| format!(r#"{{"shards": [{inner}, {second}], "version": 2}}"#);
     let other = inner.replace("shard.00000", "shard.00001");
@@ -547,7 +547,7 @@ fn a_shard_is_named_by_its_place() {
 }
 
 #[test]
-fn what_the_original_accepts_is_accepted() {
+fn unusual_but_valid_index_fields_are_accepted() {
     for (from, to) in [
         // A size of 0 means no size.
         ("[4, null]", "[4, 0]"),
@@ -566,7 +566,7 @@ fn what_the_original_accepts_is_accepted() {
 }
 
 #[test]
-fn limits_hold() {
+fn index_limits_are_enforced() {
     let limited = |name, value| {
         let mut limits = Limits::default();
         assert!(limits.set(name, value));
@@ -618,7 +618,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn messages_stay_short_and_show_no_control_characters() {
+fn error_messages_are_short_without_control_characters() {
     let long = "\\u001b[2J".repeat(9000);
     for (from, to) in [
         (r#""format": "mds""#, format!(r#""format": "{long}""#)),
@@ -641,7 +641,7 @@ fn messages_stay_short_and_show_no_control_characters() {
 }
 
 #[test]
-fn a_failing_reader_is_an_error_of_its_own() {
+fn reader_failure_is_an_io_error() {
     struct Failing(usize);
     impl std::io::Read for Failing {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
@@ -665,7 +665,7 @@ fn a_failing_reader_is_an_error_of_its_own() {
 
 proptest! {
     #[test]
-    fn an_index_comes_back_as_it_was(index in strategy::index()) {
+    fn index_round_trips(index in strategy::index()) {
         let json = index.to_json();
         prop_assert!(json.bytes().all(|byte| (b' '..0x7f).contains(&byte)));
         prop_assert_eq!(parse(&json), Ok(index.clone()));
@@ -678,7 +678,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_indexes_are_survived(
+    fn damaged_index_gives_an_error_or_a_valid_index(
         index in strategy::index(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         end: prop::sample::Index,
@@ -703,13 +703,13 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_texts_are_survived(json: Vec<u8>) {
+    fn arbitrary_text_does_not_panic_the_parser(json: Vec<u8>) {
         let _ = Index::parse(&json, &Limits::default());
     }
 }
 
 #[test]
-fn every_flipped_bit_gives_an_error_or_a_valid_index() {
+fn flipped_bits_give_an_error_or_a_valid_index() {
     for json in [MDS, JSON, XSV] {
         let original = parse(json).unwrap();
         for bit in 0..json.len() * 8 {

@@ -104,7 +104,7 @@ fn xsv_config(separator: &str) -> Arc<ShardConfig> {
 }
 
 #[test]
-fn the_worked_example_byte_by_byte() {
+fn specification_example_shard_is_written_byte_for_byte() {
     let config = Arc::new(
         ShardConfig::new_mds(
             vec![
@@ -195,7 +195,7 @@ fn shards(dataset: &Dataset) -> Vec<(ShardEntry, Vec<u8>, Option<Vec<u8>>)> {
 }
 
 #[test]
-fn shards_of_the_original_are_read_and_written_byte_by_byte() {
+fn mosaicml_streaming_shards_round_trip_byte_for_byte() {
     let mut samples = 0;
     for dataset in datasets() {
         let name = dataset.name;
@@ -258,7 +258,7 @@ fn shards_of_the_original_are_read_and_written_byte_by_byte() {
 }
 
 #[test]
-fn what_32_bits_cannot_hold_is_refused() {
+fn shard_beyond_32_bit_offsets_is_rejected() {
     struct Many(usize);
     impl Iterator for Many {
         type Item = u32;
@@ -305,7 +305,7 @@ fn what_32_bits_cannot_hold_is_refused() {
 }
 
 #[test]
-fn a_header_and_a_meta_file_are_not_taken_for_each_other() {
+fn shard_header_and_meta_file_are_not_confused() {
     let (data, _) = encode(&mds(&[("a", "str")]), &[]);
     let (_, meta) = encode(&json_config(), &[]);
     let limits = Limits::default();
@@ -375,7 +375,7 @@ fn contents(entry: &ShardEntry, data: &[u8], meta: Option<&[u8]>) -> Result<Vec<
 
 proptest! {
     #[test]
-    fn a_shard_comes_back_as_it_was((config, samples) in any_shard()) {
+    fn shard_round_trips((config, samples) in any_shard()) {
         let (data, meta) = encode(&config, &samples);
         let entry = entry(&config, samples.len() as u64, &data, meta.as_deref());
         let view = open(&entry, &data, meta.as_deref()).unwrap();
@@ -389,7 +389,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_shards_are_survived(
+    fn damaged_shards_do_not_panic_the_reader(
         (config, samples) in any_shard(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         (cut_data, cut_meta) in any::<(Option<prop::sample::Index>, Option<prop::sample::Index>)>(),
@@ -420,7 +420,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_survived(bytes: Vec<u8>, meta: Vec<u8>, samples in 0_u64..20) {
+    fn arbitrary_bytes_do_not_panic_the_reader(bytes: Vec<u8>, meta: Vec<u8>, samples in 0_u64..20) {
         let mut entry = entry(&json_config(), samples, &bytes, Some(&meta));
         let _ = contents(&entry, &bytes, Some(&meta));
         entry.config = mds(&[("a", "str")]);
@@ -431,7 +431,7 @@ proptest! {
 }
 
 #[test]
-fn every_flipped_bit_gives_an_error_or_other_values() {
+fn flipped_bits_give_an_error_or_changed_values() {
     let datasets = datasets();
     let mut flips = 0;
     for name in [

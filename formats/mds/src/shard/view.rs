@@ -109,7 +109,8 @@ impl<'a> ShardView<'a> {
     ///
     /// [`MdsProblem::NoSample`] and [`MdsProblem::Part`]; `Corrupt` for a sample whose lengths do not add up.
     pub fn fields(&self, sample: u64) -> Result<Vec<Field<'a>>, MdsError> {
-        let mut fields = Vec::new();
+        let columns = self.config.mds_columns().map_or(0, Vec::len);
+        let mut fields = Vec::with_capacity(columns);
         self.fields_into(sample, &mut fields)?;
         Ok(fields)
     }

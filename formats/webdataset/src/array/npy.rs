@@ -1,7 +1,7 @@
 //! Parses the headers of NumPy files. They are Python literals, which are never evaluated.
 
 /// The deepest nesting of records.
-const MOST_DEPTH: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 /// The contents of a header.
 pub(super) struct Head<'a> {
@@ -155,7 +155,7 @@ impl<'a> Header<'a> {
 
     /// Parses `(name, type)` or `(name, type, shape)`. A name may also be a pair of title and name.
     fn field(&mut self, depth: u32) -> Option<Item> {
-        if depth >= MOST_DEPTH {
+        if depth >= MAX_DEPTH {
             return None;
         }
         self.token("(")?;

@@ -2,13 +2,13 @@ use std::collections::BTreeMap;
 
 use shardmill_core::Diagnostic as _;
 
-use super::{MOST_NAMES, expand_braces};
+use super::{MAX_NAMES, expand_braces};
 
 /// The original's expansions of patterns; `null` if it refuses one. Written by `testdata/braces.py`.
 const CASES: &str = include_str!("../../testdata/braces.json");
 
 #[test]
-fn patterns_stand_for_what_the_original_makes_of_them() {
+fn brace_expansion_matches_webdataset() {
     let cases: BTreeMap<String, Option<Vec<String>>> = serde_json::from_str(CASES).unwrap();
     assert!(cases.len() > 400, "{}", cases.len());
     for (pattern, expected) in cases {
@@ -21,9 +21,9 @@ fn patterns_stand_for_what_the_original_makes_of_them() {
 }
 
 #[test]
-fn a_pattern_of_too_many_names_is_refused_before_it_is_expanded() {
+fn pattern_with_too_many_names_is_rejected() {
     let all = expand_braces("{0..999999}").unwrap();
-    assert_eq!(all.len() as u64, MOST_NAMES);
+    assert_eq!(all.len() as u64, MAX_NAMES);
     for pattern in [
         "{0..1000000}",
         "{0..999}{0..999}{0..999}{0..999}{0..999}{0..999}{0..999}{0..999}",
@@ -45,14 +45,14 @@ fn a_pattern_of_too_many_names_is_refused_before_it_is_expanded() {
 }
 
 #[test]
-fn steps_beyond_all_numbers_leave_the_first() {
+fn huge_step_yields_only_the_first_value() {
     let step = "9".repeat(60);
     assert_eq!(expand_braces(&format!("{{1..5..{step}}}")).unwrap(), ["1"]);
     assert_eq!(expand_braces(&format!("{{b..e..{step}}}")).unwrap(), ["b"]);
 }
 
 #[test]
-fn deep_braces_are_refused() {
+fn too_deeply_nested_braces_are_rejected() {
     let deep = format!("{}{}", "{".repeat(5000), "}".repeat(5000));
     let error = expand_braces(&deep).unwrap_err();
     assert!(error.to_string().contains("nested more than 64 deep"));

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use shardmill_codec::{Digest, FileHashes, FileInfo, HashAlgo, seekable::TarCompression};
 use shardmill_core::{Limits, check_relative_path, escape};
 
-use super::entry::{FieldSet, INDEX_VERSION, Index, IndexShard, check_unique};
+use super::types::{FieldSet, INDEX_VERSION, Index, IndexShard, check_unique};
 use crate::error::{WebdatasetError, WebdatasetProblem};
 
 #[derive(Deserialize)]
@@ -168,7 +168,7 @@ fn build(
     };
     if compression.is_some() != raw.zip_data.is_some() {
         return Err(error(
-            "`zip_data` has to be there exactly when there is a compression",
+            "`zip_data` is required exactly when there is a compression",
         ));
     }
     for list in [&raw.fields, &raw.optional_fields] {

@@ -37,7 +37,7 @@ fn index() -> Index {
 }
 
 #[test]
-fn an_index_comes_back() {
+fn index_round_trips() {
     let index = index();
     let json = index.to_json();
     assert_eq!(
@@ -68,7 +68,7 @@ fn an_index_comes_back() {
 }
 
 #[test]
-fn the_text_is_a_promise() {
+fn index_json_text_is_stable() {
     let shard = IndexShard {
         fields: Arc::new(FieldSet {
             always: vec!["cls".into(), "jpg".into()],
@@ -103,7 +103,7 @@ fn the_text_is_a_promise() {
 }
 
 #[test]
-fn damaged_and_ambiguous_indexes_are_refused() {
+fn damaged_and_ambiguous_indexes_are_rejected() {
     let json = index().to_json();
     let id = |json: &str| {
         Index::parse(json.as_bytes(), &Limits::default())
@@ -194,7 +194,7 @@ fn damaged_and_ambiguous_indexes_are_refused() {
 }
 
 #[test]
-fn tables_of_offsets() {
+fn offset_tables_round_trip() {
     let offsets = [0, 2048, 1 << 40];
     let bytes = write_offsets(&offsets);
     assert_eq!(read_offsets(&bytes, 2), Ok(offsets.to_vec()));
@@ -212,7 +212,7 @@ fn tables_of_offsets() {
 }
 
 #[test]
-fn fields_that_not_every_sample_has() {
+fn fields_missing_in_some_samples_are_optional() {
     let raw = crate::testdata::archive(&[
         crate::testdata::member("a.b", b""),
         crate::testdata::member("a.a", b""),

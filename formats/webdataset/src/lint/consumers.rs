@@ -70,7 +70,7 @@ fn compression(consumer: Consumer, facts: &ShardFacts<'_>) -> Option<Finding> {
         ),
         Consumer::Webdataset | Consumer::OpenClip if family == Algorithm::Zstd => (
             Severity::Warning,
-            "zstd is read through a command such as `zstd -dc` only; a decoder that stops behind the first frame sees a part of the samples"
+            "zstd is read through a command such as `zstd -dc` only; a decoder that stops after the first frame sees a part of the samples"
                 .to_owned(),
         ),
         Consumer::Webdataset | Consumer::OpenClip => return None,

@@ -55,7 +55,7 @@ pub struct Lint {
 }
 
 /// The most findings of one id in one shard that are listed. Further ones are only counted.
-const MOST_OF_A_KIND: usize = 20;
+const MAX_OF_A_KIND: usize = 20;
 
 impl Lint {
     /// Creates a lint for all readers in general and for some in particular.
@@ -248,7 +248,7 @@ fn style(survey: &Survey) -> Vec<Finding> {
     findings
 }
 
-/// Limits the findings of each id and reader to [`MOST_OF_A_KIND`], and adds one that counts the rest. Sorts the most
+/// Limits the findings of each id and reader to [`MAX_OF_A_KIND`], and adds one that counts the rest. Sorts the most
 /// serious first.
 fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
     let mut counts: BTreeMap<(&str, Option<Consumer>), usize> = BTreeMap::new();
@@ -258,10 +258,10 @@ fn summarise(findings: Vec<Finding>) -> Vec<Finding> {
         let kind = (finding.id, finding.consumer);
         let count = counts.entry(kind).or_default();
         *count += 1;
-        if *count <= MOST_OF_A_KIND {
+        if *count <= MAX_OF_A_KIND {
             kept.push(finding);
         } else {
-            let rest = *count - MOST_OF_A_KIND;
+            let rest = *count - MAX_OF_A_KIND;
             let text = format!("{rest} more of this kind");
             let mut last = Finding::new(finding.id, finding.severity, text);
             last.consumer = finding.consumer;

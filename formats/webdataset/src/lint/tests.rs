@@ -32,13 +32,13 @@ fn one(name: &str) -> Vec<u8> {
 use Severity::{Error, Note, Warning};
 
 #[test]
-fn a_canonical_shard_pleases_every_reader() {
+fn canonical_shard_has_no_findings_for_any_reader() {
     let clean: Vec<Consumer> = Consumer::ALL.into_iter().collect();
     assert_eq!(lint_with(&clean, &shard(7)), []);
 }
 
 #[test]
-fn what_is_wrong_for_everybody() {
+fn general_defects_are_found() {
     let path = records(&[("path", "long.name")]);
     for (what, data, expected) in [
         (
@@ -112,7 +112,7 @@ fn what_is_wrong_for_everybody() {
 }
 
 #[test]
-fn what_is_wrong_for_one_reader() {
+fn reader_specific_defects_are_found() {
     let long = format!("{}/a.txt", "d".repeat(120));
     let pax = |name: &str| extension(b'x', &records(&[("path", name)]));
     let has = |consumer: Consumer, data: &[u8], id: &str, severity: Severity| {
@@ -245,7 +245,7 @@ fn what_is_wrong_for_one_reader() {
 }
 
 #[test]
-fn hugging_face_reads_gzip_by_its_name() {
+fn hugging_face_warns_about_tgz_extension() {
     let limits = Limits::default();
     for (name, expected) in [
         ("a.tar.gz", None),
@@ -267,7 +267,7 @@ fn hugging_face_reads_gzip_by_its_name() {
 }
 
 #[test]
-fn repeated_keys_and_digests_are_findings() {
+fn lint_reports_repeated_keys_and_hash_mismatches() {
     let limits = Limits::default();
     let data = shard(2);
     let survey = Survey::of(&data, &limits);
@@ -308,7 +308,7 @@ fn repeated_keys_and_digests_are_findings() {
 }
 
 #[test]
-fn floods_of_findings_are_counted() {
+fn repeated_findings_are_truncated_and_counted() {
     let data = archive(
         &(0..100)
             .map(|n| one(&format!("noext{n}")))
@@ -324,7 +324,7 @@ fn floods_of_findings_are_counted() {
 }
 
 #[test]
-fn splits_are_those_of_each_reader() {
+fn name_splits_match_each_reader() {
     let limits = Limits::default();
     let survey = Survey::of(&archive(&[one("a.X"), one("__b.y"), one("c")]), &limits);
     let of = |consumer| -> Vec<Option<(String, String)>> {
@@ -347,7 +347,7 @@ fn splits_are_those_of_each_reader() {
 }
 
 #[test]
-fn a_fixed_shard_is_canonical() {
+fn fix_produces_a_canonical_shard() {
     let limits = Limits::default();
     let data = archive(&[
         RawHeader::new("./d/", 0).kind(b'5').block(),
@@ -389,7 +389,7 @@ fn a_fixed_shard_is_canonical() {
 }
 
 #[test]
-fn what_only_a_person_can_decide_is_not_fixed() {
+fn ambiguous_defects_are_not_fixed() {
     let limits = Limits::default();
     for (what, data, expected) in [
         ("damage", shard(2)[..3000].to_vec(), "tar-torn"),
@@ -453,7 +453,7 @@ fn saved(repaired: &Repaired, original: &[u8]) -> Vec<String> {
 }
 
 #[test]
-fn a_shard_cut_anywhere_keeps_its_whole_samples() {
+fn repair_keeps_all_complete_samples_of_a_truncated_shard() {
     let limits = Limits::default();
     let original = shard(6);
     let map = ShardMap::read(&original, &limits).unwrap();
@@ -483,7 +483,7 @@ fn a_shard_cut_anywhere_keeps_its_whole_samples() {
 }
 
 #[test]
-fn damage_in_the_middle_costs_its_own_sample() {
+fn repair_loses_only_the_damaged_sample() {
     let limits = Limits::default();
     let original = shard(6);
     let map = ShardMap::read(&original, &limits).unwrap();
@@ -506,7 +506,7 @@ fn damage_in_the_middle_costs_its_own_sample() {
 }
 
 #[test]
-fn the_sample_in_front_of_a_member_that_is_cut_is_whole() {
+fn repair_keeps_the_sample_before_a_truncated_member() {
     let limits = Limits::default();
     let data = archive(&[one("0.cls"), one("0.txt"), one("1.cls"), one("1.txt")]);
     let keys = |cut: usize| -> Vec<String> {
@@ -530,7 +530,7 @@ fn the_sample_in_front_of_a_member_that_is_cut_is_whole() {
 }
 
 #[test]
-fn interleaved_samples_are_joined() {
+fn repair_joins_interleaved_samples() {
     let limits = Limits::default();
     let data = archive(&[
         one("a.x"),
@@ -573,7 +573,7 @@ fn survey_by_ranges(data: &[u8]) -> Survey {
 proptest! {
     /// Whatever happens to headers, recovered samples are complete.
     #[test]
-    fn repair_saves_no_torn_sample(
+    fn repair_never_returns_incomplete_samples(
         damage in proptest::collection::vec((0..24_usize, 0..512_usize, 1..=255_u8), 0..4),
         cut in proptest::option::of(0..12_000_usize),
     ) {
@@ -592,7 +592,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_a_lint_panic(changes in proptest::collection::vec((0..9000_usize, any::<u8>()), 0..6)) {
+    fn lint_repair_and_fix_never_panic(changes in proptest::collection::vec((0..9000_usize, any::<u8>()), 0..6)) {
         let mut data = shard(5);
         for (at, to) in changes {
             let at = at % data.len();

@@ -139,7 +139,7 @@ impl Profile {
         for (field, content) in sorted {
             let name = field.to_lowercase();
             let twice = || {
-                let twice = "is there twice, as readers tell no capitals apart";
+                let twice = "occurs twice, because readers ignore case";
                 entry.field(&name).map(|_| twice)
             };
             if let Some(reason) = self.field_problem(field).or_else(twice) {
@@ -323,7 +323,7 @@ impl ShardCut {
             .is_some_and(|limit| shard_bytes(after) > limit)
             || self
                 .samples_per_shard
-                .is_some_and(|most| self.samples >= most);
+                .is_some_and(|max| self.samples >= max);
         if full && self.samples > 0 {
             self.bytes = bytes;
             self.samples = 1;

@@ -26,7 +26,7 @@ fn keys(data: &[u8]) -> Result<Vec<(String, Vec<String>)>, WebdatasetError> {
 }
 
 #[test]
-fn members_of_one_key_are_a_sample() {
+fn consecutive_members_with_one_key_form_a_sample() {
     let data = archive(&[
         member("a/1.jpg", b"1"),
         member("skipped", b""),
@@ -50,7 +50,7 @@ fn members_of_one_key_are_a_sample() {
 }
 
 #[test]
-fn samples_that_readers_would_tear_are_refused() {
+fn split_or_duplicate_sample_members_are_rejected() {
     let mut limits = LIMITS();
     let id = |parts: &[Vec<u8>]| keys(&archive(parts)).unwrap_err().id();
     let one = |name: &str| member(name, b"x");
@@ -96,7 +96,7 @@ fn samples_that_readers_would_tear_are_refused() {
 }
 
 #[test]
-fn a_view_gives_fields_by_number() {
+fn shard_view_returns_fields_by_sample_number() {
     let long = format!("{}/1.txt", "d".repeat(120));
     let data = archive(&[
         member("0.cls", b"7"),
@@ -142,7 +142,7 @@ fn a_view_gives_fields_by_number() {
 }
 
 #[test]
-fn a_table_of_energon_counts_headers_for_all_to_the_sample_before() {
+fn energon_offsets_with_global_headers_are_read() {
     let data = archive(&[
         extension(b'g', &records(&[("comment", "one")])),
         member("a.x", b"1"),
@@ -172,7 +172,7 @@ fn a_table_of_energon_counts_headers_for_all_to_the_sample_before() {
 }
 
 #[test]
-fn a_table_of_another_shard_is_noticed() {
+fn wrong_offset_table_is_an_error() {
     let data = archive(&[
         member("a.x", b"1"),
         member("a.y", b"1"),
@@ -204,7 +204,7 @@ fn a_table_of_another_shard_is_noticed() {
 }
 
 #[test]
-fn keys_and_fields_that_readers_would_change_are_refused() {
+fn non_canonical_keys_and_fields_are_rejected() {
     let canonical = Profile::default();
     for key in ["a", "a/b", "train/n01_4", "a.b/c", "0001", "x-y"] {
         assert_eq!(canonical.check_key(key), Ok(()), "{key}");
@@ -247,7 +247,7 @@ fn keys_and_fields_that_readers_would_change_are_refused() {
 }
 
 #[test]
-fn long_names_are_written_when_they_are_allowed() {
+fn long_names_are_written_if_the_profile_allows_them() {
     let profile = Profile {
         style: TarStyle {
             long_names: true,
@@ -267,7 +267,7 @@ fn long_names_are_written_when_they_are_allowed() {
 }
 
 #[test]
-fn shards_end_before_they_are_too_large() {
+fn shards_are_cut_before_they_exceed_the_limit() {
     // A sample of one small field takes 1,024 bytes, the end takes 1,024 more, and the file is padded to 10,240.
     let mut cut = ShardCut::new(Some(10_240), None);
     let new: Vec<bool> = (0..20).map(|_| cut.place(1024)).collect();
@@ -294,7 +294,7 @@ type Keyed<'a> = (String, Vec<(&'a str, &'a [u8])>);
 proptest! {
     /// Samples that are encoded separately, in any buffers, give the same shard as a single builder.
     #[test]
-    fn encoding_apart_changes_nothing(
+    fn separately_encoded_samples_give_the_same_shard(
         samples in proptest::collection::vec(
             proptest::collection::btree_map("[a-z]{1,5}", proptest::collection::vec(any::<u8>(), 0..1200), 1..4),
             0..12,

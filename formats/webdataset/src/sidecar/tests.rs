@@ -26,7 +26,7 @@ fn shard<'a>(name: &'a str, map: &'a ShardMap) -> SidecarShard<'a> {
 }
 
 #[test]
-fn dali_has_a_line_for_each_sample() {
+fn dali_index_has_a_line_per_sample() {
     let map = map();
     assert_eq!(
         dali_index(&shard("a.tar", &map)).unwrap(),
@@ -50,7 +50,7 @@ fn dali_has_a_line_for_each_sample() {
 }
 
 #[test]
-fn wids_lists_shards_by_name() {
+fn wids_index_lists_shards_sorted_by_name() {
     let map = map();
     let json = wids_index(
         &[shard("b.tar", &map), shard("a.tar", &map)],
@@ -77,7 +77,7 @@ fn wids_lists_shards_by_name() {
 }
 
 #[test]
-fn sizes_of_open_clip_have_no_folders() {
+fn open_clip_sizes_use_names_without_folders() {
     let map = map();
     let sizes = open_clip_sizes(&[shard("x/a.tar", &map), shard("x/b.tar", &map)]).unwrap();
     assert_eq!(sizes, r#"{"a.tar": 2, "b.tar": 2}"#);
@@ -86,7 +86,7 @@ fn sizes_of_open_clip_have_no_folders() {
 }
 
 #[test]
-fn energon_finds_its_files() {
+fn energon_metadata_files_have_the_expected_content() {
     let map = map();
     let info = energon::info_json(&[shard("b.tar", &map), shard("a.tar", &map)]).unwrap();
     // Shards are numbered in the given order, not sorted by name.
@@ -140,7 +140,7 @@ fn energon_finds_its_files() {
 
 /// Checks what the index of each reader contains for a shard of another writer.
 #[test]
-fn samples_are_those_of_the_reader() {
+fn sidecar_samples_match_each_reader() {
     let data = archive(&[
         extension(b'g', &records(&[("comment", "x")])),
         RawHeader::new("d", 0).kind(b'5').block(),
@@ -190,7 +190,7 @@ fn samples_are_those_of_the_reader() {
 }
 
 #[test]
-fn wids_knows_every_name_once() {
+fn wids_ignores_repeated_names() {
     let long = format!("{}.txt", "n".repeat(120));
     let data = archive(&[
         member("a.txt", b"1"),

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_count_themselves() {
+    fn pax_record_length_includes_itself() {
         // 9 to 10, 99 to 100 and 999 to 1000 bytes, where the length needs one more digit.
         for bytes in (0..30).chain(80..110).chain(980..1010) {
             let value = vec![b'x'; bytes];
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_record_is_refused() {
+    fn malformed_pax_records_are_rejected() {
         for bytes in [
             &b"5 a=b"[..],
             b"5 a=b\n",

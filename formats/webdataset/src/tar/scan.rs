@@ -214,7 +214,7 @@ impl Scanner {
         let offset = self.position;
         if block.iter().all(|byte| *byte == 0) {
             if self.begin.is_some() {
-                return Err(extension_error(offset, "has no member behind it"));
+                return Err(extension_error(offset, "has no member after it"));
             }
             let second = offset.saturating_add(BLOCK as u64);
             if self.length < second.saturating_add(BLOCK as u64) {

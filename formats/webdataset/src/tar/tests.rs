@@ -43,7 +43,7 @@ fn id(data: &[u8]) -> (&'static str, ErrorKind) {
 }
 
 #[test]
-fn every_dialect_is_read() {
+fn every_tar_dialect_is_read() {
     let long = format!("{}/name.txt", "long".repeat(40));
     let path = records(&[("mtime", "1.5"), ("path", &long)]);
     let size = records(&[("size", "3")]);
@@ -138,7 +138,7 @@ fn every_dialect_is_read() {
 }
 
 #[test]
-fn signed_checksums_of_old_writers_are_read() {
+fn signed_header_checksums_are_accepted() {
     let mut data = archive(&[member("é.txt", b"")]);
     let sum: i32 = (0..512)
         .map(|at| match at {
@@ -151,7 +151,7 @@ fn signed_checksums_of_old_writers_are_read() {
 }
 
 #[test]
-fn what_is_no_tar_file_is_refused_by_name() {
+fn invalid_tar_files_are_errors_with_specific_ids() {
     use ErrorKind::{Corrupt, Unsupported};
     let one = || member("a.txt", b"1");
     let pax = |pairs: &[(&str, &str)]| extension(b'x', &records(pairs));
@@ -350,7 +350,7 @@ fn what_is_no_tar_file_is_refused_by_name() {
 }
 
 #[test]
-fn names_that_only_look_bad_pass() {
+fn unusual_but_valid_names_are_accepted() {
     for name in [
         "./a.txt",
         "a//b.txt",
@@ -364,7 +364,7 @@ fn names_that_only_look_bad_pass() {
 }
 
 #[test]
-fn a_shard_cut_at_any_block_gives_no_torn_sample() {
+fn truncated_shard_is_an_error_at_any_length() {
     let whole = shard(4);
     let limits = Limits::default();
     let map = ShardMap::read(&whole, &limits).unwrap();
@@ -392,7 +392,7 @@ fn a_shard_cut_at_any_block_gives_no_torn_sample() {
 type Found = (String, u64, u64);
 
 /// Scans by ranges of at least `least` bytes. Returns the members and the number of requested bytes.
-fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, WebdatasetError>, u64) {
+fn scan_by_ranges(data: &[u8], min: u64) -> (Result<Vec<Found>, WebdatasetError>, u64) {
     let mut scanner = Scanner::new(data.len() as u64, &Limits::default());
     let (mut members, mut read) = (Vec::new(), 0);
     let mut window = 0..0;
@@ -406,7 +406,7 @@ fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, WebdatasetErro
             }
             Ok(Step::Need(range)) => {
                 assert!(range.end <= data.len() as u64, "{range:?}");
-                let end = range.end.max(range.start + least).min(data.len() as u64);
+                let end = range.end.max(range.start + min).min(data.len() as u64);
                 read += end - range.start;
                 window = usize::try_from(range.start).unwrap()..usize::try_from(end).unwrap();
             }
@@ -415,7 +415,7 @@ fn scan_by_ranges(data: &[u8], least: u64) -> (Result<Vec<Found>, WebdatasetErro
 }
 
 #[test]
-fn a_remote_shard_is_scanned_without_its_content() {
+fn scan_by_ranges_skips_member_contents() {
     let big = vec![b'x'; 1 << 20];
     let data = archive(&[member("a.bin", &big), member("b.bin", &big)]);
     let (members, read) = scan_by_ranges(&data, 0);
@@ -426,7 +426,7 @@ fn a_remote_shard_is_scanned_without_its_content() {
 proptest! {
     /// A sample that is numbered later equals one that was written with that number.
     #[test]
-    fn a_number_can_be_given_later(
+    fn renumbered_sample_equals_one_written_with_that_number(
         members in proptest::collection::vec(("[a-zé]{1,150}", proptest::collection::vec(any::<u8>(), 0..1200)), 1..5),
         before in "[a-z]{0,5}",
         number in 0..1_000_000_000_u64,
@@ -457,17 +457,17 @@ proptest! {
 
 proptest! {
     #[test]
-    fn ranges_and_slices_see_the_same(
+    fn scans_by_ranges_and_at_once_agree(
         data in mutant(),
-        least in prop_oneof![Just(0_u64), Just(512), 1..5000_u64],
+        min in prop_oneof![Just(0_u64), Just(512), 1..5000_u64],
     ) {
-        let (by_ranges, _) = scan_by_ranges(&data, least);
+        let (by_ranges, _) = scan_by_ranges(&data, min);
         let (at_once, _) = scan_by_ranges(&data, u64::MAX / 2);
         prop_assert_eq!(by_ranges, at_once);
     }
 
     #[test]
-    fn arbitrary_bytes_are_an_error_or_members_within_the_file(data in mutant()) {
+    fn arbitrary_bytes_give_an_error_or_members_in_bounds(data in mutant()) {
         if let (Ok(members), _) = scan_by_ranges(&data, 0) {
             for (_, at, bytes) in members {
                 prop_assert!(at + bytes <= data.len() as u64);
@@ -476,7 +476,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_members_round_trip(
         members in proptest::collection::vec(("[a-zé/]{1,150}", proptest::collection::vec(any::<u8>(), 0..2000)), 0..6),
         mtime: u32,
     ) {

@@ -45,9 +45,9 @@ SETTING = 'spark.shardmill.readFiles'
 #: The scheme of files that Python can open at the same path as Spark.
 _SCHEME = 'file:'
 #: Maximum files that are listed individually when creating a scan.
-_MOST_NAMED = 1000
+_MAX_NAMED = 1000
 #: Maximum files in a folder that is listed repeatedly to find the spelling of its path.
-_MOST_LISTED = 20_000
+_MAX_LISTED = 20_000
 #: Minimum bytes per row in a file. PERF: the report about each row costs as much as passing about 150 bytes.
 _LEAST_ROW_BYTES = 512
 #: How many files are inspected to find one with rows.
@@ -93,7 +93,7 @@ def rows_of(dataframe: DataFrame, columns: Iterable[str]) -> Optional[DataFrame]
         # `select` creates a new plan, which names no files if one of its inputs was cached meanwhile.
         files = [_path_of(uri) for uri in dataframe.select('*').inputFiles()]
         paths = sorted(path for path in files if path is not None)
-        if not paths or len(paths) != len(files) or len(paths) > _MOST_LISTED:
+        if not paths or len(paths) != len(files) or len(paths) > _MAX_LISTED:
             return None
         if not _are_wide(paths, _wanted(dataframe.schema, columns)):
             return None
@@ -195,7 +195,7 @@ def _roots(paths: list[str]) -> list[list[str]]:
             spellings += [f'{path}/'] if path == folder else []
             spellings += [] if near.startswith('..') else [near]
             found += [[spelling] for spelling in spellings]
-    if 1 < len(paths) <= _MOST_NAMED:
+    if 1 < len(paths) <= _MAX_NAMED:
         found.append(paths)
     return found
 

@@ -41,7 +41,7 @@ def partition_by(algo: str, doc: str) -> Callable[..., NDArray[np.int64]]:
         if not _divide(canonical, divided_over):
             raise UsageError(
                 f'Either canonical or physical nodes must be a multiple of the others, '
-                f'which {canonical} canonical and {divided_over} physical nodes are not',
+                f'but there are {canonical} canonical and {divided_over} physical nodes',
                 'config-world',
                 None,
                 'choose num_canonical_nodes so that one divides the other',
@@ -56,15 +56,15 @@ def partition_by(algo: str, doc: str) -> Callable[..., NDArray[np.int64]]:
             partition_algo=algo,
             resume=(0, dropped, 0, canonical, initial),
         )
-        data, tiny, scarce = _core.partitions(options, samples)
+        data, too_few_for_nodes, too_few_for_ranks = _core.partitions(options, samples)
         # COMPAT: programs match the beginning of both messages.
-        if tiny:
+        if too_few_for_nodes:
             warnings.warn(
                 f'Trying to partition {samples} samples over {canonical} canonical nodes: there are '
                 f'too few, so that samples are repeated, and with some batching methods dropped',
                 stacklevel=3,
             )
-        if scarce:
+        if too_few_for_ranks:
             warnings.warn(
                 f'Attempting to partition the samples of a node, out of {samples}, over {ranks} ranks: '
                 f'there are too few, so that samples are repeated, and with some batching methods '

@@ -34,7 +34,7 @@ fn store(objects: &[(&str, &[u8])]) -> (S3Server, tempfile::TempDir, StreamOptio
 }
 
 #[test]
-fn objects_of_a_store_are_pinned_to_what_was_listed() {
+fn object_changed_since_listing_is_an_error() {
     let (server, root, stream, options) = store(&[
         ("b/ü +%.txt", b"1"),
         ("a.txt", b"22"),
@@ -114,7 +114,7 @@ fn objects_of_a_store_are_pinned_to_what_was_listed() {
 }
 
 #[test]
-fn keys_that_no_folder_can_hold_are_refused_unless_they_are_left_out() {
+fn keys_invalid_as_paths_are_errors_unless_filtered_out() {
     for (key, id) in [
         ("a//b", "path-traversal"),
         ("../up", "path-traversal"),

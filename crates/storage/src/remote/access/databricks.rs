@@ -35,13 +35,13 @@ pub(super) fn access(
 
 const NAMES: &str = "check DATABRICKS_CONFIG_PROFILE and DATABRICKS_CONFIG_FILE";
 
-const LOGIN: &str = "give it a token, or a client_id and a client_secret, or set DATABRICKS_TOKEN";
+const LOGIN: &str = "add a token, or a client_id and a client_secret, or set DATABRICKS_TOKEN";
 
 /// The name of the default profile.
 const DEFAULT: &str = "DEFAULT";
 
 /// The maximum number of bytes of a profile file.
-const MOST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// If any of these settings is given and no profile is named, the profile file is not read.
 const GIVEN: [&str; 4] = [
@@ -113,7 +113,7 @@ fn login(
         return Ok((url.clone(), client(&url, id, secret), source));
     }
     let profile = profile.ok_or_else(|| {
-        let (message, hint) = ("nothing says who logs in to the store", Some(HINT));
+        let (message, hint) = ("no credentials for the store were found", Some(HINT));
         let message = message.to_owned();
         StorageError::Setting { message, hint }.at(location.to_string())
     })?;
@@ -155,7 +155,7 @@ fn find(known: &Settings<'_>, named: Option<&str>) -> Result<Option<Profile>, St
         };
     };
     let bytes = match FileHandle::open(&path) {
-        Ok(handle) => handle.read_all(MOST)?,
+        Ok(handle) => handle.read_all(MAX_BYTES)?,
         Err(error) if !given && named.is_none() && is_nowhere(&error) => return Ok(None),
         Err(error) => return Err(error),
     };

@@ -15,7 +15,7 @@ use crate::remote::signing::{Access, Signing};
 const DEFAULT: &str = "main";
 
 /// The maximum number of bytes of the file of a token.
-const MOST: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 
 pub(super) fn access(
     location: &RemoteLocation,
@@ -73,7 +73,7 @@ fn login(known: &Settings<'_>) -> Result<(Signing, CredentialSource), StorageErr
         return Ok(anonymous);
     };
     let bytes = match FileHandle::open(&path) {
-        Ok(handle) => handle.read_all(MOST)?,
+        Ok(handle) => handle.read_all(MAX_BYTES)?,
         Err(error) if is_nowhere(&error) => return Ok(anonymous),
         Err(error) => return Err(error),
     };

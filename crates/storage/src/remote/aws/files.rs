@@ -12,7 +12,7 @@ use crate::remote::profile::{Profile, bad_line, config_file, is_nowhere, no_prof
 use crate::remote::settings::{HOME, Settings, is_label};
 
 /// The maximum number of bytes of a file.
-const MOST: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 /// The name of the profile that is used if none is named.
 const DEFAULT: &str = "default";
@@ -79,7 +79,7 @@ impl Files {
             return Ok(Vec::new());
         };
         let bytes = match FileHandle::open(path) {
-            Ok(handle) => handle.read_all(MOST)?,
+            Ok(handle) => handle.read_all(MAX_BYTES)?,
             // A home directory of another user has no files, unless a profile is named.
             Err(error)
                 if is_nowhere(&error)
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_sections_are_split() {
+    fn section_names_are_split_into_kind_and_name() {
         for (text, expected) in [
             ("profile a", Some(("profile", "a"))),
             ("profile \"a b\"", Some(("profile", "a b"))),

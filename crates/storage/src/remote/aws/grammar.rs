@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_values_are_read() {
+    fn config_sections_keys_and_values_are_parsed() {
         let text = "\u{feff}# c\n ; c\n[default]  # x\nRegion: eu-west-1\r\nkey=a=b # c\nempty =\n\n[profile b c]\nx = 1\n";
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         assert_eq!(
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_lines_are_counted() {
+    fn parse_error_has_the_line_number() {
         for (text, line) in [
             ("key = before any section\n", 1),
             ("[a]\nhush\n", 2),
@@ -157,7 +157,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics(text in "[\\[\\]a-z =:#;\n\t\"]{0,60}") {
+        fn parser_never_panics(text in "[\\[\\]a-z =:#;\n\t\"]{0,60}") {
             let _ = parse(text.as_bytes());
             let _ = nested(&text);
         }

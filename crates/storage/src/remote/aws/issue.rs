@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read() {
+    fn expiration_times_are_parsed() {
         let noon = SystemTime::UNIX_EPOCH + Duration::from_secs(1_769_860_800);
         for text in [
             "2026-01-31T12:00:00Z",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_read_and_refused() {
+    fn credential_documents_are_parsed_or_rejected() {
         let good = br#"{"Version":1,"AccessKeyId":"a","SecretAccessKey":"b","SessionToken":"c","Expiration":"2999-01-01T00:00:00Z"}"#;
         let issued = of_program(good).ok().unwrap();
         assert_eq!(issued.value.token.as_deref(), Some("c"));

@@ -9,7 +9,7 @@ use crate::remote::credential_source::CredentialSource;
 use crate::remote::profile::Profile;
 use crate::remote::settings::is_label;
 
-const MFA: &str = "log in with `aws configure export-credentials`, or give the profile a single sign-on or a credential_process";
+const MFA: &str = "log in with `aws configure export-credentials`, or configure single sign-on or a credential_process for the profile";
 
 const ROLE: &str = "use source_profile, or credential_source = Ec2InstanceMetadata or EcsContainer";
 

@@ -10,7 +10,7 @@ use super::issue::{AwsIssued, of_program};
 use crate::remote::renewal::{CREDENTIALS, NoToken};
 
 /// The maximum number of bytes of the output. It fits into a pipe, so the program never waits for the reader.
-const MOST: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 const HINT: &str = "run the credential_process of the profile by hand to see why";
 
@@ -81,7 +81,7 @@ fn output(child: &mut Child) -> std::io::Result<Vec<u8>> {
     let flags = fcntl_getfl(&pipe)?;
     fcntl_setfl(&pipe, flags | OFlags::NONBLOCK)?;
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
-    while all.len() <= MOST {
+    while all.len() <= MAX_BYTES {
         match pipe.read(&mut piece) {
             Ok(0) => break,
             Ok(read) => all.extend_from_slice(piece.get(..read).unwrap_or_default()),

@@ -19,7 +19,7 @@ use crate::remote::renewal::NoToken;
 use crate::remote::settings::with_query;
 
 /// The maximum number of bytes of a file with a token.
-const MOST: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Returns the credentials of the role. `profile` is for the command that logs in.
 pub(super) async fn credentials(
@@ -75,7 +75,7 @@ fn token(home: &Path, sso: &Sso) -> Result<String, String> {
         false => "start URL",
     };
     let path = home.join(".aws/sso/cache").join(format!("{name}.json"));
-    let bytes = match FileHandle::open(&path).and_then(|handle| handle.read_all(MOST)) {
+    let bytes = match FileHandle::open(&path).and_then(|handle| handle.read_all(MAX_BYTES)) {
         Ok(bytes) => bytes,
         Err(StorageError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             return Err(format!(

@@ -15,7 +15,7 @@ use super::*;
 use crate::error::StorageError;
 use crate::{Dir, FileHandle, PublishMode};
 
-const MOST: u64 = Remote::LIST_MOST;
+const MAX_BYTES: u64 = Remote::MAX_LISTED;
 
 /// A directory or a store, with independent access to its contents.
 #[expect(
@@ -69,14 +69,14 @@ impl Place {
                 server.objects().put(&key, bytes.to_vec());
                 Ok(())
             }
-            Self::Store { remote, .. } => remote.put(name, bytes.to_vec(), &mut go_on),
+            Self::Store { remote, .. } => remote.put(name, bytes.to_vec(), &mut cancel),
         }
     }
 
     fn put_new(&self, name: &str, bytes: &[u8]) -> Result<bool, StorageError> {
         match self {
             Self::Folder(dir) => publish(dir, name, bytes, PublishMode::CreateNew),
-            Self::Store { remote, .. } => remote.put_new(name, bytes.to_vec(), &mut go_on),
+            Self::Store { remote, .. } => remote.put_new(name, bytes.to_vec(), &mut cancel),
         }
     }
 
@@ -108,7 +108,7 @@ impl Place {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
             },
-            Self::Store { remote, .. } => remote.size(name, &mut go_on),
+            Self::Store { remote, .. } => remote.size(name, &mut cancel),
         }
     }
 
@@ -123,7 +123,7 @@ impl Place {
             }
             Self::Store { remote, .. } => {
                 let mut found: Vec<_> = remote
-                    .list(prefix, MOST, &mut go_on)?
+                    .list(prefix, MAX_BYTES, &mut cancel)?
                     .into_iter()
                     .map(|object| (object.name, object.bytes))
                     .collect();
@@ -136,7 +136,7 @@ impl Place {
     fn remove(&self, name: &str) -> Result<(), StorageError> {
         match self {
             Self::Folder(dir) => dir.remove(name).map(|_| ()),
-            Self::Store { remote, .. } => remote.remove(name, &mut go_on),
+            Self::Store { remote, .. } => remote.remove(name, &mut cancel),
         }
     }
 
@@ -191,7 +191,7 @@ fn put_and_get(place: &Place) -> Kept {
         assert!(place.get("put/a").unwrap() == sent);
     }
     if let (true, Place::Store { remote, .. }) = (place.is_read_only(), place) {
-        let error = remote.put("put/a", Vec::new(), &mut go_on).unwrap_err();
+        let error = remote.put("put/a", Vec::new(), &mut cancel).unwrap_err();
         assert_eq!(error.id(), "store-unsupported");
         return Named;
     }
@@ -346,9 +346,9 @@ fn parts(place: &Place) -> Kept {
     let sent = contents(7, 12 << 20);
     std::fs::write(&path, &sent).unwrap();
     let file = FileHandle::open(&path).unwrap();
-    remote.put_file("parts/a", &file, &mut go_on).unwrap();
+    remote.put_file("parts/a", &file, &mut cancel).unwrap();
     assert!(remote.read("parts/a", 64 << 20).unwrap() == sent);
-    assert_eq!(remote.size("parts/a", &mut go_on).unwrap(), Some(12 << 20));
+    assert_eq!(remote.size("parts/a", &mut cancel).unwrap(), Some(12 << 20));
     Yes
 }
 
@@ -427,7 +427,7 @@ fn no_paths(place: &Place) -> Kept {
     }
     for name in ["paths/a//b", "paths/folder/"] {
         let key = remote.location().key(name);
-        let put = remote.wait_while(name, &mut go_on, |live, _| async move {
+        let put = remote.wait_while(name, &mut cancel, |live, _| async move {
             let payload = Payload::new(live.signer.kind(), b"1".to_vec())?;
             put_whole(&live, &key, &payload, &Arc::default()).await
         });
@@ -537,7 +537,7 @@ fn keeps(place: &Place, others: &[(&str, Kept)]) {
 }
 
 #[test]
-fn a_directory() {
+fn directory() {
     let root = tempfile::tempdir().unwrap();
     let place = Place::Folder(Dir::open(root.path()).unwrap());
     let untried = ["pages", "parts", "a changed object", "denied"];
@@ -565,7 +565,7 @@ fn volumes() {
 }
 
 #[test]
-fn a_web_server() {
+fn web_server() {
     let named = [
         "put and get",
         "list",

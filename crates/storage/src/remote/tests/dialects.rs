@@ -70,22 +70,22 @@ impl Operation {
                 .read_range("small", None, 10..9000)
                 .map(|read| assert!(read == small[10..9000])),
             Self::Head => remote
-                .size("small", &mut go_on)
+                .size("small", &mut cancel)
                 .map(|size| assert_eq!(size, Some(SMALL as u64))),
             Self::List => remote
-                .list("", 1000, &mut go_on)
+                .list("", 1000, &mut cancel)
                 .map(|all| assert_eq!(all.len(), 1)),
-            Self::Put => remote.put("new", small, &mut go_on),
-            Self::New => remote.put_new("new", small, &mut go_on).map(|_| ()),
-            Self::Parts => remote.put_file("new", &file().1, &mut go_on),
-            Self::Remove => remote.remove("small", &mut go_on),
+            Self::Put => remote.put("new", small, &mut cancel),
+            Self::New => remote.put_new("new", small, &mut cancel).map(|_| ()),
+            Self::Parts => remote.put_file("new", &file().1, &mut cancel),
+            Self::Remove => remote.remove("small", &mut cancel),
         }
     }
 }
 
 /// A permanent fault is reported as a specific error before the deadline, for every store and operation.
 #[test]
-fn permanent_faults_are_named_in_time() {
+fn permanent_failure_is_a_specific_error_before_timeout() {
     let faults: [(Fault, &[&str]); 8] = [
         (Fault::status(500), &["storage-gave-up"]),
         (Fault::status(503), &["throttled"]),
@@ -119,7 +119,7 @@ fn permanent_faults_are_named_in_time() {
                     let options = RemoteOptions {
                         request: RequestOptions {
                             total_timeout: Duration::from_secs(3),
-                            least_bytes_per_second: 1 << 20,
+                            min_bytes_per_second: 1 << 20,
                             ..quick(&server).request
                         },
                         upload: UploadOptions {
@@ -135,8 +135,8 @@ fn permanent_faults_are_named_in_time() {
                     let shown = format!("{flavor:?} {operation:?} {fault:?}");
                     assert!(ids.contains(&result), "{shown}: {result}");
                     // The abort of an upload has its own timeout of ten seconds.
-                    let most = options.request.total_timeout + Duration::from_secs(2);
-                    assert!(took < most, "{shown}: {took:?}");
+                    let max = options.request.total_timeout + Duration::from_secs(2);
+                    assert!(took < max, "{shown}: {took:?}");
                 });
             }
         });
@@ -149,7 +149,7 @@ impl Operation {
     fn run_quietly(self, remote: &Remote) -> &'static str {
         match self {
             Self::Get => remote.read("small", 1 << 20).map(|_| ()),
-            Self::Head => remote.size("small", &mut go_on).map(|_| ()),
+            Self::Head => remote.size("small", &mut cancel).map(|_| ()),
             _ => self.run(remote),
         }
         .map_or_else(|error| error.id(), |()| "")
@@ -165,42 +165,42 @@ fn work(remote: &Remote, flavor: Flavor) {
                 for at in (worker..OBJECTS).step_by(4) {
                     let (name, sent) = (format!("many/{at:02}"), contents(at, SMALL));
                     if at % 2 == 0 {
-                        remote.put(&name, sent.clone(), &mut go_on).unwrap();
+                        remote.put(&name, sent.clone(), &mut cancel).unwrap();
                     } else {
-                        remote.put_new(&name, sent.clone(), &mut go_on).unwrap();
+                        remote.put_new(&name, sent.clone(), &mut cancel).unwrap();
                     }
                     assert!(remote.read(&name, 1 << 20).unwrap() == sent, "{name}");
                     let part = remote.read_range(&name, Some(SMALL as u64), 5..15_000);
                     assert!(part.unwrap() == sent[5..15_000], "{name}");
-                    let size = remote.size(&name, &mut go_on).unwrap();
+                    let size = remote.size(&name, &mut cancel).unwrap();
                     assert_eq!(size, Some(SMALL as u64));
                 }
             });
         }
     });
     for _ in 0..4 {
-        let listed = remote.list("many/", 1000, &mut go_on).unwrap();
+        let listed = remote.list("many/", 1000, &mut cancel).unwrap();
         let expected: Vec<_> = (0..OBJECTS).map(|at| format!("many/{at:02}")).collect();
         let names: Vec<_> = listed.into_iter().map(|object| object.name).collect();
         assert_eq!(names, expected, "{flavor:?}");
     }
     let (_root, file) = file();
     for _ in 0..4 {
-        remote.put_file("large", &file, &mut go_on).unwrap();
+        remote.put_file("large", &file, &mut cancel).unwrap();
         let read = remote.read("large", 1 << 20).unwrap();
         assert!(read == contents(7, LARGE));
     }
     for at in 0..10 {
         let name = format!("many/{at:02}");
-        remote.remove(&name, &mut go_on).unwrap();
-        assert_eq!(remote.size(&name, &mut go_on).unwrap(), None);
+        remote.remove(&name, &mut cancel).unwrap();
+        assert_eq!(remote.size(&name, &mut cancel).unwrap(), None);
     }
 }
 
 /// With a tenth of all requests failing, results are exact on every kind of store. There are at most 1.3 times the
 /// requests, in 3 times the time.
 #[test]
-fn a_tenth_of_faults_costs_little_in_every_dialect() {
+fn ten_percent_failures_cost_few_requests_on_every_store() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
     for flavor in WRITABLE {
@@ -268,7 +268,7 @@ fn a_tenth_of_faults_costs_little_in_every_dialect() {
 }
 
 #[test]
-fn secrets_stay_out_of_errors_and_debug_output_in_every_dialect() {
+fn secrets_stay_out_of_errors_and_debug_on_every_store() {
     for flavor in WRITABLE {
         let server = serve(flavor, Script::always(Fault::status(403)));
         let mut options = quick(&server);
@@ -290,7 +290,7 @@ fn secrets_stay_out_of_errors_and_debug_output_in_every_dialect() {
             faults: Script::always(Fault::CloseBefore),
             ..Settings::default()
         });
-        let other = remote.put("new", Vec::new(), &mut go_on).unwrap_err();
+        let other = remote.put("new", Vec::new(), &mut cancel).unwrap_err();
         let all = format!("{error:?} {error} {other:?} {other} {remote:?} {options:?}");
         assert!(!all.contains("hush"), "{all}");
     }

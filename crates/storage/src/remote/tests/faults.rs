@@ -86,12 +86,12 @@ fn check_one(fault: &Fault, operation: Operation, script: Script, expected: Outc
     if let Ok(bytes) = result {
         assert!(bytes == operation.right(), "{fault:?} {operation:?}");
     }
-    let most = options.request.total_timeout + Duration::from_secs(2);
-    assert!(took < most, "{fault:?} {operation:?} {took:?}");
+    let max = options.request.total_timeout + Duration::from_secs(2);
+    assert!(took < max, "{fault:?} {operation:?} {took:?}");
 }
 
 #[test]
-fn statuses() {
+fn error_statuses_are_retried_or_reported() {
     let answers = [
         (401, Err("credentials"), Err("credentials")),
         (403, Err("credentials"), Err("credentials")),
@@ -115,7 +115,7 @@ fn statuses() {
 }
 
 #[test]
-fn broken_connections() {
+fn closed_connections_are_retried() {
     check(&Fault::CloseBefore, |_| (Ok(()), Err("storage-gave-up")));
     check(&Fault::CloseAfter(0), |_| (Ok(()), Err("storage-gave-up")));
     // Each request advances by this much, so four are enough.
@@ -126,7 +126,7 @@ fn broken_connections() {
 }
 
 #[test]
-fn stalls() {
+fn stalled_responses_are_retried_then_time_out() {
     check(&Fault::StallBefore, |_| (Ok(()), Err("stalled")));
     check(&Fault::StallAfter(100), |_| (Ok(()), Err("stalled")));
     let drip = Fault::Drip {
@@ -137,7 +137,7 @@ fn stalls() {
 }
 
 #[test]
-fn lies_about_lengths_and_ranges() {
+fn wrong_content_length_or_range_is_an_error() {
     check(&Fault::ContentLength(10), |_| (Ok(()), Err("body-length")));
     check(&Fault::NoContentLength, |operation| match operation {
         // The right length is unknown.
@@ -168,7 +168,7 @@ fn lies_about_lengths_and_ranges() {
 }
 
 #[test]
-fn pages_instead_of_objects() {
+fn html_page_instead_of_object_is_an_error() {
     for operation in OPERATIONS
         .into_iter()
         .filter(|known| *known != Operation::Read)
@@ -191,7 +191,7 @@ fn pages_instead_of_objects() {
 }
 
 #[test]
-fn tags() {
+fn missing_etag_is_accepted_and_changed_etag_is_an_error() {
     check(&Fault::NoEtag, |_| (Ok(()), Ok(())));
     check(&Fault::OtherEtag, |operation| match operation {
         // One part belongs to another version than the others.
@@ -201,7 +201,7 @@ fn tags() {
 }
 
 #[test]
-fn a_flipped_byte_is_left_to_the_hashes() {
+fn flipped_byte_in_body_is_returned_unchecked() {
     let server = server(Script::always(Fault::FlipByte(7)));
     let read = fetched(&alone(&quick(&server)), "small", SMALL).unwrap();
     let right = contents(1, SMALL);
@@ -211,7 +211,7 @@ fn a_flipped_byte_is_left_to_the_hashes() {
 
 /// With a tenth of all requests failing, every byte is right, with at most 1.3 times the requests.
 #[test]
-fn a_tenth_of_faults_costs_little() {
+fn ten_percent_failures_cost_few_extra_requests() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
     let faults = vec![
@@ -273,5 +273,5 @@ fn a_tenth_of_faults_costs_little() {
         began.elapsed()
     );
     assert!(counts.faults > 0 && counts.requests * 10 <= OBJECTS * 13);
-    assert!(counts.load.most_connections <= 16 + usize::try_from(counts.faults).unwrap());
+    assert!(counts.load.max_connections <= 16 + usize::try_from(counts.faults).unwrap());
 }

@@ -6,7 +6,7 @@ use shardmill_testing::s3::Action;
 use super::*;
 use crate::error::StorageError;
 
-const MOST: u64 = Remote::LIST_MOST;
+const MAX_BYTES: u64 = Remote::MAX_LISTED;
 
 /// Starts a server that answers every listing with this text.
 fn answering(text: &str) -> S3Server {
@@ -19,28 +19,28 @@ fn answering(text: &str) -> S3Server {
 }
 
 fn names(remote: &Remote, prefix: &str) -> Vec<String> {
-    let listed = remote.list(prefix, MOST, &mut go_on).unwrap();
+    let listed = remote.list(prefix, MAX_BYTES, &mut cancel).unwrap();
     listed.into_iter().map(|object| object.name).collect()
 }
 
 #[test]
-fn sizes_cost_a_request_without_contents() {
+fn size_sends_one_head_request() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
-    let size = |name: &str| remote.size(name, &mut go_on).unwrap();
+    let size = |name: &str| remote.size(name, &mut cancel).unwrap();
     assert_eq!(size("small"), Some(SMALL as u64));
     assert_eq!(size("empty"), Some(0));
     assert_eq!(size("none"), None);
-    assert!(remote.exists("large", &mut go_on).unwrap());
-    assert!(!remote.exists("larg", &mut go_on).unwrap());
+    assert!(remote.exists("large", &mut cancel).unwrap());
+    assert!(!remote.exists("larg", &mut cancel).unwrap());
     assert_eq!(server.counts().heads, 5);
     assert_eq!(server.counts().bytes, 0);
-    let error = remote.size("../small", &mut go_on).unwrap_err();
+    let error = remote.size("../small", &mut cancel).unwrap_err();
     assert_eq!(error.id(), "path-traversal");
 }
 
 #[test]
-fn listings_are_put_together_from_their_pages() {
+fn listing_merges_all_pages_and_has_a_limit() {
     let server = server(Script::default());
     for at in 0..25 {
         server
@@ -57,7 +57,7 @@ fn listings_are_put_together_from_their_pages() {
     assert_eq!(names(&remote, "a&"), expected);
     assert_eq!(server.counts().lists(), 4);
     assert_eq!(names(&remote, "a&<b>/0").len(), 10);
-    let listed = remote.list("", MOST, &mut go_on).unwrap();
+    let listed = remote.list("", MAX_BYTES, &mut cancel).unwrap();
     assert_eq!(listed.len(), 28);
     assert_eq!(
         (listed[24].name.as_str(), listed[24].bytes),
@@ -69,30 +69,30 @@ fn listings_are_put_together_from_their_pages() {
     assert_eq!(names(&all, "database"), ["database"]);
     assert_eq!(names(&all, "").len(), 29);
 
-    let error = remote.list("", 27, &mut go_on).unwrap_err();
+    let error = remote.list("", 27, &mut cancel).unwrap_err();
     assert_eq!(
         (error.id(), error.kind()),
         ("limit-list", ErrorKind::Corrupt)
     );
-    assert_eq!(remote.list("", 28, &mut go_on).unwrap().len(), 28);
+    assert_eq!(remote.list("", 28, &mut cancel).unwrap().len(), 28);
 }
 
 #[test]
-fn a_bucket_is_asked_for_one_object() {
+fn check_bucket_sends_one_request() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
-    remote.check_bucket(&mut go_on).unwrap();
+    remote.check_bucket(&mut cancel).unwrap();
     assert_eq!(server.counts().requests, 1);
     let other = remote_location("s3://other/data");
     let other = Remote::new(&other, &quick(&server), true).unwrap();
-    let error = other.check_bucket(&mut go_on).unwrap_err();
+    let error = other.check_bucket(&mut cancel).unwrap_err();
     assert!(error.is_not_found());
     assert_eq!(error.to_string(), "no such bucket (404, NoSuchBucket)");
-    assert!(!other.exists("small", &mut go_on).unwrap());
+    assert!(!other.exists("small", &mut cancel).unwrap());
 }
 
 #[test]
-fn listings_that_are_none() {
+fn invalid_listing_response_is_an_error() {
     let entry =
         |key: &str, size: &str| format!("<Contents><Key>{key}</Key><Size>{size}</Size></Contents>");
     let page = |inner: &str| format!("<ListBucketResult>{inner}</ListBucketResult>");
@@ -144,7 +144,7 @@ fn listings_that_are_none() {
     ] {
         let server = answering(&text);
         let error = alone(&quick(&server))
-            .list("", MOST, &mut go_on)
+            .list("", MAX_BYTES, &mut cancel)
             .unwrap_err();
         assert_eq!(
             (error.id(), error.kind()),
@@ -157,20 +157,20 @@ fn listings_that_are_none() {
     }
     let server = answering("<Error><Code>AccessDenied</Code></Error>");
     let error = alone(&quick(&server))
-        .list("", MOST, &mut go_on)
+        .list("", MAX_BYTES, &mut cancel)
         .unwrap_err();
     assert_eq!(error.id(), "storage-refused");
 }
 
 #[test]
-fn each_fault_of_a_question() {
+fn failures_of_list_and_size_are_retried_or_reported() {
     let list = |remote: &Remote| {
         remote
-            .list("", MOST, &mut go_on)
+            .list("", MAX_BYTES, &mut cancel)
             .map(|all| all.len() as u64)
     };
     let size = |remote: &Remote| {
-        let found = remote.size("small", &mut go_on)?;
+        let found = remote.size("small", &mut cancel)?;
         Ok::<_, StorageError>(found.unwrap_or_default())
     };
     let check = |fault: &Fault, asks_list: bool, always: &str| {
@@ -219,6 +219,8 @@ fn each_fault_of_a_question() {
         check(&fault, false, size);
     }
     let server = server(Script::on(Action::Head, None, Fault::status(403)));
-    let error = alone(&quick(&server)).size("none", &mut go_on).unwrap_err();
+    let error = alone(&quick(&server))
+        .size("none", &mut cancel)
+        .unwrap_err();
     assert_eq!(error.id(), "credentials");
 }

@@ -70,7 +70,7 @@ fn shown(error: &StorageError) -> String {
 }
 
 #[test]
-fn a_client_has_one_token_until_it_is_refused() {
+fn token_is_reused_until_the_store_rejects_it() {
     let login = Login {
         uses: Some(5),
         ..client()
@@ -88,27 +88,27 @@ fn a_client_has_one_token_until_it_is_refused() {
 }
 
 #[test]
-fn every_kind_of_request_is_made_again_with_a_new_token() {
+fn every_request_is_retried_with_a_new_token() {
     let login = Login {
         uses: Some(1),
         ..client()
     };
     let server = serve(login, Script::default());
     let remote = open(&quick(&server)).unwrap();
-    let mut go_on = |_: u64| true;
-    remote.put("new", contents(3, LARGE), &mut go_on).unwrap();
+    let mut cancel = |_: u64| true;
+    remote.put("new", contents(3, LARGE), &mut cancel).unwrap();
     assert_eq!(
         remote.read("new", LARGE as u64).unwrap(),
         contents(3, LARGE)
     );
-    assert_eq!(remote.list("", 10, &mut go_on).unwrap().len(), 2);
-    remote.remove("new", &mut go_on).unwrap();
-    assert_eq!(remote.size("new", &mut go_on).unwrap(), None);
+    assert_eq!(remote.list("", 10, &mut cancel).unwrap().len(), 2);
+    remote.remove("new", &mut cancel).unwrap();
+    assert_eq!(remote.size("new", &mut cancel).unwrap(), None);
     assert!(server.counts().denied >= 4, "{:?}", server.counts());
 }
 
 #[test]
-fn of_many_requests_with_an_old_token_one_asks_for_another() {
+fn revoked_token_is_renewed_once_for_concurrent_requests() {
     let server = serve(client(), Script::default());
     let remote = open(&quick(&server)).unwrap();
     let wanted: Vec<_> = (0..40).map(|at| ("small".to_owned(), at..at + 1)).collect();
@@ -133,7 +133,7 @@ fn of_many_requests_with_an_old_token_one_asks_for_another() {
 }
 
 #[test]
-fn who_finds_out_late_does_not_forget_the_new_token() {
+fn renewal_for_an_old_epoch_keeps_the_new_token() {
     let server = serve(client(), Script::default());
     let access = access(&volume(), &server.environment()).unwrap();
     let credential_cache = CredentialCache::default();
@@ -161,7 +161,7 @@ fn who_finds_out_late_does_not_forget_the_new_token() {
 }
 
 #[test]
-fn a_token_is_renewed_before_it_ends() {
+fn token_is_renewed_before_expiry() {
     let login = Login {
         expires_in: 1,
         ..client()
@@ -176,7 +176,7 @@ fn a_token_is_renewed_before_it_ends() {
 }
 
 #[test]
-fn a_wrong_secret_is_an_error_for_all_that_wait() {
+fn wrong_client_secret_is_an_error_for_all_pending_reads() {
     let server = serve(client(), Script::default());
     let options = set(
         quick(&server),
@@ -204,7 +204,7 @@ fn a_wrong_secret_is_an_error_for_all_that_wait() {
 }
 
 #[test]
-fn what_is_no_token_is_named() {
+fn invalid_token_response_is_an_error() {
     let target = serve(client(), Script::default());
     let to = format!("{}/oidc/v1/token", target.endpoint());
     let of = |fault: Fault| (client(), Script::on(Action::Login, None, fault));
@@ -265,7 +265,7 @@ fn what_is_no_token_is_named() {
 }
 
 #[test]
-fn a_token_of_the_settings_is_not_renewed() {
+fn token_from_settings_is_not_renewed() {
     let server = serve(client(), Script::default());
     let with = |token| set(quick(&server), &[("DATABRICKS_TOKEN", token)]);
     let error = reads(&open(&with("other")).unwrap()).unwrap_err();
@@ -295,7 +295,7 @@ fn name(path: &Path) -> &str {
 }
 
 #[test]
-fn profiles_log_in() {
+fn databricks_profiles_provide_credentials() {
     let server = serve(client(), Script::default());
     let host = server.endpoint();
     let text = format!(
@@ -401,7 +401,7 @@ fn profiles_log_in() {
 }
 
 #[test]
-fn profiles_that_cannot_be_used_are_named() {
+fn unusable_databricks_profiles_are_errors() {
     const TEXT: &str = "[DEFAULT]\n\
         host = https://adb.net\n\
         auth_type = databricks-cli\n\
@@ -489,7 +489,7 @@ fn profiles_that_cannot_be_used_are_named() {
 }
 
 #[test]
-fn files_of_profiles_that_cannot_be_read_are_named() {
+fn invalid_databricks_config_is_an_error_with_its_line() {
     let server = serve(client(), Script::default());
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("profiles");
@@ -545,7 +545,7 @@ fn files_of_profiles_that_cannot_be_read_are_named() {
     assert_eq!(error.to_string(), "the store has no address");
     assert!(error.hint().unwrap().contains(".databrickscfg"));
     let host = open(&only(&server, &[("DATABRICKS_HOST", "adb.net")])).unwrap_err();
-    assert_eq!(host.to_string(), "nothing says who logs in to the store");
+    assert_eq!(host.to_string(), "no credentials for the store were found");
     for settings in [
         &[("DATABRICKS_HOST", "adb.net")][..],
         &[

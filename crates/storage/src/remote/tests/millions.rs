@@ -96,7 +96,7 @@ fn listed(name: &str, count: u64, key: fn(u64) -> String, latency: u64) {
 }
 
 #[test]
-fn keys_without_objects_are_listed() {
+fn generated_keys_are_listed_completely() {
     for (name, key) in [
         ("hashed", hashed as fn(u64) -> String),
         ("dated", dated),

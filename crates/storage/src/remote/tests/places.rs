@@ -53,9 +53,9 @@ fn published(
 }
 
 #[test]
-fn files_are_published_looked_at_and_removed() {
+fn files_are_published_inspected_and_removed() {
     everywhere(|place| {
-        let go_on = &mut |_| true;
+        let cancel = &mut |_| true;
         place.make_folder("train").unwrap();
         published(place, "train/one", b"first", PublishMode::Replace).unwrap();
         published(place, "train/one", b"second", PublishMode::Replace).unwrap();
@@ -63,26 +63,26 @@ fn files_are_published_looked_at_and_removed() {
         let taken = published(place, "two", b"other", PublishMode::CreateNew);
         assert_eq!(taken.unwrap_err().id(), "exists");
         place
-            .publish_bytes(None, "three", b"3", PublishMode::CreateNew, go_on)
+            .publish_bytes(None, "three", b"3", PublishMode::CreateNew, cancel)
             .unwrap();
         place
-            .publish_bytes(None, "three", b"3", PublishMode::CreateNew, go_on)
+            .publish_bytes(None, "three", b"3", PublishMode::CreateNew, cancel)
             .unwrap();
-        let other = place.publish_bytes(None, "three", b"4", PublishMode::CreateNew, go_on);
+        let other = place.publish_bytes(None, "three", b"4", PublishMode::CreateNew, cancel);
         assert_eq!(other.unwrap_err().id(), "exists");
 
         assert_eq!(
-            place.read("train/one", 100, go_on).unwrap().unwrap(),
+            place.read("train/one", 100, cancel).unwrap().unwrap(),
             b"second"
         );
-        assert_eq!(place.read("train/none", 100, go_on).unwrap(), None);
-        assert_eq!(place.file_version("train/none", go_on).unwrap(), None);
+        assert_eq!(place.read("train/none", 100, cancel).unwrap(), None);
+        assert_eq!(place.file_version("train/none", cancel).unwrap(), None);
         let entry = |name: &str, is_folder| PlaceEntry {
             name: name.to_owned(),
             is_folder,
         };
         assert_eq!(
-            place.entries("", go_on).unwrap(),
+            place.entries("", cancel).unwrap(),
             [
                 entry("three", false),
                 entry("train", true),
@@ -90,22 +90,22 @@ fn files_are_published_looked_at_and_removed() {
             ]
         );
         assert_eq!(
-            place.entries("train", go_on).unwrap(),
+            place.entries("train", cancel).unwrap(),
             [entry("one", false)]
         );
-        assert_eq!(place.entries("nowhere", go_on).unwrap(), []);
+        assert_eq!(place.entries("nowhere", cancel).unwrap(), []);
 
         for name in ["train/one", "two", "three", "three"] {
-            place.remove(name, go_on).unwrap();
+            place.remove(name, cancel).unwrap();
         }
         place.remove_folder("train").unwrap();
         place.sync().unwrap();
-        assert_eq!(place.entries("", go_on).unwrap(), []);
+        assert_eq!(place.entries("", cancel).unwrap(), []);
     });
 }
 
 #[test]
-fn a_long_file_goes_in_parts_and_comes_back() {
+fn long_file_is_uploaded_in_parts_and_round_trips() {
     let server = server(Settings::default());
     let place = in_store(&server);
     let bytes: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
@@ -115,7 +115,7 @@ fn a_long_file_goes_in_parts_and_comes_back() {
 }
 
 #[test]
-fn what_is_not_there_as_it_was_put_is_an_error() {
+fn object_of_wrong_size_after_upload_is_an_error() {
     let faults = Script::on(Action::Head, None, Fault::ContentLength(1));
     let place = in_store(&server(Settings {
         faults,
@@ -128,7 +128,7 @@ fn what_is_not_there_as_it_was_put_is_an_error() {
 }
 
 #[test]
-fn nothing_is_left_of_files_for_a_store() {
+fn spool_folder_has_no_named_temporary_files() {
     let server = server(Settings::default());
     let spool = tempfile::tempdir().unwrap();
     let location = Location::parse("s3://bucket/set").unwrap();
@@ -139,12 +139,12 @@ fn nothing_is_left_of_files_for_a_store() {
 }
 
 #[test]
-fn lines_of_many_threads_are_all_there() {
+fn log_keeps_lines_of_concurrent_threads() {
     everywhere(|place| {
-        let go_on = &mut |_| true;
+        let cancel = &mut |_| true;
         place.make_folder("work").unwrap();
-        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
-        log.add_line("head", go_on).unwrap();
+        let log = PlaceLog::open(place, "work/log", 0, cancel).unwrap();
+        log.add_line("head", cancel).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let log = &log;
@@ -169,34 +169,34 @@ fn lines_of_many_threads_are_all_there() {
         assert_eq!(lines.len(), 80);
         // A writer that continues truncates the log before a damaged line, and so drops what follows.
         let keep = 5 + u64::try_from(text.lines().nth(1).unwrap().len()).unwrap() + 1;
-        let log = PlaceLog::open(place, "work/log", keep, go_on).unwrap();
-        log.add_line("tail", go_on).unwrap();
+        let log = PlaceLog::open(place, "work/log", keep, cancel).unwrap();
+        log.add_line("tail", cancel).unwrap();
         let kept = text.get(..usize::try_from(keep).unwrap()).unwrap();
         assert_eq!(read(), format!("{kept}tail\n"));
-        PlaceLog::remove(place, "work/log", go_on).unwrap();
-        assert_eq!(PlaceLog::read(place, "work/log", 10, go_on).unwrap(), None);
+        PlaceLog::remove(place, "work/log", cancel).unwrap();
+        assert_eq!(PlaceLog::read(place, "work/log", 10, cancel).unwrap(), None);
     });
 }
 
 /// The log of an earlier run would be read as the beginning of this one.
 #[test]
-fn a_log_of_which_nothing_is_kept_begins_anew() {
+fn log_opened_with_keep_zero_is_truncated() {
     everywhere(|place| {
-        let go_on = &mut |_| true;
+        let cancel = &mut |_| true;
         place.make_folder("work").unwrap();
-        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        let log = PlaceLog::open(place, "work/log", 0, cancel).unwrap();
         for line in ["other head", "other 1", "other 2"] {
-            log.add_line(line, go_on).unwrap();
+            log.add_line(line, cancel).unwrap();
         }
         drop(log);
-        let log = PlaceLog::open(place, "work/log", 0, go_on).unwrap();
+        let log = PlaceLog::open(place, "work/log", 0, cancel).unwrap();
         assert!(
-            PlaceLog::read(place, "work/log", 100, go_on)
+            PlaceLog::read(place, "work/log", 100, cancel)
                 .unwrap()
                 .is_none_or(|bytes| bytes.is_empty())
         );
-        log.add_line("head", go_on).unwrap();
-        let found = PlaceLog::read(place, "work/log", 100, go_on).unwrap();
+        log.add_line("head", cancel).unwrap();
+        let found = PlaceLog::read(place, "work/log", 100, cancel).unwrap();
         assert_eq!(found.unwrap(), b"head\n");
     });
 }
@@ -204,22 +204,22 @@ fn a_log_of_which_nothing_is_kept_begins_anew() {
 const PATIENCE: Duration = Duration::from_millis(400);
 
 #[test]
-fn a_lease_is_held_by_one_and_taken_from_the_dead() {
+fn lease_is_exclusive_and_taken_over_after_timeout() {
     everywhere(|place| {
-        let go_on = &mut |_| true;
+        let cancel = &mut |_| true;
         let acquire = || PlaceLease::acquire(place, "claim/lease", PATIENCE, &mut |_| true);
         let first = acquire().unwrap();
         // A writer with a long wait gives up at the first heartbeat.
         let second = PlaceLease::acquire(place, "claim/lease", PATIENCE * 50, &mut |_| true);
         assert_eq!(second.unwrap_err().id(), "other-writer");
         place
-            .publish_bytes(None, "claim/more", b"x", PublishMode::Replace, go_on)
+            .publish_bytes(None, "claim/more", b"x", PublishMode::Replace, cancel)
             .unwrap();
         assert!(!first.is_lost());
-        first.remove_folder(&[], go_on).unwrap();
-        assert_eq!(place.entries("", go_on).unwrap(), []);
+        first.remove_folder(&[], cancel).unwrap();
+        assert_eq!(place.entries("", cancel).unwrap(), []);
         drop(acquire().unwrap());
-        acquire().unwrap().remove_folder(&[], go_on).unwrap();
+        acquire().unwrap().remove_folder(&[], cancel).unwrap();
     });
     // In a store: a lease whose holder sends no heartbeat.
     let server = server(Settings::default());
@@ -262,7 +262,7 @@ const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
 
 /// Another writer took over and finished before this one woke up.
 #[test]
-fn a_lease_that_is_gone_is_lost() {
+fn deleted_lease_object_is_detected_as_lost() {
     let server = server(Settings::default());
     let place = in_store(&server);
     let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
@@ -290,7 +290,7 @@ fn a_lease_that_is_gone_is_lost() {
 
 /// A store that is unavailable for a while does not mean that another writer took over.
 #[test]
-fn a_lease_outlives_a_store_that_fails() {
+fn lease_survives_temporary_store_failures() {
     let server = server(Settings::default());
     let place = in_store(&server);
     let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
@@ -323,10 +323,10 @@ fn a_lease_outlives_a_store_that_fails() {
 /// successor. Its pending uploads are not stored, even if it was stopped in the middle of one.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote() {
+fn suspended_writer_does_not_change_files_of_its_successor() {
     const URL: &str = "SHARDMILL_TEST_STOPPED_WRITER";
     const TEST: &str =
-        "remote::tests::places::a_writer_that_was_stopped_leaves_alone_what_its_successor_wrote";
+        "remote::tests::places::suspended_writer_does_not_change_files_of_its_successor";
     /// The minimum duration of a lease.
     const LASTS: Duration = Duration::from_secs(5);
 

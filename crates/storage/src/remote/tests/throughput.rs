@@ -8,7 +8,7 @@ const OBJECTS: usize = 40;
 
 /// 40 shards of 4 MiB over connections of 50 MB/s with 30 ms of latency.
 #[test]
-fn many_objects_use_many_connections_and_one_request_each() {
+fn many_objects_are_fetched_over_parallel_connections() {
     let bytes = contents(3, OBJECT);
     let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), bytes.clone()));
     let settings = Settings {
@@ -42,21 +42,21 @@ fn many_objects_use_many_connections_and_one_request_each() {
             began.elapsed(),
             first.unwrap_or_default(),
             counts.requests,
-            counts.load.most_transfers,
+            counts.load.max_transfers,
             counts.load.mean_transfers(),
             counts.load.connections,
         );
         assert_eq!(counts.requests, OBJECTS as u64);
         assert!(
-            counts.load.most_transfers >= 8,
+            counts.load.max_transfers >= 8,
             "{}",
-            counts.load.most_transfers
+            counts.load.max_transfers
         );
     }
 }
 
 #[test]
-fn no_more_connections_than_allowed() {
+fn connection_limit_is_respected() {
     let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), contents(3, 1000)));
     let settings = Settings {
         latency: Duration::from_millis(2),
@@ -74,8 +74,8 @@ fn no_more_connections_than_allowed() {
     let wanted: Vec<_> = (0..OBJECTS).map(|at| (at.to_string(), 0..10)).collect();
     assert!(remote.read_ranges(&wanted).iter().all(Result::is_ok));
     // Short requests have twice as many.
-    assert_eq!(remote.stats().most_connections, 10);
+    assert_eq!(remote.stats().max_connections, 10);
     // The server may count an answer as in flight slightly longer than the client, once per connection.
-    let seen = server.counts().load.most_transfers;
+    let seen = server.counts().load.max_transfers;
     assert!((1..=20).contains(&seen), "{seen}");
 }

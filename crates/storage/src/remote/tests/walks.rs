@@ -30,7 +30,7 @@ pub(super) fn remote(server: &S3Server, path: &str) -> Remote {
 
 /// Returns the names in a listing.
 fn names(remote: &Remote, prefix: &str, options: &ListOptions) -> Vec<String> {
-    let listing = remote.list_sorted(prefix, None, options, &mut go_on);
+    let listing = remote.list_sorted(prefix, None, options, &mut cancel);
     listing.unwrap().map(|entry| entry.unwrap().name).collect()
 }
 
@@ -44,7 +44,7 @@ fn listed(
     let root = tempfile::tempdir().unwrap();
     server.forget_counts();
     let began = Instant::now();
-    let listing = remote(server, "").list_sorted("", Some(root.path()), options, &mut go_on);
+    let listing = remote(server, "").list_sorted("", Some(root.path()), options, &mut cancel);
     let took = began.elapsed();
     let found: Vec<_> = listing.unwrap().map(|entry| entry.unwrap().name).collect();
     assert!(found.iter().eq(keys.iter()), "{shown}: other keys");
@@ -56,7 +56,7 @@ fn listed(
 /// With `SHARDMILL_FIGURES`, lists 200,000 keys at 30 ms per page and checks the time. Without it, there are fewer keys
 /// and no check of the time, because other tests share the CPU.
 #[test]
-fn many_keys_are_listed_in_a_fraction_of_the_time() {
+fn many_keys_are_listed_faster_in_parallel() {
     let strict = std::env::var_os("SHARDMILL_FIGURES").is_some();
     let count = if strict { 200_000 } else { 40_000 };
     let mut missed = Vec::new();
@@ -91,7 +91,7 @@ fn many_keys_are_listed_in_a_fraction_of_the_time() {
 }
 
 #[test]
-fn few_keys_are_not_listed_more_slowly() {
+fn few_keys_are_not_listed_slower_in_parallel() {
     for shape in SHAPES {
         let keys = keys(shape, 10_000, 0);
         let server = serve(Flavor::S3, &keys, 30);
@@ -112,7 +112,7 @@ fn few_keys_are_not_listed_more_slowly() {
 }
 
 #[test]
-fn every_store_is_listed_exactly() {
+fn parallel_listing_is_exact_on_every_store() {
     for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
         for shape in SHAPES {
             let keys = keys(shape, 3000, 0);
@@ -130,7 +130,7 @@ fn every_store_is_listed_exactly() {
 }
 
 #[test]
-fn keys_that_are_no_paths_are_listed() {
+fn keys_invalid_as_paths_are_listed() {
     let keys: BTreeSet<String> = ["a//b", "a/", "a/b", "a\u{1}b", "/", "//", "a%b", "日本\tx"]
         .into_iter()
         .map(str::to_owned)
@@ -157,7 +157,7 @@ fn keys_that_are_no_paths_are_listed() {
 }
 
 #[test]
-fn a_part_of_the_keys_and_too_many() {
+fn listing_by_prefix_limit_and_cancellation() {
     let keys = keys(Shape::Dated, 2000, 0);
     for flavor in [Flavor::S3, Flavor::Azure, Flavor::Files] {
         let server = serve(flavor, &keys, 0);
@@ -174,10 +174,10 @@ fn a_part_of_the_keys_and_too_many() {
             .collect();
         assert!(!expected.is_empty() && found == expected, "{flavor:?}");
         let few = ListOptions {
-            most: 1999,
+            max: 1999,
             ..options
         };
-        let refused = remote.list_sorted("", None, &few, &mut go_on);
+        let refused = remote.list_sorted("", None, &few, &mut cancel);
         assert_eq!(refused.err().unwrap().id(), "limit-list");
         let refused = remote.list_sorted("", None, &options, &mut |_| false);
         assert_eq!(refused.err().unwrap().id(), "interrupted");
@@ -185,7 +185,7 @@ fn a_part_of_the_keys_and_too_many() {
 }
 
 #[test]
-fn a_listing_adapts_to_a_store_that_asks_to_slow_down() {
+fn listing_reduces_concurrency_when_throttled() {
     let keys = keys(Shape::Numbered, 3000, 0);
     let server = serve(Flavor::S3, &keys, 2);
     server.set(Settings {

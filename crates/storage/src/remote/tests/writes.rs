@@ -36,7 +36,7 @@ fn writing(server: &S3Server) -> RemoteOptions {
         },
         request: RequestOptions {
             // Shortens the wait for data in the buffers of this machine.
-            least_bytes_per_second: 1 << 20,
+            min_bytes_per_second: 1 << 20,
             total_timeout: Duration::from_secs(5),
             ..quick(server).request
         },
@@ -47,12 +47,12 @@ fn writing(server: &S3Server) -> RemoteOptions {
 impl Write {
     fn run(self, remote: &Remote) -> Result<(), StorageError> {
         match self {
-            Self::Put => remote.put("new", contents(7, SMALL), &mut go_on),
+            Self::Put => remote.put("new", contents(7, SMALL), &mut cancel),
             Self::New => {
-                let put = remote.put_new("new", contents(7, SMALL), &mut go_on);
+                let put = remote.put_new("new", contents(7, SMALL), &mut cancel);
                 put.map(|_| ())
             }
-            Self::Parts => remote.put_file("new", &file().1, &mut go_on),
+            Self::Parts => remote.put_file("new", &file().1, &mut cancel),
         }
     }
 
@@ -107,8 +107,8 @@ fn check_one(fault: &Fault, write: Write, script: Script, aborts: bool, expected
     assert!(right || expected.is_err() && old, "{shown}");
     // If every request fails, parts cannot be discarded.
     assert!(!aborts || server.open_uploads() == 0, "{shown}");
-    let most = options.request.total_timeout + Duration::from_secs(2);
-    assert!(took < most, "{shown} {took:?}");
+    let max = options.request.total_timeout + Duration::from_secs(2);
+    assert!(took < max, "{shown} {took:?}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn objects_are_put_with_one_request_each() {
     let remote = alone(&writing(&server));
     for bytes in [0, 1, SMALL, 100_000] {
         let sent = contents(bytes as u64, bytes);
-        remote.put("a b/c", sent.clone(), &mut go_on).unwrap();
+        remote.put("a b/c", sent.clone(), &mut cancel).unwrap();
         assert!(server.objects().get("data/a b/c").unwrap().unwrap() == sent);
         // The new object is read, not the old one.
         assert!(remote.read("a b/c", 1 << 20).unwrap() == sent);
@@ -127,14 +127,14 @@ fn objects_are_put_with_one_request_each() {
     assert_eq!(counts.by_action[&Action::Put], 4);
     assert_eq!(remote.stats().retries, 0);
     for name in ["", "../a", "a//b"] {
-        let error = remote.put(name, Vec::new(), &mut go_on).unwrap_err();
+        let error = remote.put(name, Vec::new(), &mut cancel).unwrap_err();
         assert!(error.id().starts_with("path-"), "{name}");
     }
     assert_eq!(server.counts().requests, 8);
 }
 
 #[test]
-fn long_files_are_put_in_equal_parts() {
+fn long_files_are_uploaded_in_equal_parts() {
     let server = server(Script::default());
     let remote = alone(&writing(&server));
     let (root, file) = file();
@@ -149,9 +149,9 @@ fn long_files_are_put_in_equal_parts() {
     assert_eq!(counts.by_action[&Action::Part], 7);
     assert_eq!(counts.requests, 9);
     assert!(
-        counts.load.most_transfers <= 3,
+        counts.load.max_transfers <= 3,
         "{}",
-        counts.load.most_transfers
+        counts.load.max_transfers
     );
     assert!(steps.iter().all(|bytes| *bytes <= LARGE as u64));
     assert_eq!(steps.last(), Some(&(LARGE as u64)));
@@ -161,16 +161,16 @@ fn long_files_are_put_in_equal_parts() {
     std::fs::write(&path, b"short").unwrap();
     let file = FileHandle::open(&path).unwrap();
     server.forget_counts();
-    remote.put_file("short", &file, &mut go_on).unwrap();
+    remote.put_file("short", &file, &mut cancel).unwrap();
     assert_eq!(server.counts().requests, 1);
     std::fs::write(&path, b"longer now").unwrap();
-    let error = remote.put_file("short", &file, &mut go_on).unwrap_err();
+    let error = remote.put_file("short", &file, &mut cancel).unwrap_err();
     assert_eq!(error.id(), "file-changed");
     assert_eq!(server.counts().requests, 1);
 }
 
 #[test]
-fn a_file_that_changes_meanwhile_is_no_object() {
+fn file_changed_during_upload_is_not_stored() {
     let server = server(Script::default());
     let (root, file) = file();
     let mut changed = false;
@@ -189,7 +189,7 @@ fn a_file_that_changes_meanwhile_is_no_object() {
 }
 
 #[test]
-fn what_is_there_is_compared() {
+fn put_new_accepts_equal_and_rejects_different_object() {
     for settings in [
         Settings::default(),
         Settings {
@@ -201,7 +201,7 @@ fn what_is_there_is_compared() {
         let server = server(Script::default());
         server.set(settings);
         let remote = alone(&writing(&server));
-        let put = |bytes: &[u8]| remote.put_new("new", bytes.to_vec(), &mut go_on);
+        let put = |bytes: &[u8]| remote.put_new("new", bytes.to_vec(), &mut cancel);
         assert!(put(b"first").unwrap());
         assert!(!put(b"first").unwrap());
         for other in [&b"other"[..], b"", b"first and more"] {
@@ -210,28 +210,28 @@ fn what_is_there_is_compared() {
         }
         assert_eq!(server.objects().get("data/new").unwrap().unwrap(), b"first");
         // Without checksums parts can still be uploaded.
-        remote.put_file("large", &file().1, &mut go_on).unwrap();
+        remote.put_file("large", &file().1, &mut cancel).unwrap();
         assert!(server.objects().get("data/large").unwrap().unwrap() == contents(7, LARGE));
     }
 }
 
 #[test]
-fn objects_come_with_rights_where_they_are_set() {
+fn canned_acl_setting_is_sent_with_uploads() {
     let server = server(Script::default());
     let mut options = writing(&server);
     options
         .settings
         .insert("S3_CANNED_ACL".to_owned(), "bucket-owner-read".to_owned());
     let remote = alone(&options);
-    remote.put("one", b"1".to_vec(), &mut go_on).unwrap();
-    remote.put_file("many", &file().1, &mut go_on).unwrap();
+    remote.put("one", b"1".to_vec(), &mut cancel).unwrap();
+    remote.put_file("many", &file().1, &mut cancel).unwrap();
     let acls = server.counts().acls;
     assert_eq!(acls["data/one"], "bucket-owner-read");
     assert_eq!(acls["data/many"], "bucket-owner-read");
 }
 
 #[test]
-fn statuses() {
+fn error_statuses_of_uploads_are_retried_or_reported() {
     for (status, once, always) in [
         (401, Err("credentials"), Err("credentials")),
         (403, Err("credentials"), Err("credentials")),
@@ -247,7 +247,7 @@ fn statuses() {
 }
 
 #[test]
-fn an_upload_that_the_store_no_longer_knows() {
+fn unknown_upload_id_is_an_error() {
     let lost = Fault::Status {
         status: 404,
         code: "NoSuchUpload",
@@ -263,7 +263,7 @@ fn an_upload_that_the_store_no_longer_knows() {
 }
 
 #[test]
-fn broken_connections() {
+fn closed_connections_during_uploads_are_retried() {
     for fault in [
         Fault::CloseBefore,
         Fault::CloseWithin(0),
@@ -274,7 +274,7 @@ fn broken_connections() {
 }
 
 #[test]
-fn answers_that_are_lost() {
+fn uploads_are_retried_after_a_lost_response() {
     let fault = Fault::AnswerLost;
     for write in WRITES {
         for (script, expected) in [
@@ -295,12 +295,12 @@ fn answers_that_are_lost() {
     let server = server(Script::on(Action::Put, Some(1), Fault::AnswerLost));
     let remote = alone(&writing(&server));
     // If the first request of a connection ends without an answer, it is sent again at once.
-    assert!(!remote.put_new("new", OLD.to_vec(), &mut go_on).unwrap());
+    assert!(!remote.put_new("new", OLD.to_vec(), &mut cancel).unwrap());
     assert_eq!(server.counts().by_action[&Action::Put], 2);
 }
 
 #[test]
-fn stalls() {
+fn stalled_uploads_are_retried_then_time_out() {
     for fault in [
         Fault::StallBefore,
         Fault::StallWithin(0),
@@ -311,7 +311,7 @@ fn stalls() {
 }
 
 #[test]
-fn bytes_that_arrive_as_others_are_not_kept() {
+fn corrupted_upload_is_not_stored() {
     for write in WRITES {
         for (script, expected) in [
             (Script::first(1, Fault::FlipWithin(5)), Ok(())),
@@ -331,7 +331,7 @@ fn bytes_that_arrive_as_others_are_not_kept() {
 }
 
 #[test]
-fn answers_that_are_none_of_a_store() {
+fn invalid_upload_response_is_retried_or_an_error() {
     check(&Fault::Page, |_| (Ok(()), Err("storage-answer")));
     check(&Fault::ErrorInside("InternalError"), |_| {
         (Ok(()), Err("storage-gave-up"))
@@ -353,7 +353,7 @@ fn answers_that_are_none_of_a_store() {
 }
 
 #[test]
-fn answers_that_are_cut_or_late_do_not_undo_what_was_done() {
+fn truncated_or_late_response_keeps_the_uploaded_object() {
     for fault in [
         Fault::CloseAfter(0),
         Fault::ContentLength(10),
@@ -375,7 +375,7 @@ fn answers_that_are_cut_or_late_do_not_undo_what_was_done() {
 }
 
 #[test]
-fn redirects_are_not_followed() {
+fn redirects_of_uploads_are_not_followed() {
     let target = server(Script::default());
     let to = format!("{}/bucket/data/new", target.endpoint());
     let server = server(Script::always(Fault::Redirect(to)));
@@ -387,7 +387,7 @@ fn redirects_are_not_followed() {
 }
 
 #[test]
-fn a_slow_store_is_waited_for_as_long_as_it_gets_on() {
+fn upload_timeout_scales_with_body_size() {
     let server = server(Script::default());
     server.set(Settings {
         latency: Duration::from_millis(700),
@@ -397,18 +397,20 @@ fn a_slow_store_is_waited_for_as_long_as_it_gets_on() {
         request: RequestOptions {
             // Longer than the latency only together with the time for a megabyte.
             idle_timeout: Duration::from_millis(400),
-            least_bytes_per_second: 1 << 20,
+            min_bytes_per_second: 1 << 20,
             ..writing(&server).request
         },
         ..writing(&server)
     };
     let remote = alone(&options);
-    remote.put("new", contents(7, 1 << 20), &mut go_on).unwrap();
+    remote
+        .put("new", contents(7, 1 << 20), &mut cancel)
+        .unwrap();
     assert_eq!(remote.stats().retries, 0);
 }
 
 #[test]
-fn who_does_not_want_to_go_on_is_obeyed() {
+fn cancelled_upload_stops() {
     let server = server(Script::always(Fault::StallBefore));
     let options = RemoteOptions {
         request: RequestOptions {
@@ -463,13 +465,13 @@ fn who_does_not_want_to_go_on_is_obeyed() {
 }
 
 #[test]
-fn waiting_within_a_callback_is_an_error_and_no_deadlock() {
+fn blocking_put_in_a_callback_is_an_error() {
     let server = server(Script::default());
     let remote = alone(&writing(&server));
     let (sender, receiver) = mpsc::channel();
     let inner = remote.clone();
     let _fetching = remote.fetch("small", SMALL as u64, move |_| {
-        let put = inner.put("new", Vec::new(), &mut go_on);
+        let put = inner.put("new", Vec::new(), &mut cancel);
         sender.send(put).unwrap();
     });
     let error = receiver.recv_timeout(LONG).unwrap().unwrap_err();
@@ -477,7 +479,7 @@ fn waiting_within_a_callback_is_an_error_and_no_deadlock() {
 }
 
 #[test]
-fn secrets_stay_out_of_errors() {
+fn upload_errors_do_not_contain_secrets() {
     let server = server(Script::always(Fault::status(403)));
     let mut options = writing(&server);
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
@@ -494,7 +496,7 @@ fn secrets_stay_out_of_errors() {
 
 /// With a tenth of all requests failing, every object is right.
 #[test]
-fn a_tenth_of_faults_costs_little() {
+fn ten_percent_failures_do_not_corrupt_uploads() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
     let faults = vec![
@@ -525,11 +527,11 @@ fn a_tenth_of_faults_costs_little() {
     for at in 0..60_u64 {
         let name = at.to_string();
         let right = if at % 10 == 0 {
-            remote.put_file(&name, &file, &mut go_on).unwrap();
+            remote.put_file(&name, &file, &mut cancel).unwrap();
             contents(7, LARGE)
         } else {
             let bytes = contents(at, SMALL);
-            remote.put_new(&name, bytes.clone(), &mut go_on).unwrap();
+            remote.put_new(&name, bytes.clone(), &mut cancel).unwrap();
             bytes
         };
         let found = server.objects().get(&format!("data/{name}")).unwrap();
@@ -539,7 +541,7 @@ fn a_tenth_of_faults_costs_little() {
 }
 
 #[test]
-fn objects_become_files() {
+fn save_downloads_objects_to_files() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));
     let root = tempfile::tempdir().unwrap();
@@ -563,22 +565,22 @@ fn objects_become_files() {
     // Another version can be saved later.
     server.objects().put("data/small", b"other".to_vec());
     let mut temp = dir.temp_file(None).unwrap();
-    assert_eq!(remote.save("small", &mut temp, &mut go_on).unwrap(), 5);
-    let error = remote.save("none", &mut temp, &mut go_on).unwrap_err();
+    assert_eq!(remote.save("small", &mut temp, &mut cancel).unwrap(), 5);
+    let error = remote.save("none", &mut temp, &mut cancel).unwrap_err();
     assert!(error.is_not_found());
     let error = remote.save("large", &mut temp, &mut |_| false).unwrap_err();
     assert_eq!(error.id(), "interrupted");
 }
 
 #[test]
-fn a_file_is_of_one_version() {
+fn object_changed_during_download_is_an_error() {
     let server = server(Script::on(Action::Get, Some(1), Fault::OtherEtag));
     let root = tempfile::tempdir().unwrap();
     let dir = Dir::open(root.path()).unwrap();
     for name in ["small", "large"] {
         let mut temp = dir.temp_file(None).unwrap();
         let remote = alone(&quick(&server));
-        let error = remote.save(name, &mut temp, &mut go_on).unwrap_err();
+        let error = remote.save(name, &mut temp, &mut cancel).unwrap_err();
         assert_eq!(error.id(), "remote-changed");
     }
 }

@@ -357,12 +357,12 @@ impl State {
         let from = begin.max(behind.max().unwrap_or_default());
         // After the letter at which the last page differs, all keys with one letter fit on a page.
         let deepest = common(&interval.from, pos);
-        let mut looked = 0;
+        let mut checked = 0;
         for (at, here, place) in letters_of(pos) {
             if at < from {
                 continue;
             }
-            if at > deepest || looked > LEVELS {
+            if at > deepest || checked > LEVELS {
                 return None;
             }
             let head = pos.get(..at)?;
@@ -372,7 +372,7 @@ impl State {
             {
                 continue;
             }
-            looked += 1;
+            checked += 1;
             let limit = interval.end.as_ref().filter(|_| at == begin);
             let limit = limit.map(|end| {
                 let mut rest = end.get(at..).unwrap_or_default().chars();
@@ -410,7 +410,7 @@ impl State {
                 });
             }
             // If no letters are known here, use those of other places. Few at once, until a guess is right.
-            let most = if self.guesses.refuted.contains_key(&place) {
+            let max = if self.guesses.refuted.contains_key(&place) {
                 1
             } else if self.guesses.trusted.contains(&place) {
                 usize::MAX
@@ -422,7 +422,7 @@ impl State {
                     .guesses
                     .pending
                     .get(&place)
-                    .is_some_and(|count| *count >= most)
+                    .is_some_and(|count| *count >= max)
             {
                 continue;
             }

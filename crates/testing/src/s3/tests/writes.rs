@@ -38,7 +38,7 @@ fn field<'a>(xml: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
-fn objects_are_put_and_compared_with_their_checksums() {
+fn put_verifies_checksums() {
     let server = server(Settings::default());
     let sum = sha256(b"new");
     let (status, head, _) = send(
@@ -89,7 +89,7 @@ fn objects_are_put_and_compared_with_their_checksums() {
 }
 
 #[test]
-fn what_is_there_is_kept_when_only_new_ones_are_wanted() {
+fn if_none_match_keeps_the_existing_object() {
     let server = server(Settings::default());
     let request = "PUT /bucket/two HTTP/1.1\r\nIf-None-Match: *";
     assert_eq!(send(&server, request, b"x").0, "412");
@@ -109,7 +109,7 @@ fn what_is_there_is_kept_when_only_new_ones_are_wanted() {
 }
 
 #[test]
-fn parts_are_put_together_as_they_are_listed() {
+fn multipart_upload_joins_the_listed_parts() {
     let server = server(Settings::default());
     let create = || {
         let (_, _, text) = send(&server, "POST /bucket/big?uploads= HTTP/1.1", b"");
@@ -168,7 +168,7 @@ fn parts_are_put_together_as_they_are_listed() {
 }
 
 #[test]
-fn each_fault_of_a_write_is_played() {
+fn every_write_failure_mode_is_simulated() {
     let put = |fault: Fault| {
         let server = faulty(fault);
         let (status, _, text) = send(&server, "PUT /bucket/new HTTP/1.1", b"12345");
@@ -208,7 +208,7 @@ fn each_fault_of_a_write_is_played() {
 }
 
 #[test]
-fn a_script_sees_what_requests_are_about() {
+fn script_matches_requests_by_action_and_count() {
     let server = server(Settings {
         faults: Script::on(Action::Part, Some(1), Fault::status(500)),
         ..Settings::default()
@@ -222,7 +222,7 @@ fn a_script_sees_what_requests_are_about() {
 }
 
 #[test]
-fn a_directory_takes_objects() {
+fn put_into_a_directory_bucket_writes_the_file() {
     let root = tempfile::tempdir().unwrap();
     let server =
         S3Server::start(Objects::folder("data", root.path()), Settings::default()).unwrap();

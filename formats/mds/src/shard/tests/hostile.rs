@@ -26,7 +26,7 @@ fn changed(
 }
 
 #[test]
-fn lies_in_the_header_are_named() {
+fn inconsistent_shard_header_is_an_error() {
     let config = mds(&[("a", "str")]);
     let samples = [b"\x01\0\0\0x".to_vec(), b"\x02\0\0\0yz".to_vec()];
     let header = 16 + u8::try_from(config.to_json().len()).unwrap();
@@ -76,7 +76,7 @@ fn lies_in_the_header_are_named() {
 }
 
 #[test]
-fn lies_in_the_offsets_of_lines_are_named() {
+fn inconsistent_line_offsets_are_an_error() {
     let config = xsv_config(",");
     let samples = [b"1.0,2,x\n".to_vec(), b"1.0,2,yz\n".to_vec()];
     let check = |change: &dyn Fn(&mut Vec<u8>, &mut Vec<u8>)| {
@@ -116,7 +116,7 @@ fn lies_in_the_offsets_of_lines_are_named() {
 }
 
 #[test]
-fn another_config_is_named_by_its_first_difference() {
+fn config_mismatch_error_names_the_first_difference() {
     let written = mds(&[("a", "str"), ("b", "int")]);
     let (data, _) = encode(&written, &[]);
     let other = |change: &dyn Fn(&mut ShardConfig)| {
@@ -174,7 +174,7 @@ fn another_config_is_named_by_its_first_difference() {
 }
 
 #[test]
-fn samples_whose_lengths_do_not_add_up_are_named() {
+fn sample_with_inconsistent_lengths_is_an_error() {
     let config = mds(&[("a", "int16"), ("b", "str"), ("c", "bytes")]);
     let fields = |sample: &[u8]| {
         let (data, _) = encode(&config, &[sample.to_vec()]);

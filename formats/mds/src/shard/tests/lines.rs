@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::*;
 
 #[test]
-fn text_values_of_the_original_are_read() {
+fn mosaicml_streaming_text_values_are_read() {
     let datasets = datasets();
     let rows = |name: &str| -> Vec<Vec<String>> {
         let dataset = datasets
@@ -79,7 +79,7 @@ fn json_values(line: &str) -> Result<Vec<TextValue<'static>>, (&'static str, Str
 }
 
 #[test]
-fn json_lines_are_split_into_values() {
+fn json_line_is_parsed_into_values_or_rejected() {
     let text = |text: &'static str| TextValue::Str(Cow::Borrowed(text));
     for (line, values) in [
         (
@@ -197,7 +197,7 @@ fn json_lines_are_split_into_values() {
 }
 
 #[test]
-fn lines_of_values_are_split() {
+fn delimited_line_is_split_into_values_or_rejected() {
     let values = |separator: &str, line: &[u8]| {
         let config = xsv_config(separator);
         let (data, meta) = encode(&config, &[[line, b"\n"].concat()]);

@@ -1,4 +1,4 @@
-"""Writers of datasets, which convert samples to shards and an index.
+"""The base classes of dataset writers: they encode samples, upload shards in the background and publish the index last.
 
 Rust does the work: it encodes samples into the write buffer, and background threads finish
 and publish shards. A subclass with its own encoding, configuration or layout uses a slower path
@@ -57,10 +57,10 @@ _ARGUMENTS = tuple(sorted(_DEFAULTS))
 lists_writer_arguments = lists_arguments(WriterOptions, _DEFAULTS)
 
 #: The largest offset in a shard, since offsets have 32 bits.
-_MOST_BYTES = (1 << 32) - 1
+_MAX_BYTES = (1 << 32) - 1
 
 #: Methods that a subclass may override without losing the fast path.
-_FREE = frozenset(
+_FAST_PATH_OVERRIDES = frozenset(
     [
         '__enter__',
         '__exit__',
@@ -191,7 +191,7 @@ class Writer(ABC):
         self.keep_local = check.flag('keep_local', given['keep_local'])
         self.compression = _compression(given['compression'])
         self.hashes = check.hash_names('hashes', given['hashes'])
-        self.size_limit = check.byte_size('size_limit', given['size_limit'], _MOST_BYTES) or None
+        self.size_limit = check.byte_size('size_limit', given['size_limit'], _MAX_BYTES) or None
         self._jobs = check.whole_or_none('jobs', given['jobs'], 1)
         exist_ok = check.flag('exist_ok', given['exist_ok'])
         progress_bar = check.flag('progress_bar', given['progress_bar'])
@@ -205,7 +205,7 @@ class Writer(ABC):
 
         local = os.path.expanduser(out if isinstance(out, str) else out[0])
         if exist_ok and os.path.exists(local):
-            logger.warning('%s is removed: exist_ok is set', local)
+            logger.warning('%s exists and is removed, because exist_ok is set', local)
             shutil.rmtree(local)
         self.cloud_writer = CloudUploader.get(
             out, self.keep_local, progress_bar, attempts, storage_options=settings
@@ -295,16 +295,18 @@ class Writer(ABC):
             Exception: A shard could not be written or uploaded.
         """
         self._begin()
-        if self._core is None or self._is_own('encode_sample'):
-            raise TypeError(f'{type(self).__name__} encodes samples in Python, and takes no Arrow')
+        if self._core is None or self._is_overridden('encode_sample'):
+            raise TypeError(
+                f'{type(self).__name__} encodes samples in Python and does not support write_batch'
+            )
         return self._core.write_arrow(batch)
 
-    def _is_own(self, method: str) -> bool:
+    def _is_overridden(self, method: str) -> bool:
         """Returns whether a subclass outside this package overrides a method."""
-        stock = self._stock()
-        return getattr(type(self), method) is not getattr(stock, method)
+        package_class = self._package_class()
+        return getattr(type(self), method) is not getattr(package_class, method)
 
-    def _stock(self) -> type[Writer]:
+    def _package_class(self) -> type[Writer]:
         """Returns the class of this package that this is or derives from."""
         return next(each for each in type(self).__mro__ if each.__module__.startswith('shardmill.'))
 
@@ -320,12 +322,12 @@ class Writer(ABC):
         self._core = self._make_core()
         if self._core is None:
             self._add = self._add_in_python
-        elif self._is_own('encode_sample'):
+        elif self._is_overridden('encode_sample'):
             push = self._core.push
             self._add = lambda sample: push(self.encode_sample(sample))
         else:
             self._add = self._core.write
-            if not self.remote and not self._is_own('write'):
+            if not self.remote and not self._is_overridden('write'):
                 # Without uploads, no upload errors need to be checked.
                 self.__dict__['write'] = self._add
         if self._core is not None and self.remote:
@@ -333,16 +335,20 @@ class Writer(ABC):
 
     def _make_core(self) -> Optional[_core.SampleWriter]:
         """Creates the writer in Rust, if it can do everything that this class does."""
-        stock = self._stock()
+        package_class = self._package_class()
         methods = [name for name in vars(Writer) if callable(getattr(Writer, name))]
         methods += [
-            name for name in ('encode_joint_shard', 'encode_split_shard') if hasattr(stock, name)
+            name
+            for name in ('encode_joint_shard', 'encode_split_shard')
+            if hasattr(package_class, name)
         ]
-        if any(self._is_own(name) for name in methods if name not in _FREE):
+        if any(self._is_overridden(name) for name in methods if name not in _FAST_PATH_OVERRIDES):
             return None
         columns = self._columns()
         layout = ('format', 'extra_bytes_per_sample')
-        if columns is None or any(getattr(self, name) != getattr(stock, name) for name in layout):
+        if columns is None or any(
+            getattr(self, name) != getattr(package_class, name) for name in layout
+        ):
             return None
         core = _core.SampleWriter(
             self.local,
@@ -363,7 +369,7 @@ class Writer(ABC):
 
     def _add_in_python(self, sample: dict[str, Any]) -> None:
         if self._finished:
-            raise UsageError('nothing can be written after the end', 'writer-closed')
+            raise UsageError('the writer is already finished', 'writer-closed')
         encoded = self.encode_sample(sample)
         size = len(encoded) + self.extra_bytes_per_sample
         if self.size_limit and self._shard_size + size > self.size_limit:

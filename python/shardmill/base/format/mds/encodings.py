@@ -130,7 +130,7 @@ class NDArray(Encoding):
         'float64': 66,
     }
     _dtypes: ClassVar[dict[int, str]] = {code: dtype for dtype, code in _codes.items()}
-    _most_dims = 63
+    _max_dims = 63
 
     def __init__(
         self, dtype: Optional[str] = None, shape: Optional[tuple[int, ...]] = None
@@ -224,8 +224,8 @@ class NDArray(Encoding):
     def _encode_shape(self, shape: tuple[int, ...]) -> bytes:
         if not shape:
             raise ValueError('Attempting to encode a scalar with NDArray encoding')
-        if len(shape) > self._most_dims:
-            raise ValueError(f'the array has {len(shape)} dimensions, more than {self._most_dims}')
+        if len(shape) > self._max_dims:
+            raise ValueError(f'the array has {len(shape)} dimensions, more than {self._max_dims}')
         bits = max(shape).bit_length()
         width = next(code for code in range(4) if bits <= 8 << code)
         dims = (dim.to_bytes(1 << width, 'little') for dim in shape)

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn keys_come_from_the_files() {
+fn keys_are_read_from_config_and_credentials_files() {
     let home = Home::new(
         "[default]\nregion = eu-west-1\naws_access_key_id = overridden\n[profile other]\nregion = eu-north-1\n\
          endpoint_url = https://general.lan\nservices = own\n[services own]\ns3 =\n  endpoint_url = https://own.lan\n\
@@ -114,7 +114,7 @@ fn keys_come_from_the_files() {
 }
 
 #[test]
-fn new_keys_in_the_files_are_used_when_the_old_ones_are_refused() {
+fn rotated_keys_in_files_are_used_after_renewal() {
     let home = Home::new("", KEYS);
     let access = access(&location(), &home.settings(&[])).unwrap();
     let cache = CredentialCache::default();
@@ -130,7 +130,7 @@ fn new_keys_in_the_files_are_used_when_the_old_ones_are_refused() {
 }
 
 #[test]
-fn profiles_that_cannot_be_used_say_why() {
+fn unusable_profiles_are_errors_with_specific_messages() {
     let config = "[default]\nregion = r\n\
         [profile a]\nrole_arn = r\nsource_profile = b\n\
         [profile b]\nrole_arn = r\nsource_profile = a\n\
@@ -209,7 +209,7 @@ fn profiles_that_cannot_be_used_say_why() {
 }
 
 #[test]
-fn files_that_cannot_be_parsed_are_named_with_the_line() {
+fn config_parse_error_names_file_and_line() {
     let home = Home::new("[default]\nregion = r\n\nhush\n", "");
     let error = failure(&home.settings(&[]));
     assert_eq!(error.object().as_deref(), Some("~/.aws/config"));

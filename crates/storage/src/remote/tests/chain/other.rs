@@ -7,7 +7,7 @@ fn azure() -> RemoteLocation {
 }
 
 #[test]
-fn azure_gives_tokens_to_applications_and_machines() {
+fn azure_tokens_are_requested_for_apps_and_managed_identity() {
     let server = Stub::start(|request| {
         let by = if request.body.contains("client_assertion=hush-jwt") {
             "workload"
@@ -97,7 +97,7 @@ fn after_1970(seconds: u64) -> u64 {
 }
 
 #[test]
-fn other_stores_say_where_their_credentials_come_from() {
+fn credential_source_is_described_for_other_stores() {
     let home = Home::new("", "");
     let of = |url: &str, settings: &[(&str, &str)]| {
         access(&remote_location(url), &home.settings(settings))

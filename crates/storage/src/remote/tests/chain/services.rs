@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn roles_are_assumed_one_after_the_other() {
+fn chained_roles_are_assumed_in_order() {
     let server = tokens(3600);
     let config = "[profile train]\nrole_arn = arn:aws:iam::1:role/reader\nsource_profile = middle\nregion = eu-west-1\n\
          external_id = a+b\nrole_session_name = job-1\nduration_seconds = 900\n\
@@ -82,7 +82,7 @@ fn credentials_are_requested_once_and_renewed_before_they_expire() {
 }
 
 #[test]
-fn many_readers_share_a_refresh() {
+fn concurrent_reads_share_one_credential_request() {
     let sts = tokens(3600);
     let store = super::server(Script::default());
     let config = "[default]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = other\n";
@@ -141,7 +141,7 @@ fn portal() -> Stub {
 }
 
 #[test]
-fn a_single_sign_on_gives_credentials() {
+fn sso_login_provides_credentials() {
     let home = Home::new(SSO, "");
     let token =
         |token: &str, end: &str| format!(r#"{{"accessToken":"{token}","expiresAt":"{end}"}}"#);
@@ -206,7 +206,7 @@ fn a_single_sign_on_gives_credentials() {
 }
 
 #[test]
-fn programs_print_credentials() {
+fn credential_process_provides_credentials() {
     let home = Home::new("", "");
     let script = home.path("program");
     let run = |body: &str| {
@@ -242,7 +242,7 @@ fn programs_print_credentials() {
 }
 
 #[test]
-fn web_identities_assume_roles() {
+fn web_identity_token_assumes_role() {
     let server = tokens(3600);
     let home = Home::new("", KEYS);
     home.write("token", "hush-jwt");
@@ -295,7 +295,7 @@ fn metadata() -> Stub {
 }
 
 #[test]
-fn machines_and_containers_give_credentials() {
+fn instance_and_container_metadata_provide_credentials() {
     let server = metadata();
     let home = Home::new(
         "[profile machine]\nrole_arn = arn:aws:iam::1:role/a\ncredential_source = Ec2InstanceMetadata\n\
@@ -339,7 +339,7 @@ fn machines_and_containers_give_credentials() {
 }
 
 #[test]
-fn a_machine_without_metadata_is_quick_to_say_so() {
+fn missing_metadata_service_fails_quickly() {
     // Nothing answers here, like outside of Amazon.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
@@ -363,7 +363,7 @@ fn a_machine_without_metadata_is_quick_to_say_so() {
 }
 
 #[test]
-fn services_that_fail_are_named() {
+fn failing_token_service_is_an_error_naming_it() {
     let config = "[default]\nrole_arn = arn:aws:iam::1:role/r\nsource_profile = other\n";
     let home = Home::new(
         config,

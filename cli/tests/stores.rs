@@ -8,22 +8,22 @@ use shardmill_testing::s3::{Fault, Flavor, Objects, S3Server, Script, Settings};
 use super::common::{Place, rows};
 
 /// A place whose files are in a store as well.
-struct Shelf {
+struct StoreCopy {
     place: Place,
     server: S3Server,
 }
 
 /// What a command did: status, output, errors.
-type Told = (i32, String, String);
+type CommandOutput = (i32, String, String);
 
-impl Shelf {
+impl StoreCopy {
     fn new(place: Place) -> Self {
         let objects = Objects::folder("bucket", place.path());
         let server = S3Server::start(objects, Settings::default()).unwrap();
         Self { place, server }
     }
 
-    fn told(&self, args: &[&str]) -> Told {
+    fn output_of(&self, args: &[&str]) -> CommandOutput {
         let output = self
             .place
             .command()
@@ -40,7 +40,7 @@ impl Shelf {
     }
 
     /// Says the same of a place here and there; answers how many requests that took.
-    fn same(&self, verb: &str, place: &str, more: &[&str]) -> (Told, u64) {
+    fn same(&self, verb: &str, place: &str, more: &[&str]) -> (CommandOutput, u64) {
         let remote = format!("s3://bucket/{place}");
         let args = |place: &str| {
             let mut args: Vec<String> = verb.split(' ').map(str::to_owned).collect();
@@ -50,18 +50,18 @@ impl Shelf {
         };
         let run = |args: &[String]| {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            self.told(&args)
+            self.output_of(&args)
         };
         let local = run(&args(place));
         self.server.forget_counts();
-        let told = run(&args(&remote));
+        let output = run(&args(&remote));
         let requests = self.server.counts().requests;
-        let bare = |(code, out, errors): &Told| {
+        let bare = |(code, out, errors): &CommandOutput| {
             let plain = |text: &str| timeless(&text.replace("s3://bucket/", ""));
             (*code, plain(out), plain(errors))
         };
-        assert_eq!(bare(&local), bare(&told), "{verb} {place} {more:?}");
-        (told, requests)
+        assert_eq!(bare(&local), bare(&output), "{verb} {place} {more:?}");
+        (output, requests)
     }
 }
 
@@ -79,64 +79,64 @@ fn timeless(text: &str) -> String {
 }
 
 #[test]
-fn an_mds_dataset_looks_the_same() {
-    let shelf = Shelf::new(Place::with_shards());
-    let (told, requests) = shelf.same("inspect", "shards", &[]);
-    assert_eq!(told.0, 0, "{told:?}");
+fn mds_in_a_store_gives_the_same_output_as_local() {
+    let store_copy = StoreCopy::new(Place::with_shards());
+    let (output, requests) = store_copy.same("inspect", "shards", &[]);
+    assert_eq!(output.0, 0, "{output:?}");
     // The index, the provenance, the list of late columns, and the note of an interrupted increment.
     assert_eq!(requests, 4);
-    let (_, requests) = shelf.same("ls", "shards", &["--json"]);
+    let (_, requests) = store_copy.same("ls", "shards", &["--json"]);
     assert_eq!(requests, 4);
-    shelf.same("ls", "shards/index.json", &[]);
-    let (_, requests) = shelf.same("cat", "shards", &["7"]);
+    store_copy.same("ls", "shards/index.json", &[]);
+    let (_, requests) = store_copy.same("cat", "shards", &["7"]);
     assert!(requests <= 6, "{requests}");
-    shelf.same("cat", "shards", &["25..65", "--column", "id"]);
-    shelf.same("cat", "shards", &["-1"]);
-    let (told, _) = shelf.same("verify", "shards", &["--deep", "--jobs", "3"]);
-    assert!(told.1.contains("all is well"), "{told:?}");
-    assert!(told.1.contains("content compared"), "{told:?}");
-    shelf.place.write("shards/extra.bin", "x");
-    let (told, _) = shelf.same("verify", "shards", &[]);
-    assert!(told.2.contains("file-unlisted"), "{told:?}");
+    store_copy.same("cat", "shards", &["25..65", "--column", "id"]);
+    store_copy.same("cat", "shards", &["-1"]);
+    let (output, _) = store_copy.same("verify", "shards", &["--deep", "--jobs", "3"]);
+    assert!(output.1.contains("all is well"), "{output:?}");
+    assert!(output.1.contains("content compared"), "{output:?}");
+    store_copy.place.write("shards/extra.bin", "x");
+    let (output, _) = store_copy.same("verify", "shards", &[]);
+    assert!(output.2.contains("file-unlisted"), "{output:?}");
 }
 
 #[test]
-fn a_sample_of_a_raw_shard_is_a_few_bytes() {
+fn one_sample_of_a_raw_shard_reads_few_bytes() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(5000));
     place.ok(&["convert", "data", "raw", "--compression", "none"]);
-    let shelf = Shelf::new(place);
-    shelf.same("cat", "raw", &["4000"]);
-    let counts = shelf.server.counts();
-    let whole = std::fs::metadata(shelf.place.path().join("raw/shard.00000.mds"));
+    let store_copy = StoreCopy::new(place);
+    store_copy.same("cat", "raw", &["4000"]);
+    let counts = store_copy.server.counts();
+    let whole = std::fs::metadata(store_copy.place.path().join("raw/shard.00000.mds"));
     assert!(counts.bytes * 4 < whole.unwrap().len(), "{counts:?}");
 }
 
 #[test]
-fn damage_is_found_there_too() {
-    let shelf = Shelf::new(Place::with_shards());
+fn verify_finds_damage_in_a_store() {
+    let store_copy = StoreCopy::new(Place::with_shards());
     let name = "shards/shard.00002.mds.zstd";
-    let mut bytes = shelf.place.read(name);
+    let mut bytes = store_copy.place.read(name);
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    shelf.place.write(name, &bytes);
-    let (told, _) = shelf.same("verify", "shards", &[]);
-    assert_eq!(told.0, 3, "{told:?}");
-    std::fs::remove_file(shelf.place.path().join("shards/shard.00001.mds.zstd")).unwrap();
-    let (told, _) = shelf.same("verify", "shards", &["--jobs", "2"]);
-    assert!(told.2.contains("shard-missing"), "{told:?}");
+    store_copy.place.write(name, &bytes);
+    let (output, _) = store_copy.same("verify", "shards", &[]);
+    assert_eq!(output.0, 3, "{output:?}");
+    std::fs::remove_file(store_copy.place.path().join("shards/shard.00001.mds.zstd")).unwrap();
+    let (output, _) = store_copy.same("verify", "shards", &["--jobs", "2"]);
+    assert!(output.2.contains("shard-missing"), "{output:?}");
     let pin = format!("sha256:{}", "0".repeat(64));
-    let (told, _) = shelf.same("verify", "shards", &["--expect-index", &pin]);
-    assert!(told.2.contains("index-mismatch"), "{told:?}");
+    let (output, _) = store_copy.same("verify", "shards", &["--expect-index", &pin]);
+    assert!(output.2.contains("index-mismatch"), "{output:?}");
 }
 
 #[test]
-fn tar_shards_look_the_same() {
+fn tars_in_a_store_give_the_same_output_as_local() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(60));
     let args = ["convert", "data", "tars", "--to", "webdataset"];
     place.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
-    let shelf = Shelf::new(place);
+    let store_copy = StoreCopy::new(place);
     for _ in 0..2 {
         for (verb, more) in [
             ("inspect", &[][..]),
@@ -144,23 +144,23 @@ fn tar_shards_look_the_same() {
             ("cat", &["30..33"]),
             ("verify", &["--deep"]),
         ] {
-            let (told, _) = shelf.same(verb, "tars", more);
-            assert_eq!(told.0, 0, "{told:?}");
+            let (output, _) = store_copy.same(verb, "tars", more);
+            assert_eq!(output.0, 0, "{output:?}");
         }
         // The second time without an index, by what is there.
-        let _ = std::fs::remove_file(shelf.place.path().join("tars/index.json"));
+        let _ = std::fs::remove_file(store_copy.place.path().join("tars/index.json"));
     }
-    let names = std::fs::read_dir(shelf.place.path().join("tars")).unwrap();
+    let names = std::fs::read_dir(store_copy.place.path().join("tars")).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name.ends_with(".tar"))
         .collect();
     names.sort();
-    shelf.same("inspect", &format!("tars/{}", names[0]), &[]);
+    store_copy.same("inspect", &format!("tars/{}", names[0]), &[]);
 }
 
 #[test]
-fn tar_shards_are_looked_through_there_too() {
+fn tar_lint_in_a_store_gives_the_same_output_as_local() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(60));
     for (to, more) in [("tars", "none"), ("packed", "zstd")] {
@@ -171,7 +171,7 @@ fn tar_shards_are_looked_through_there_too() {
     let mut cut = place.read("tars/shard-000001.tar");
     cut.truncate(cut.len() / 2 + 100);
     place.write("cut/0.tar", cut);
-    let shelf = Shelf::new(place);
+    let store_copy = StoreCopy::new(place);
     for (name, code) in [
         ("tars", 0),
         ("packed", 3),
@@ -180,45 +180,47 @@ fn tar_shards_are_looked_through_there_too() {
         ("cut", 3),
         ("cut/0.tar", 3),
     ] {
-        let (told, _) = shelf.same(
+        let (output, _) = store_copy.same(
             "tar lint",
             name,
             &["--for", "wids,hf,open_clip", "--show-keys"],
         );
-        assert_eq!(told.0, code, "{name}: {}", told.2);
-        shelf.same("tar lint", name, &["--json"]);
+        assert_eq!(output.0, code, "{name}: {}", output.2);
+        store_copy.same("tar lint", name, &["--json"]);
     }
     // The index; and of each shard how long it is, and its bytes.
-    let (_, requests) = shelf.same("tar lint", "tars", &[]);
+    let (_, requests) = store_copy.same("tar lint", "tars", &[]);
     assert_eq!(requests, 1 + 3 * 2);
-    let told = shelf.told(&["tar", "lint", "s3://bucket/nothing"]);
-    assert_eq!(told.0, 2, "{told:?}");
+    let output = store_copy.output_of(&["tar", "lint", "s3://bucket/nothing"]);
+    assert_eq!(output.0, 2, "{output:?}");
     assert!(
-        told.2.contains("error[index-missing]: s3://bucket/nothing"),
-        "{told:?}"
+        output
+            .2
+            .contains("error[index-missing]: s3://bucket/nothing"),
+        "{output:?}"
     );
 }
 
 #[test]
-fn large_members_are_ignored() {
+fn large_tar_members_are_not_downloaded() {
     let place = Place::new();
     for number in 0..3 {
         place.write(&format!("tree/{number}.bin"), vec![number; 20 << 20]);
     }
     place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    let shelf = Shelf::new(place);
-    shelf.same("tar lint", "tars", &[]);
-    let counts = shelf.server.counts();
+    let store_copy = StoreCopy::new(place);
+    store_copy.same("tar lint", "tars", &[]);
+    let counts = store_copy.server.counts();
     assert!(counts.bytes < 36 << 20, "{counts:?}");
     let export = ["index", "export", "s3://bucket/tars", "--for", "dali"];
-    shelf.server.forget_counts();
-    assert_eq!(shelf.told(&export).0, 0);
-    let counts = shelf.server.counts();
+    store_copy.server.forget_counts();
+    assert_eq!(store_copy.output_of(&export).0, 0);
+    let counts = store_copy.server.counts();
     assert!(counts.bytes < 36 << 20, "{counts:?}");
 }
 
 #[test]
-fn indexes_of_other_readers_are_written_there_too() {
+fn index_export_writes_to_a_store() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(60));
     let args = ["convert", "data", "tars", "--to", "webdataset"];
@@ -237,64 +239,69 @@ fn indexes_of_other_readers_are_written_there_too() {
     });
     let objects = Objects::memory("bucket", objects);
     let server = S3Server::start(objects, Settings::default()).unwrap();
-    let shelf = Shelf { place, server };
+    let store_copy = StoreCopy { place, server };
     let readers = ["--for", "wids,dali,energon,open_clip"];
-    let export =
-        |place: &str, more: &[&str]| shelf.told(&[&["index", "export", place], more].concat());
+    let export = |place: &str, more: &[&str]| {
+        store_copy.output_of(&[&["index", "export", place], more].concat())
+    };
     let local = export("tars", &readers);
     let there = export("s3://bucket/tars", &readers);
     assert_eq!((local.0, &local.2), (0, &String::new()));
     assert_eq!(there.1.replace("s3://bucket/", ""), local.1, "{there:?}");
-    let mut wanted = names(&shelf.place, "tars");
-    wanted.extend(names(&shelf.place, "tars/.nv-meta"));
+    let mut wanted = names(&store_copy.place, "tars");
+    wanted.extend(names(&store_copy.place, "tars/.nv-meta"));
     wanted.sort();
-    let all = shelf.server.objects().all();
+    let all = store_copy.server.objects().all();
     assert!(all.keys().eq(wanted.iter()), "{:?}", all.keys());
     for name in &wanted {
-        assert!(all[name] == shelf.place.read(name), "{name}");
+        assert!(all[name] == store_copy.place.read(name), "{name}");
     }
     // The same again is no conflict; another object is.
-    shelf.server.forget_counts();
+    store_copy.server.forget_counts();
     assert_eq!(export("s3://bucket/tars/index.json", &readers).0, 0);
-    assert_eq!(shelf.server.counts().received, 0);
-    shelf
+    assert_eq!(store_copy.server.counts().received, 0);
+    store_copy
         .server
         .objects()
         .put("tars/sizes.json", b"{}".to_vec());
-    let told = export("s3://bucket/tars", &readers);
-    assert_eq!(told.0, 4, "{told:?}");
+    let output = export("s3://bucket/tars", &readers);
+    assert_eq!(output.0, 4, "{output:?}");
     assert!(
-        told.2
+        output
+            .2
             .contains("error[index-exists]: s3://bucket/tars/sizes.json: another file is there"),
-        "{told:?}"
+        "{output:?}"
     );
-    let told = export("s3://bucket/tars", &["--for", "open_clip", "--force"]);
-    assert_eq!(told.0, 0, "{told:?}");
-    assert!(shelf.server.objects().all() == all);
+    let output = export("s3://bucket/tars", &["--for", "open_clip", "--force"]);
+    assert_eq!(output.0, 0, "{output:?}");
+    assert!(store_copy.server.objects().all() == all);
     // Shards that a reader cannot read are named.
     let packed = ["convert", "data", "packed", "--to", "webdataset"];
-    shelf
+    store_copy
         .place
         .ok(&[&packed[..], &["--compression", "zstd"]].concat());
-    for name in names(&shelf.place, "packed") {
-        shelf.server.objects().put(&name, shelf.place.read(&name));
+    for name in names(&store_copy.place, "packed") {
+        store_copy
+            .server
+            .objects()
+            .put(&name, store_copy.place.read(&name));
     }
-    let told = export("s3://bucket/packed", &["--for", "wids"]);
-    assert_eq!(told.0, 2, "{told:?}");
+    let output = export("s3://bucket/packed", &["--for", "wids"]);
+    assert_eq!(output.0, 2, "{output:?}");
     assert!(
-        told.2.contains("s3://bucket/packed/shard-000000.tar"),
-        "{told:?}"
+        output.2.contains("s3://bucket/packed/shard-000000.tar"),
+        "{output:?}"
     );
     // A web server takes no objects, which is known before anything is read.
     let web = S3Server::start(
-        Objects::folder("bucket", shelf.place.path()),
+        Objects::folder("bucket", store_copy.place.path()),
         Settings {
             flavor: Flavor::Web,
             ..Settings::default()
         },
     )
     .unwrap();
-    let output = shelf
+    let output = store_copy
         .place
         .command()
         .args([
@@ -314,29 +321,29 @@ fn indexes_of_other_readers_are_written_there_too() {
 }
 
 #[test]
-fn splits_are_found_beneath_a_prefix() {
+fn splits_are_found_below_a_store_prefix() {
     let place = Place::new();
     place.parquet("data/rows.parquet", &rows(60));
     place.ok(&["convert", "data", "splits", "--split", "train=0.8,val=0.2"]);
-    let shelf = Shelf::new(place);
-    let (told, _) = shelf.same("inspect", "splits", &[]);
+    let store_copy = StoreCopy::new(place);
+    let (output, _) = store_copy.same("inspect", "splits", &[]);
     assert!(
-        told.1.contains("train") && told.1.contains("val"),
-        "{told:?}"
+        output.1.contains("train") && output.1.contains("val"),
+        "{output:?}"
     );
-    shelf.same("verify", "splits", &[]);
-    let (told, _) = shelf.same("ls", "splits", &[]);
-    assert!(told.2.contains("several-datasets"), "{told:?}");
-    shelf.same("ls", "splits/train", &[]);
+    store_copy.same("verify", "splits", &[]);
+    let (output, _) = store_copy.same("ls", "splits", &[]);
+    assert!(output.2.contains("several-datasets"), "{output:?}");
+    store_copy.same("ls", "splits/train", &[]);
 }
 
 #[test]
-fn sources_are_inspected_where_they_are() {
+fn sources_in_a_store_are_inspected() {
     let place = Place::new();
     place.parquet("data/k=1/rows.parquet", &rows(60));
     place.write("text/a.csv", "a,b\n1,x\n");
     place.write("tree/1.txt", "one");
-    let shelf = Shelf::new(place);
+    let store_copy = StoreCopy::new(place);
     for name in [
         "data",
         "data/k=1/rows.parquet",
@@ -344,12 +351,12 @@ fn sources_are_inspected_where_they_are() {
         "tree",
         "text/*.csv",
     ] {
-        let (told, _) = shelf.same("inspect", name, &[]);
-        assert_eq!(told.0, 0, "{told:?}");
+        let (output, _) = store_copy.same("inspect", name, &[]);
+        assert_eq!(output.0, 0, "{output:?}");
     }
-    let told = shelf.told(&["inspect", "s3://bucket/nothing"]);
-    assert_eq!(told.0, 2, "{told:?}");
-    assert!(told.2.contains("s3://bucket/nothing"), "{told:?}");
+    let output = store_copy.output_of(&["inspect", "s3://bucket/nothing"]);
+    assert_eq!(output.0, 2, "{output:?}");
+    assert!(output.2.contains("s3://bucket/nothing"), "{output:?}");
 }
 
 /// The files of a folder that hold data.
@@ -368,7 +375,7 @@ fn contents(place: &Place, folder: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn a_conversion_from_a_store_has_the_same_bytes() {
+fn conversion_from_a_store_writes_the_same_bytes_as_local() {
     let place = Place::with_shards();
     place.parquet("data/more.parquet", &rows(500));
     place.write("text/a.csv", "a,b\n1,x\n2,y\n");
@@ -377,7 +384,7 @@ fn a_conversion_from_a_store_has_the_same_bytes() {
         place.write(&format!("tree/{number}.txt"), format!("text {number}"));
     }
     place.ok(&["convert", "data", "tars", "--to", "webdataset"]);
-    let shelf = Shelf::new(place);
+    let store_copy = StoreCopy::new(place);
     let flaky = Settings {
         faults: Script::random(3, 10, vec![Fault::status(500), Fault::status(503)]),
         ..Settings::default()
@@ -387,7 +394,7 @@ fn a_conversion_from_a_store_has_the_same_bytes() {
         ..Settings::default()
     };
     for settings in [flaky, slow] {
-        shelf.server.set(settings);
+        store_copy.server.set(settings);
         for source in [
             "data",
             "text",
@@ -399,13 +406,14 @@ fn a_conversion_from_a_store_has_the_same_bytes() {
         ] {
             let remote = format!("s3://bucket/{source}");
             for (from, to) in [(source, "here"), (remote.as_str(), "there")] {
-                let _ = std::fs::remove_dir_all(shelf.place.path().join(to));
-                let told = shelf.told(&["convert", from, to, "--samples-per-shard", "70"]);
-                assert_eq!(told.0, 0, "{source}: {told:?}");
+                let _ = std::fs::remove_dir_all(store_copy.place.path().join(to));
+                let output =
+                    store_copy.output_of(&["convert", from, to, "--samples-per-shard", "70"]);
+                assert_eq!(output.0, 0, "{source}: {output:?}");
             }
             let (here, there) = (
-                contents(&shelf.place, "here"),
-                contents(&shelf.place, "there"),
+                contents(&store_copy.place, "here"),
+                contents(&store_copy.place, "there"),
             );
             assert!(here.len() > 1);
             assert!(here == there, "{source}");
@@ -414,93 +422,100 @@ fn a_conversion_from_a_store_has_the_same_bytes() {
 }
 
 #[test]
-fn a_store_that_refuses_is_named() {
-    let shelf = Shelf::new(Place::with_shards());
-    shelf.server.set(Settings {
+fn access_denied_error_names_the_store() {
+    let store_copy = StoreCopy::new(Place::with_shards());
+    store_copy.server.set(Settings {
         faults: Script::always(Fault::status(403)),
         ..Settings::default()
     });
     for verb in ["inspect", "ls", "cat", "verify"] {
-        let told = shelf.told(&[verb, "s3://bucket/shards"]);
+        let output = store_copy.output_of(&[verb, "s3://bucket/shards"]);
         assert!(
-            told.0 != 0 && told.2.contains("credentials"),
-            "{verb}: {told:?}"
+            output.0 != 0 && output.2.contains("credentials"),
+            "{verb}: {output:?}"
         );
-        assert!(told.2.contains("s3://bucket/shards"), "{verb}: {told:?}");
+        assert!(
+            output.2.contains("s3://bucket/shards"),
+            "{verb}: {output:?}"
+        );
     }
-    let told = shelf.told(&["convert", "s3://bucket/data", "out"]);
-    assert!(told.0 != 0 && told.2.contains("credentials"), "{told:?}");
-    let told = shelf.told(&["ls", "s3://bucket/shards", "--storage-option", "NONSENSE=1"]);
-    assert!(told.2.contains("url-setting"), "{told:?}");
+    let output = store_copy.output_of(&["convert", "s3://bucket/data", "out"]);
+    assert!(
+        output.0 != 0 && output.2.contains("credentials"),
+        "{output:?}"
+    );
+    let output =
+        store_copy.output_of(&["ls", "s3://bucket/shards", "--storage-option", "NONSENSE=1"]);
+    assert!(output.2.contains("url-setting"), "{output:?}");
 }
 
 /// Verbs that need no shard read the index, the provenance, the list of late columns and the note of an interrupted
 /// increment.
 #[test]
-fn orders_and_plans_are_the_same() {
-    let shelf = Shelf::new(Place::with_shards());
-    let (_, requests) = shelf.same("order", "shards", &["--shuffle", "--nodes", "2"]);
+fn order_and_plan_in_a_store_equal_local() {
+    let store_copy = StoreCopy::new(Place::with_shards());
+    let (_, requests) = store_copy.same("order", "shards", &["--shuffle", "--nodes", "2"]);
     assert_eq!(requests, 4);
-    let (_, requests) = shelf.same("plan", "shards", &["--shuffle", "--nodes", "2", "--json"]);
+    let (_, requests) = store_copy.same("plan", "shards", &["--shuffle", "--nodes", "2", "--json"]);
     assert_eq!(requests, 4);
-    let told = shelf.told(&["order", "s3://bucket/nowhere"]);
-    assert!(told.2.contains("error[index-missing]"), "{told:?}");
+    let output = store_copy.output_of(&["order", "s3://bucket/nowhere"]);
+    assert!(output.2.contains("error[index-missing]"), "{output:?}");
 }
 
 /// The index of tar files is the root of what is believed, as that of MDS is.
 #[test]
-fn the_index_of_tar_files_is_pinned() {
+fn expect_index_pins_the_tar_index() {
     let place = Place::new();
     for sample in 0..5 {
         place.write(&format!("tree/{sample}.txt"), format!("text {sample}"));
     }
     place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
     let digest = hash_hex(HashAlgo::Sha256, &place.read("tars/index.json"));
-    let shelf = Shelf::new(place);
+    let store_copy = StoreCopy::new(place);
     let pin = format!("sha256:{digest}");
     for named in ["tars", "tars/index.json"] {
-        let (told, _) = shelf.same("verify", named, &["--expect-index", &pin]);
-        assert!(told.1.contains("all is well"), "{told:?}");
+        let (output, _) = store_copy.same("verify", named, &["--expect-index", &pin]);
+        assert!(output.1.contains("all is well"), "{output:?}");
     }
     let wrong = format!("sha256:{}", "0".repeat(64));
-    let (told, _) = shelf.same("verify", "tars", &["--expect-index", &wrong]);
-    assert_eq!(told.0, 3, "{told:?}");
-    assert!(told.2.contains("error[index-mismatch]"), "{told:?}");
+    let (output, _) = store_copy.same("verify", "tars", &["--expect-index", &wrong]);
+    assert_eq!(output.0, 3, "{output:?}");
+    assert!(output.2.contains("error[index-mismatch]"), "{output:?}");
     let file = "tars/shard-000000.tar";
-    let (told, _) = shelf.same("verify", file, &["--expect-index", &pin]);
-    assert!(told.2.contains("a tar file has no index"), "{told:?}");
-    std::fs::remove_file(shelf.place.path().join("tars/index.json")).unwrap();
-    let (told, _) = shelf.same("verify", "tars", &["--expect-index", &pin]);
-    assert!(told.2.contains("error[index-missing]"), "{told:?}");
+    let (output, _) = store_copy.same("verify", file, &["--expect-index", &pin]);
+    assert!(output.2.contains("a tar file has no index"), "{output:?}");
+    std::fs::remove_file(store_copy.place.path().join("tars/index.json")).unwrap();
+    let (output, _) = store_copy.same("verify", "tars", &["--expect-index", &pin]);
+    assert!(output.2.contains("error[index-missing]"), "{output:?}");
 }
 
 #[test]
-fn what_an_unfinished_conversion_has_written_is_no_dataset() {
+fn unfinished_conversion_is_rejected_by_all_commands() {
     let place = Place::with_tars();
     std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
     place.write("tars/.shardmill/journal", "x");
     place.write("begun/.shardmill/journal", "x");
-    let shelf = Shelf::new(place);
+    let store_copy = StoreCopy::new(place);
     for verb in ["inspect", "ls", "cat", "verify", "tar lint"] {
-        let (told, _) = shelf.same(verb, "tars", &[]);
-        let errors = &told.2;
-        assert_eq!(told.0, 4, "{verb}: {errors}");
+        let (output, _) = store_copy.same(verb, "tars", &[]);
+        let errors = &output.2;
+        assert_eq!(output.0, 4, "{verb}: {errors}");
         assert!(
             errors.contains("error[dest-unfinished]"),
             "{verb}: {errors}"
         );
-        assert!(told.1.is_empty(), "{verb}: {}", told.1);
+        assert!(output.1.is_empty(), "{verb}: {}", output.1);
         // The tar files that are there can be looked at one by one.
-        let (told, _) = shelf.same(verb, "tars/shard-000000.tar", &[]);
-        assert_eq!(told.0, 0, "{verb}: {}", told.2);
+        let (output, _) = store_copy.same(verb, "tars/shard-000000.tar", &[]);
+        assert_eq!(output.0, 0, "{verb}: {}", output.2);
     }
     for verb in ["ls", "cat", "verify"] {
-        let (told, _) = shelf.same(verb, "begun", &[]);
-        assert_eq!(told.0, 2, "{verb}: {}", told.2);
+        let (output, _) = store_copy.same(verb, "begun", &[]);
+        assert_eq!(output.0, 2, "{verb}: {}", output.2);
         assert!(
-            told.2.contains("a conversion into it is not finished"),
+            output.2.contains("a conversion into it is not finished"),
             "{verb}: {}",
-            told.2
+            output.2
         );
     }
     for args in [
@@ -510,12 +525,12 @@ fn what_an_unfinished_conversion_has_written_is_no_dataset() {
         &["tar", "repair", "tars", "again"],
         &["index", "export", "s3://bucket/tars", "--for", "wids"],
     ] {
-        let told = shelf.told(args);
-        assert_eq!(told.0, 4, "{args:?}: {told:?}");
+        let output = store_copy.output_of(args);
+        assert_eq!(output.0, 4, "{args:?}: {output:?}");
         assert!(
-            told.2.contains("error[dest-unfinished]"),
-            "{args:?}: {told:?}"
+            output.2.contains("error[dest-unfinished]"),
+            "{args:?}: {output:?}"
         );
-        assert!(!shelf.place.exists("again"), "{args:?}");
+        assert!(!store_copy.place.exists("again"), "{args:?}");
     }
 }

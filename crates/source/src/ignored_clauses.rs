@@ -1,5 +1,4 @@
-//! Finds clauses that the parser accepts and the engine ignores: such a query would return rows that it did not ask
-//! for.
+//! Finds SQL clauses that the parser accepts but the engine ignores, and that would silently change the result.
 
 use std::ops::ControlFlow;
 
@@ -40,11 +39,8 @@ impl Visitor for Ignored {
             (select.prewhere.is_some(), "PREWHERE"),
             (!select.connect_by.is_empty(), "CONNECT BY"),
             (select.value_table_mode.is_some(), "AS VALUE or AS STRUCT"),
-            (select.exclude.is_some(), "EXCLUDE behind all columns"),
-            (
-                select.select_modifiers.is_some(),
-                "a modifier behind SELECT",
-            ),
+            (select.exclude.is_some(), "EXCLUDE after `*`"),
+            (select.select_modifiers.is_some(), "a modifier after SELECT"),
         ])
     }
 
@@ -62,13 +58,13 @@ impl Visitor for Ignored {
             } => first([
                 (sample.is_some(), "TABLESAMPLE"),
                 (!partitions.is_empty(), "PARTITION"),
-                (version.is_some(), "a version behind the table"),
+                (version.is_some(), "a version after the table name"),
                 (
                     !with_hints.is_empty() || !index_hints.is_empty(),
-                    "hints behind the table",
+                    "hints after the table name",
                 ),
                 (*with_ordinality, "WITH ORDINALITY"),
-                (json_path.is_some(), "a path behind the table"),
+                (json_path.is_some(), "a path after the table name"),
             ]),
             TableFactor::Derived { sample, .. } => first([(sample.is_some(), "TABLESAMPLE")]),
             _ => ControlFlow::Continue(()),

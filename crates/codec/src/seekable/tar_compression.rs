@@ -1,4 +1,4 @@
-//! Names the compressions of tar shards.
+//! The compression of a tar shard: parses its name, and detects it from the first bytes of a file.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The entries of an index, and the text that they have in it.
+//! The types of the `index.json` of tar shards, and how they are written as JSON.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
