@@ -183,7 +183,7 @@ fn different_tar_side_files_are_kept_without_force() {
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars"]), @r"
     exit 4
     --- stderr
-    error[index-exists]: tars/shard-000001.tar.idx: another file is there; replace it with --force
+    error[index-exists]: tars/shard-000001.tar.idx: another file exists; replace it with --force
     ");
     assert_eq!(place.read("tars/shard-000001.tar.idx"), b"old");
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "tars", "--force"]), @r"

@@ -334,7 +334,10 @@ fn csv_null_and_empty_text_are_distinct() {
 fn csv_error_hints_match_the_error() {
     let place = Place::new();
     for (text, hint) in [
-        (&b"a,b\n1,2\n3\n"[..], "as many values as the header"),
+        (
+            &b"a,b\n1,2\n3\n"[..],
+            "as many values in the line as the header",
+        ),
         (b"a,b\n1,\xff\n", "convert the file to UTF-8"),
         (b"a,b\n1,\"2\n", "close the quote"),
     ] {

@@ -269,7 +269,7 @@ fn index_export_writes_to_a_store() {
     assert!(
         output
             .2
-            .contains("error[index-exists]: s3://bucket/tars/sizes.json: another file is there"),
+            .contains("error[index-exists]: s3://bucket/tars/sizes.json: another file exists"),
         "{output:?}"
     );
     let output = export("s3://bucket/tars", &["--for", "open_clip", "--force"]);

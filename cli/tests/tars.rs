@@ -472,7 +472,7 @@ fn index_export_writes_all_reader_indexes() {
     insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "open_clip"]), @r"
     exit 4
     --- stderr
-    error[index-exists]: tars/sizes.json: another file is there; replace it with --force
+    error[index-exists]: tars/sizes.json: another file exists; replace it with --force
     ");
     place.ok(&["index", "export", "tars", "--for", "open_clip", "--force"]);
     // Those that convert writes are the same.

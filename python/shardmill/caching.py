@@ -138,7 +138,7 @@ class CacheClient:
                 f'`quota` is {self._quota} bytes, and the list of the files alone takes {least}',
                 'config-cache-limit',
                 'quota',
-                f'give at least {reader.least_limit(1)} bytes, which have room for the largest file',
+                f'use at least {reader.least_limit(1)} bytes, enough for the largest file',
             )
 
     def _open(self) -> _core.Reader:

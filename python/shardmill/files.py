@@ -192,7 +192,7 @@ class FileDataset(StreamingDataset[Any]):
                 f'largest files, which {world.workers_per_node} processes can hold at a time',
                 'config-cache-limit',
                 'cache_limit',
-                f'give at least {least} bytes',
+                f'use at least {least} bytes',
             )
 
     def _begin(self, threads: Optional[int] = None) -> Any:

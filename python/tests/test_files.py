@@ -296,7 +296,7 @@ def test_batch_files_stay_cached_within_limit(tmp_path: Path) -> None:
             cache_limit=3 * (1000 + MARKER),
         )
     assert caught.value.id == 'config-cache-limit'
-    assert 'give at least' in str(caught.value)
+    assert 'use at least' in str(caught.value)
 
 
 def _limited(tree: str, local: str, limit: int, workers: int) -> int:

@@ -53,11 +53,11 @@ pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> Strin
         .fold(0.0, f64::max);
     let panels = panels(&nodes, cache_limit);
     let legend_rows = nodes.len().div_ceil(4);
-    let bottom = TOP + lines(panels.len()) * (PANEL + GAP);
-    let height = bottom + 24.0 + lines(legend_rows) * 22.0;
+    let bottom = TOP + to_f64(panels.len()) * (PANEL + GAP);
+    let height = bottom + 24.0 + to_f64(legend_rows) * 22.0;
     let mut svg = Svg(head(title, forecast, height));
     for (place, panel) in panels.iter().enumerate() {
-        let top = TOP + lines(place) * (PANEL + GAP);
+        let top = TOP + to_f64(place) * (PANEL + GAP);
         axes(&mut svg, panel, top, end);
         for (line, (_, points)) in nodes.iter().enumerate() {
             curve(&mut svg, panel, top, end, line, points);
@@ -88,7 +88,7 @@ impl Svg {
     pub fn panel(&mut self, title: &str, top: f64, max: f64) {
         self.text("text", (LEFT, top - 8.0), "start", title);
         for tick in ticks(max, 4) {
-            let y = top + PANEL - PANEL * part(tick, max);
+            let y = top + PANEL - PANEL * fraction(tick, max);
             self.path("grid", &format!("M{LEFT} {y:.1}H{}", WIDTH - RIGHT));
             self.text("soft", (LEFT - 8.0, y + 4.0), "end", &number(tick));
         }
@@ -130,7 +130,7 @@ fn panels(nodes: &[(u64, &[Point])], cache_limit: Option<u64>) -> Vec<Panel> {
 
 /// Returns the beginning of the drawing: its size, its description, its styles and its title.
 fn head(title: &str, forecast: &Forecast, height: f64) -> String {
-    let mut words = String::from(
+    let mut description = String::from(
         "Three charts over the time of the run, with a line for each node: bytes in the cache, bytes fetched a second, and \
          the part of the time spent waiting for data.",
     );
@@ -139,7 +139,7 @@ fn head(title: &str, forecast: &Forecast, height: f64) -> String {
         let (hits, uses) = cache.epochs.iter().fold((0, 0), |(hits, uses), epoch| {
             (hits + epoch.hits, uses + epoch.uses)
         });
-        words += &format!(
+        description += &format!(
             " Node {}: {} fetched, {} hits, at most {} resident, {} waited in {}.",
             count(node.node),
             bytes(cache.fetched_bytes()),
@@ -154,17 +154,17 @@ fn head(title: &str, forecast: &Forecast, height: f64) -> String {
         light_lines += &format!(".n{number}{{stroke:{light};stroke-dasharray:{dashes}}}\n");
         dark_lines += &format!(".n{number}{{stroke:{dark}}}");
     }
-    begin(title, &words, height, (&light_lines, &dark_lines))
+    begin(title, &description, height, (&light_lines, &dark_lines))
 }
 
 /// Returns the beginning of a drawing with this title, a description in words, and styles for light and dark themes.
-pub fn begin(title: &str, words: &str, height: f64, (light, dark): (&str, &str)) -> String {
-    let (title, words) = (xml(title), xml(words));
+pub fn begin(title: &str, description: &str, height: f64, (light, dark): (&str, &str)) -> String {
+    let (title, description) = (xml(title), xml(description));
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          role=\"img\" aria-labelledby=\"title desc\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
          <title id=\"title\">{title}</title>\n\
-         <desc id=\"desc\">{words}</desc>\n\
+         <desc id=\"desc\">{description}</desc>\n\
          <style>\n\
          .back{{fill:#fff}}.text{{fill:#1b1f24}}.soft{{fill:#57606a}}.axis{{fill:none;stroke:#57606a}}.grid{{stroke:#d8dee4}}\n\
          .mark{{stroke:#1b1f24;stroke-dasharray:3 3}}.line{{fill:none;stroke-width:1.8;stroke-linejoin:round}}\n\
@@ -182,7 +182,7 @@ fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
     svg.panel(&panel.title, top, panel.max);
     let (unit, name) = time_unit(end);
     for tick in ticks(end / unit, 8) {
-        let x = LEFT + (right - LEFT) * part(tick, end / unit);
+        let x = LEFT + (right - LEFT) * fraction(tick, end / unit);
         svg.path("axis", &format!("M{x:.1} {bottom}v5"));
         svg.text("soft", (x, bottom + 19.0), "middle", &number(tick));
     }
@@ -194,7 +194,7 @@ fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
     );
     svg.path("axis", &format!("M{LEFT} {top}V{bottom}H{right}"));
     if let Some((value, what)) = &panel.mark {
-        let y = bottom - PANEL * part(*value, panel.max);
+        let y = bottom - PANEL * fraction(*value, panel.max);
         svg.path("mark", &format!("M{LEFT} {y:.1}H{right}"));
         svg.text("text", (right, y - 4.0), "end", what);
     }
@@ -205,8 +205,8 @@ fn curve(svg: &mut Svg, panel: &Panel, top: f64, end: f64, line: usize, points: 
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
     let mut commands = String::new();
     for (place, point) in points.iter().enumerate() {
-        let x = LEFT + (right - LEFT) * part(point.seconds, end);
-        let y = bottom - PANEL * part((panel.value)(point), panel.max);
+        let x = LEFT + (right - LEFT) * fraction(point.seconds, end);
+        let y = bottom - PANEL * fraction((panel.value)(point), panel.max);
         commands += &match place {
             0 => format!("M{x:.1} {y:.1}"),
             _ => format!("H{x:.1}V{y:.1}"),
@@ -220,8 +220,8 @@ fn curve(svg: &mut Svg, panel: &Panel, top: f64, end: f64, line: usize, points: 
 
 fn legend(svg: &mut Svg, nodes: &[(u64, &[Point])], forecast: &Forecast, top: f64) {
     for (line, (node, _)) in nodes.iter().enumerate() {
-        let x = LEFT + lines(line % 4) * 200.0;
-        let y = top + lines(line / 4) * 22.0;
+        let x = LEFT + to_f64(line % 4) * 200.0;
+        let y = top + to_f64(line / 4) * 22.0;
         svg.path(&format!("line n{line}"), &format!("M{x} {y}h36"));
         let name = format!("node {}", count(*node));
         svg.text("text", (x + 44.0, y + 4.0), "start", &name);
@@ -259,7 +259,7 @@ fn number(value: f64) -> String {
 }
 
 /// Returns the relative position of a value between 0 and `most`, from 0 to 1.
-pub fn part(value: f64, max: f64) -> f64 {
+pub fn fraction(value: f64, max: f64) -> f64 {
     if max > 0.0 {
         (value / max).clamp(0.0, 1.0)
     } else {
@@ -308,7 +308,7 @@ fn xml(text: &str) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a number of lines or panels")]
-pub const fn lines(number: usize) -> f64 {
+pub const fn to_f64(number: usize) -> f64 {
     number as f64
 }
 

@@ -1,6 +1,6 @@
 //! Draws the quality of an order as SVG: the distances of neighbours, and what larger shuffle blocks would give.
 
-use super::picture::{GAP, LEFT, PANEL, RIGHT, Svg, TOP, WIDTH, begin, lines, part};
+use super::picture::{GAP, LEFT, PANEL, RIGHT, Svg, TOP, WIDTH, begin, fraction, to_f64};
 use super::quality::{QualityReport, tenths, window_name};
 use crate::output::{bytes, count};
 
@@ -22,14 +22,14 @@ struct Panel {
 /// Draws both panels.
 pub fn draw(title: &str, report: &QualityReport) -> String {
     let panels = [distances(report), blocks(report)];
-    let height = TOP + lines(panels.len()) * (PANEL + GAP + 16.0) + 24.0;
+    let height = TOP + to_f64(panels.len()) * (PANEL + GAP + 16.0) + 24.0;
     let styles = (
         ".bar{fill:#0b62a4}.full{fill:none;stroke:#b3470b;stroke-width:2.5}\n",
         ".bar{fill:#6cb6ff}.full{stroke:#f0a060}",
     );
-    let mut svg = Svg(begin(title, &words(report), height, styles));
+    let mut svg = Svg(begin(title, &description(report), height, styles));
     for (place, panel) in panels.iter().enumerate() {
-        draw_panel(&mut svg, panel, TOP + lines(place) * (PANEL + GAP + 16.0));
+        draw_panel(&mut svg, panel, TOP + to_f64(place) * (PANEL + GAP + 16.0));
     }
     let y = height - 14.0;
     svg.path("full", &format!("M{LEFT} {:.1}h36", y - 4.0));
@@ -38,24 +38,24 @@ pub fn draw(title: &str, report: &QualityReport) -> String {
 }
 
 /// Describes the drawing.
-fn words(report: &QualityReport) -> String {
+fn description(report: &QualityReport) -> String {
     let neighbours = &report.quality.neighbours;
-    let mut words = format!(
+    let mut description = format!(
         "Two charts of bars. The first has the distances in storage of samples that a rank receives one after the other: \
          their median is {}, and that of a full shuffle is {}.",
         count(neighbours.median),
         count(neighbours.full_shuffle_median)
     );
     for window in &report.quality.windows {
-        words += &format!(
+        description += &format!(
             " The samples of {} come from {} shards on average, and from {} in a full shuffle.",
             window_name(window.steps, window.samples),
             tenths(window.shards),
             tenths(window.full_shuffle_shards)
         );
     }
-    words += " The second has the shards in a step for several shuffle blocks, and the cache that they need.";
-    words
+    description += " The second has the shards in a step for several shuffle blocks, and the cache that they need.";
+    description
 }
 
 fn distances(report: &QualityReport) -> Panel {
@@ -94,17 +94,17 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, top: f64) {
         .map(|bar| bar.value.max(bar.full_shuffle))
         .fold(0.0, f64::max);
     svg.panel(&panel.title, top, max);
-    let step = (right - LEFT) / lines(panel.bars.len().max(1));
+    let step = (right - LEFT) / to_f64(panel.bars.len().max(1));
     // Labels that would overlap are left out.
     let every = panel.bars.len().div_ceil(12).max(1);
     for (place, bar) in panel.bars.iter().enumerate() {
-        let (left, width) = (LEFT + step * lines(place) + step * 0.1, step * 0.8);
-        let height = PANEL * part(bar.value, max);
+        let (left, width) = (LEFT + step * to_f64(place) + step * 0.1, step * 0.8);
+        let height = PANEL * fraction(bar.value, max);
         svg.path(
             "bar",
             &format!("M{left:.1} {bottom}v-{height:.1}h{width:.1}V{bottom}z"),
         );
-        let y = bottom - PANEL * part(bar.full_shuffle, max);
+        let y = bottom - PANEL * fraction(bar.full_shuffle, max);
         svg.path(
             "full",
             &format!("M{:.1} {y:.1}h{step:.1}", left - step * 0.1),

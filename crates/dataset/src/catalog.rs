@@ -241,7 +241,7 @@ impl Catalog {
         let Some(schema) = self.schema(shard) else {
             return Err(TarProblem::Absent);
         };
-        if !schema.is_made() {
+        if !schema.needs_encoding() {
             return Ok(Arc::clone(schema));
         }
         if let Some(Entry::File(file, form)) = self.entry(shard) {
@@ -451,7 +451,7 @@ impl Catalog {
     }
 
     /// Returns the shards that the windows of the samples of a shard need.
-    pub fn reach_of(&self, shard: usize) -> Range<usize> {
+    pub fn window_shards(&self, shard: usize) -> Range<usize> {
         let samples = self.first_sample(shard)..self.first_sample(shard + 1);
         let own = shard..shard + 1;
         let (Some((window, windows, first)), Some(last)) =

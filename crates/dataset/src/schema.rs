@@ -167,7 +167,7 @@ impl Schema {
     }
 
     /// Returns whether samples must be re-encoded as MDS samples. That is so for tar files and raw files.
-    pub const fn is_made(&self) -> bool {
+    pub const fn needs_encoding(&self) -> bool {
         matches!(
             self,
             Self::Fields(_)

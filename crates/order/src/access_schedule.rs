@@ -51,7 +51,7 @@ impl AccessSchedule {
 
     /// Returns the schedule in which each use of a shard also needs the other shards in its reach.
     #[must_use]
-    pub fn with_reach(&self, reach: &dyn Fn(usize) -> Range<usize>) -> Self {
+    pub fn with_windows(&self, reach: &dyn Fn(usize) -> Range<usize>) -> Self {
         let all = self.all.iter().flat_map(|found| {
             let shards = reach(found.shard);
             shards.map(|shard| Use { shard, ..*found })

@@ -31,12 +31,12 @@ pub struct Cursor {
     epoch: Epoch,
     entries: Range<u64>,
     /// One per canonical node of each source.
-    windows: Vec<Option<Box<Held>>>,
+    windows: Vec<Option<Box<CachedWindow>>>,
     scratch: Vec<Mutex<Scratch>>,
     drawn: Vec<Drawn>,
     window: u64,
     threads: usize,
-    wanted: Vec<Wanted>,
+    wanted: Vec<PendingEntry>,
 }
 
 /// A canonical node of a source: `source * canonical_nodes + node`.
@@ -44,7 +44,7 @@ type Key = usize;
 
 /// An entry whose sample is not known yet.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct PendingEntry {
     key: Key,
     position: u64,
     out: usize,
@@ -52,12 +52,12 @@ struct Wanted {
 
 /// A window of a canonical node, as sample ids.
 #[derive(Debug, Default)]
-struct Held {
+struct CachedWindow {
     start: u64,
     ids: Ids,
     follow: Follow,
     /// Windows computed so far.
-    made: u64,
+    computed: u64,
 }
 
 #[derive(Debug)]
@@ -75,20 +75,20 @@ impl Default for Ids {
 impl Ids {
     fn replace(&mut self, ids: &[u64], narrow: bool) {
         match self {
-            Self::Narrow(held) if narrow => {
-                held.clear();
-                held.extend(ids.iter().map(|id| low32(*id)));
+            Self::Narrow(cached) if narrow => {
+                cached.clear();
+                cached.extend(ids.iter().map(|id| low32(*id)));
             }
-            Self::Wide(held) => {
-                held.clear();
-                held.extend_from_slice(ids);
+            Self::Wide(cached) => {
+                cached.clear();
+                cached.extend_from_slice(ids);
             }
             Self::Narrow(_) => *self = Self::Wide(ids.to_vec()),
         }
     }
 }
 
-impl Held {
+impl CachedWindow {
     fn get(&self, position: u64) -> Option<u64> {
         let place = index(position.checked_sub(self.start)?);
         match &self.ids {
@@ -198,10 +198,10 @@ impl Cursor {
                     .windows
                     .get(key)
                     .and_then(Option::as_ref)
-                    .and_then(|held| held.get(place.position))
+                    .and_then(|cached| cached.get(place.position))
                 {
                     Some(id) => sample[0] = id,
-                    None => self.wanted.push(Wanted {
+                    None => self.wanted.push(PendingEntry {
                         key,
                         position: place.position,
                         out: out.len(),
@@ -214,12 +214,12 @@ impl Cursor {
             });
         }
         let mut wanted = std::mem::take(&mut self.wanted);
-        while self.make(&wanted) {
+        while self.compute_windows(&wanted) {
             let windows = &self.windows;
             let before = wanted.len();
             wanted.retain(|want| {
-                let held = windows.get(want.key).and_then(Option::as_ref);
-                let Some(id) = held.and_then(|held| held.get(want.position)) else {
+                let cached = windows.get(want.key).and_then(Option::as_ref);
+                let Some(id) = cached.and_then(|cached| cached.get(want.position)) else {
                     return true;
                 };
                 if let Some(entry) = out.get_mut(want.out) {
@@ -243,7 +243,7 @@ impl Cursor {
     /// if nothing is wanted.
     ///
     /// INVARIANT: a window contains the position that it was computed for, so a few rounds provide every entry.
-    fn make(&mut self, wanted: &[Wanted]) -> bool {
+    fn compute_windows(&mut self, wanted: &[PendingEntry]) -> bool {
         let mut missing: BTreeMap<Key, u64> = BTreeMap::new();
         for want in wanted {
             let first = missing.entry(want.key).or_insert(want.position);
@@ -264,12 +264,12 @@ impl Cursor {
         }
         let mut jobs = Vec::with_capacity(missing.len());
         for (key, from) in missing {
-            let held = self
+            let cached = self
                 .windows
                 .get_mut(key)
                 .and_then(Option::take)
                 .unwrap_or_default();
-            jobs.push((key, from, Mutex::new(held)));
+            jobs.push((key, from, Mutex::new(cached)));
         }
         let next = AtomicUsize::new(0);
         let (window, scratch) = (self.window, &self.scratch);
@@ -278,14 +278,14 @@ impl Cursor {
                 return;
             };
             let mut scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
-            while let Some((key, from, held)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            while let Some((key, from, cached)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
                 compute_window(
                     inner,
                     (key / nodes, count(key % nodes)),
                     *from,
                     window,
-                    &mut held,
+                    &mut cached,
                     &mut scratch,
                 );
             }
@@ -301,9 +301,9 @@ impl Cursor {
                 work(0);
             });
         }
-        for (key, _, held) in jobs {
+        for (key, _, cached) in jobs {
             if let Some(slot) = self.windows.get_mut(key) {
-                *slot = Some(held.into_inner().unwrap_or_else(PoisonError::into_inner));
+                *slot = Some(cached.into_inner().unwrap_or_else(PoisonError::into_inner));
             }
         }
         true
@@ -316,13 +316,13 @@ fn compute_window(
     (source, node): (usize, u64),
     from: u64,
     window: u64,
-    held: &mut Held,
+    cached: &mut CachedWindow,
     scratch: &mut Scratch,
 ) {
     let Some(source) = inner.sources.get(source) else {
         return;
     };
-    let wanted = match held.made {
+    let wanted = match cached.computed {
         0 => FIRST.min(window),
         // Vary the length once, so that the windows of all nodes do not end in the same batch every time.
         1 => window / 2 + window / 2 * (node % 16 + 1) / 16,
@@ -331,21 +331,22 @@ fn compute_window(
     .max(1);
     source
         .shuffle
-        .window(node, from, wanted, &mut held.follow, scratch);
+        .window(node, from, wanted, &mut cached.follow, scratch);
     // Earlier positions have been read; much later ones would exceed the documented memory.
-    let made = &mut scratch.window;
-    let before = index(from.saturating_sub(made.start));
-    let after = made.ids.len().min(before + index(2 * wanted));
-    if after < made.ids.len() {
-        held.follow = Follow::default();
-        made.ids.truncate(after);
+    let computed = &mut scratch.window;
+    let before = index(from.saturating_sub(computed.start));
+    let after = computed.ids.len().min(before + index(2 * wanted));
+    if after < computed.ids.len() {
+        cached.follow = Follow::default();
+        computed.ids.truncate(after);
     }
-    let ids = made.ids.get_mut(before..).unwrap_or_default();
+    let ids = computed.ids.get_mut(before..).unwrap_or_default();
     source
         .units
         .resolve(&inner.table, &mut Drawn::default(), ids);
-    held.ids
+    cached
+        .ids
         .replace(ids, u32::try_from(inner.table.samples()).is_ok());
-    held.start = from;
-    held.made += 1;
+    cached.start = from;
+    cached.computed += 1;
 }

@@ -517,7 +517,7 @@ impl Collator {
                 .catalog
                 .encode(*shard, *piece, &mut encoded)
                 .map_err(|problem| self.refused(number, problem))?;
-            let sample = match schema.is_made() {
+            let sample = match schema.needs_encoding() {
                 true => &encoded,
                 false => piece.bytes,
             };

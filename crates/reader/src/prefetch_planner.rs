@@ -176,7 +176,7 @@ impl Known {
         };
         // A window needs the shards of the neighbours at the same time.
         let uses = match catalog.window() {
-            Some(_) => uses.with_reach(&|shard| catalog.reach_of(shard)),
+            Some(_) => uses.with_windows(&|shard| catalog.window_shards(shard)),
             None => uses,
         };
         self.access_plan.push(&uses, epoch.batches());

@@ -293,7 +293,7 @@ impl Reader {
         let schema = catalog
             .encode(shard, found.piece(), &mut encoded)
             .map_err(|problem| catalog.refused(shard, at, problem))?;
-        let bytes = if schema.is_made() {
+        let bytes = if schema.needs_encoding() {
             encoded
         } else {
             found.bytes

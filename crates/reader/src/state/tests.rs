@@ -166,19 +166,19 @@ fn invalid_states_have_specific_errors() {
         ),
         (
             with(r#""epoch": 3"#, r#""epoch": 3, "epoch": 3"#),
-            "error[state-format]: state: it is not the JSON of a state: the key `epoch` is there twice",
+            "error[state-format]: state: it is not the JSON of a state: the key `epoch` occurs twice",
         ),
         (
             with(r#""epoch": 3"#, r#""x": 3, "\u0078": 4, "epoch": 3"#),
-            "error[state-format]: state: it is not the JSON of a state: the key `x` is there twice",
+            "error[state-format]: state: it is not the JSON of a state: the key `x` occurs twice",
         ),
         (
             with(r#""epoch": 3"#, r#""x": [{"y": 1, "y": 1}], "epoch": 3"#),
-            "error[state-format]: state: it is not the JSON of a state: the key `y` is there twice",
+            "error[state-format]: state: it is not the JSON of a state: the key `y` occurs twice",
         ),
         (
             with(r#""version": 1"#, r#""version": 1, "version": 1"#),
-            "error[state-format]: state: it is not the JSON of a state: the key `version` is there twice",
+            "error[state-format]: state: it is not the JSON of a state: the key `version` occurs twice",
         ),
         (
             with(r#""epoch": 3"#, r#""epoch": -1"#),

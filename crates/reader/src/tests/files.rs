@@ -362,7 +362,7 @@ fn batch_above_cache_limit_is_an_error_with_the_minimum() {
     let error = batches.next_batch().unwrap_err();
     assert_eq!(error.id(), "config-cache-limit");
     let min = room(&tree, 4);
-    assert_eq!(error.hint().unwrap(), format!("give at least {min} bytes"));
+    assert_eq!(error.hint().unwrap(), format!("use at least {min} bytes"));
     assert_eq!(reader.least_limit(4).unwrap(), min);
     // The bytes of the files bypass the folder.
     let tree = Tree::new(0);

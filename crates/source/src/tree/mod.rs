@@ -201,7 +201,7 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
 }
 
 /// Returns the type and encoding that the last extension of a field implies.
-fn promise(field: &str, text_as_bytes: bool) -> (DataType, &'static str) {
+fn implied_type(field: &str, text_as_bytes: bool) -> (DataType, &'static str) {
     let extension = field.rsplit('.').next().unwrap_or(field);
     match extension.to_ascii_lowercase().as_str() {
         "txt" if !text_as_bytes => (DataType::Utf8, "str"),
@@ -219,7 +219,9 @@ fn schema(samples: &Samples, options: &SourceOptions) -> SchemaRef {
     ];
     for field in samples.fields() {
         let (data_type, name) = match options.tree.group {
-            TreeGroup::Stem | TreeGroup::Key => promise(&field.name, options.tree.text_as_bytes),
+            TreeGroup::Stem | TreeGroup::Key => {
+                implied_type(&field.name, options.tree.text_as_bytes)
+            }
             TreeGroup::File => (DataType::Binary, "bytes"),
         };
         let nullable = field.samples < samples.len() as u64;

@@ -35,7 +35,7 @@ fn pattern_with_too_many_names_is_rejected() {
         let error = expand_braces(pattern).unwrap_err();
         assert_eq!(error.id(), "pattern-size", "{pattern}");
         assert!(
-            error.to_string().contains("stands for more than"),
+            error.to_string().contains("matches more than"),
             "{pattern}"
         );
     }
