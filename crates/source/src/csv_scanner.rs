@@ -10,7 +10,7 @@ pub(crate) struct CsvScanner {
     state: State,
     /// The last byte of the previous pieces.
     last: u8,
-    /// Line breaks in the previous pieces.
+    /// Line breaks so far: in the previous pieces, and in this one up to its last opening quote.
     lines: u64,
     /// The line of the last opening quote, counted from 1.
     opened: u64,
@@ -63,7 +63,7 @@ impl CsvScanner {
             _ => piece,
         };
         self.fresh &= piece.is_empty();
-        let mut at = 0;
+        let (mut at, mut counted) = (0, 0);
         while let Some(rest) = piece.get(at..).filter(|rest| !rest.is_empty()) {
             if self.state == State::Closing && rest.first() != Some(&b'"') {
                 self.state = State::Outside;
@@ -83,8 +83,9 @@ impl CsvScanner {
                     let before = quote.checked_sub(1).and_then(|place| piece.get(place));
                     let before = *before.unwrap_or(&self.last);
                     if before == self.delimiter || matches!(before, b'\n' | b'\r') {
-                        let earlier = piece.get(..quote).unwrap_or_default();
-                        self.opened = self.lines + 1 + line_breaks(earlier);
+                        self.lines += line_breaks(piece.get(counted..quote).unwrap_or_default());
+                        counted = quote;
+                        self.opened = self.lines + 1;
                         self.just_opened = true;
                         State::Inside
                     } else {
@@ -93,7 +94,7 @@ impl CsvScanner {
                 }
             };
         }
-        self.lines += line_breaks(piece);
+        self.lines += line_breaks(piece.get(counted..).unwrap_or_default());
         if let Some(last) = piece.last() {
             self.last = *last;
         }
