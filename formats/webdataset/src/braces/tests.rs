@@ -34,10 +34,7 @@ fn pattern_with_too_many_names_is_rejected() {
     ] {
         let error = expand_braces(pattern).unwrap_err();
         assert_eq!(error.id(), "pattern-size", "{pattern}");
-        assert!(
-            error.to_string().contains("matches more than"),
-            "{pattern}"
-        );
+        assert!(error.to_string().contains("matches more than"), "{pattern}");
     }
     // A few names, each of them long.
     let long = format!("{}{{0..99999}}", "x".repeat(20_000));
