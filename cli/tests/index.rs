@@ -106,7 +106,7 @@ fn listed_datasets_are_merged_in_given_order() {
     insta::assert_snapshot!(place.shown(&["index", "merge", "root/b", "--out", "root/a"]), @r"
     exit 2
     --- stderr
-    error[merge-outside]: root/b/index.json: it is not beneath `root/a`, where the merged index is to be
+    error[merge-outside]: root/b/index.json: it is not below `root/a`, where the merged index is to be
     ");
 }
 

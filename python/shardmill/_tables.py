@@ -78,7 +78,7 @@ def open_table(
     settings = dict(storage_options) if storage_options else None
     if _is_local(dest):
         dest = os.path.abspath(dest)
-    place = _beneath(dest, _INDEX)
+    place = _location_of(dest, _INDEX)
     with tempfile.TemporaryDirectory(prefix='shardmill-') as folder:
         path = os.path.join(folder, _INDEX)
         try:
@@ -139,7 +139,7 @@ def _is_local(dest: str) -> bool:
     return '://' not in dest and not dest.startswith('dbfs:')
 
 
-def _beneath(dest: str, name: str) -> str:
+def _location_of(dest: str, name: str) -> str:
     return os.path.join(dest, name) if _is_local(dest) else f'{dest.rstrip("/")}/{name}'
 
 
@@ -226,7 +226,7 @@ def read_shard(
         for name in shard.files:
             path = os.path.join(folder, *name.split('/'))
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            _core.download(_beneath(table.dest, name), path, table.storage_options)
+            _core.download(_location_of(table.dest, name), path, table.storage_options)
         index: dict[str, Any] = {'shards': [shard.entry], 'version': 1 if table.is_tar else 2}
         if table.is_tar:
             index['format'] = 'webdataset'

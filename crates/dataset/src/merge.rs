@@ -231,7 +231,7 @@ pub fn merge_index_list(
         let outside = || {
             let out = out.to_string_lossy();
             let reason = format!(
-                "it is not beneath `{}`, where the merged index is to be",
+                "it is not below `{}`, where the merged index is to be",
                 escape(&out)
             );
             DatasetProblem::Outside.at(file.path(), reason)
@@ -262,12 +262,12 @@ pub fn merge_index_list(
 }
 
 fn nothing_to_merge(path: &Path) -> DatasetError {
-    let reason = "there is no index.json in any directory beneath this one";
+    let reason = "there is no index.json in any directory below this one";
     DatasetProblem::NothingToMerge.at(path, reason)
 }
 
 fn merge(parts: Vec<MergePart>, path: &Path) -> Result<Merged, DatasetError> {
-    let action = "cannot merge the indexes beneath this directory";
+    let action = "cannot merge the indexes below this directory";
     merge_parts(parts).map_err(|source| DatasetError::index(action, path, source))
 }
 

@@ -210,7 +210,7 @@ pub(crate) fn open_stream(
     if !split.is_empty() {
         if let Some(pattern) = &stream.pattern {
             let reason = format!(
-                "it names tar files, and there is no split `{}` beneath those",
+                "it names tar files, and there is no split `{}` below them",
                 escape(split)
             );
             return Err(DatasetProblem::PatternSplit.at(pattern.text(), reason));
