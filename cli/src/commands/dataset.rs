@@ -108,7 +108,7 @@ pub fn find(location: &DatasetLocation) -> Result<Found, Stop> {
             let mut splits = Vec::new();
             if folder.can_list() {
                 for name in splits_in(&folder)? {
-                    let split = location.beneath(&name)?;
+                    let split = location.join(&name)?;
                     splits.push((name, split));
                 }
             }

@@ -110,7 +110,7 @@ impl DatasetLocation {
     }
 
     /// Returns the location of a folder in this one.
-    pub fn beneath(&self, name: &str) -> Result<Self, Stop> {
+    pub fn join(&self, name: &str) -> Result<Self, Stop> {
         Ok(match self {
             Self::Local(path) => Self::Local(path.join(name)),
             Self::Store {

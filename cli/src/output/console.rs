@@ -94,7 +94,7 @@ impl Console {
         if self.json {
             self.json(&JsonLine::Error(error_value(cli_error, signal)));
         } else {
-            self.cli_error("error", ERROR, cli_error);
+            self.write_error("error", ERROR, cli_error);
         }
     }
 
@@ -103,12 +103,12 @@ impl Console {
         if self.json {
             self.json(&JsonLine::Warning(cli_error));
         } else {
-            self.cli_error("warning", WARNING, cli_error);
+            self.write_error("warning", WARNING, cli_error);
         }
     }
 
     /// Writes the line of an error or a warning.
-    fn cli_error(&self, word: &str, style: Style, cli_error: &CliError) {
+    fn write_error(&self, word: &str, style: Style, cli_error: &CliError) {
         match self.color {
             true => self.line(format_args!("{style}{word}{style:#}{cli_error}")),
             false => self.line(format_args!("{word}{cli_error}")),

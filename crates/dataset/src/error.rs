@@ -416,7 +416,7 @@ impl DatasetError {
     }
 
     /// Returns the object of the error. A path within `root` is shown relative to it.
-    pub fn object_beneath(&self, root: &Path) -> Option<String> {
+    pub fn object_below(&self, root: &Path) -> Option<String> {
         match self.path().and_then(|path| path.strip_prefix(root).ok()) {
             Some(path) if !path.as_os_str().is_empty() => {
                 Some(escape(&path.to_string_lossy()).into_owned())

@@ -56,7 +56,7 @@ impl Problem {
         Self {
             id: error.id(),
             kind: error.kind(),
-            object: error.object_beneath(root).unwrap_or_default(),
+            object: error.object_below(root).unwrap_or_default(),
             message: error.chain(),
             hint: error.hint(),
             shard: Some(shard as u64),
