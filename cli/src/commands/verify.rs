@@ -233,7 +233,7 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
         out.line(format_args!(
             "{dataset}: {problems} in {} of {shards}, which hold {} of {samples} ({work})",
             count(report.damaged_shards),
-            count(report.samples.saturating_sub(report.valid_samples)),
+            count(report.samples.saturating_sub(report.sound_samples)),
         ))?;
     }
     Ok(exit)

@@ -58,7 +58,7 @@ pub fn verify_table(
         }
         found.bytes = file.file.bytes.saturating_sub(found.read.stored_bytes);
         match checked {
-            Ok(()) => found.valid_samples = file.rows,
+            Ok(()) => found.sound_samples = file.rows,
             Err(error) => found.file_error(&file.file.basename, &error),
         }
         Ok(())

@@ -109,7 +109,7 @@ pub struct VerifyReport {
     /// Samples in the index.
     pub samples: u64,
     /// Samples in shards whose structure is sound.
-    pub valid_samples: u64,
+    pub sound_samples: u64,
     /// Whether every value was decoded.
     pub deep: bool,
     /// What was read.

@@ -33,7 +33,7 @@ pub struct ShardCheck {
     pub bytes: u64,
     pub(crate) samples: u64,
     /// Samples that can be found.
-    pub valid_samples: u64,
+    pub sound_samples: u64,
     /// What was read.
     pub read: ReadTotals,
     pub(crate) problems: Found,
@@ -143,7 +143,7 @@ impl Checked {
         let counts = &mut self.counts;
         counts.damaged_shards += u64::from(found.problems.count > 0);
         counts.samples = counts.samples.saturating_add(found.samples);
-        counts.valid_samples = counts.valid_samples.saturating_add(found.valid_samples);
+        counts.sound_samples = counts.sound_samples.saturating_add(found.sound_samples);
         counts.read.add(&found.read);
         self.problems.add(found.shard, found.problems);
         self.warnings.add(found.shard, found.warnings);

@@ -122,12 +122,12 @@ impl MdsCheck<'_> {
         };
         self.samples(&base, &memory.data, None)?;
         // The content hash does not cover late columns, and their samples are the same ones.
-        let (content, sound) = (self.found.content, self.found.valid_samples);
+        let (content, sound) = (self.found.content, self.found.sound_samples);
         self.converted = None;
         self.file = stored_name(&late).to_owned();
         self.samples(&late, &memory.meta, None)?;
         self.found.content = content;
-        self.found.valid_samples = self.found.valid_samples.min(sound);
+        self.found.sound_samples = self.found.sound_samples.min(sound);
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl MdsCheck<'_> {
                 return Ok(());
             }
         };
-        self.found.valid_samples += view.len();
+        self.found.sound_samples += view.len();
         if self.deep {
             self.decode(&view)
         } else {

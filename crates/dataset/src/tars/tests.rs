@@ -219,7 +219,7 @@ fn samples_of_a_damaged_shard_are_counted_from_the_index() {
     let problems: Vec<&str> = report.problems.iter().map(|problem| problem.id).collect();
     assert_eq!(problems, ["hash-mismatch"]);
     assert_eq!((report.damaged_shards, report.shards), (1, 1));
-    assert_eq!((report.samples, report.valid_samples), (3, 0));
+    assert_eq!((report.samples, report.sound_samples), (3, 0));
 }
 
 #[test]

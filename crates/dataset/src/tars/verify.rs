@@ -73,14 +73,14 @@ pub fn verify_tars(
         found.samples = declared.unwrap_or(samples.len() as u64);
         found.bytes = found.read.stored_bytes;
         if found.problems.count == 0 {
-            found.valid_samples = samples.len() as u64;
+            found.sound_samples = samples.len() as u64;
         }
         let mut keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, sample) in (0..).zip(&samples) {
             keys.0.push(&sample.key, number, at)?;
         }
         if let Some(sound) = keys.1.get_mut(number) {
-            *sound = found.valid_samples;
+            *sound = found.sound_samples;
         }
         Ok(())
     };
@@ -112,7 +112,7 @@ fn report_repeated(
         let sound = sound.get_mut(found.shard).map(std::mem::take);
         if let Some(samples) = sound.filter(|samples| *samples > 0) {
             checked.counts.damaged_shards += 1;
-            checked.counts.valid_samples -= samples;
+            checked.counts.sound_samples -= samples;
         }
         listed.push(found);
         if listed.len() > MAX_FINDINGS {

@@ -32,7 +32,7 @@ fn intact_dataset_is_clean_and_counted() {
         (3, 0, 4)
     );
     assert_eq!(
-        (report.samples, report.valid_samples, report.read.hashes),
+        (report.samples, report.sound_samples, report.read.hashes),
         (7, 7, 3 * 2 * 2)
     );
     let raw: u64 = fixture
@@ -109,7 +109,7 @@ fn problems_are_listed_by_shard_for_any_thread_count() {
     assert_eq!(found, expected);
     assert!(reports.iter().all(|report| *report == reports[0]));
     assert_eq!(
-        (reports[0].damaged_shards, reports[0].valid_samples),
+        (reports[0].damaged_shards, reports[0].sound_samples),
         (5, 70)
     );
     assert_eq!(reports[0].kind(), Some(ErrorKind::Corrupt));
@@ -389,7 +389,7 @@ fn raw_and_compressed_files_of_a_shard_are_checked() {
     fs::write(&raw, &data).unwrap();
     let report = fixture.verify(true);
     assert!(report.is_clean());
-    assert_eq!((report.read.files, report.valid_samples), (2, 3));
+    assert_eq!((report.read.files, report.sound_samples), (2, 3));
     for options in [OpenOptions::default(), strict] {
         let dataset = fixture.try_open(&options).unwrap();
         assert_eq!(dataset.sample(2).unwrap().bytes().unwrap(), samples[2]);
