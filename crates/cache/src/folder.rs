@@ -245,7 +245,7 @@ impl Folder {
 
     /// Looks for the raw files of a blob.
     pub(crate) fn inspect(&self, number: usize, blob: Blob<'_>) -> Result<Lookup, StorageError> {
-        /// An attempt fails only if another process removes the marker at that moment.
+        /// An attempt fails only if another process creates or removes the blob at that moment.
         const ATTEMPTS: usize = 16;
 
         for _ in 0..ATTEMPTS {
@@ -259,15 +259,38 @@ impl Folder {
                     continue;
                 }
             }
-            return Ok(match self.files(blob, marker.as_ref())? {
-                Some(files) => Lookup::Present {
-                    files: Box::new(files),
-                    marker,
-                },
-                None => Lookup::Missing,
-            });
+            #[cfg(test)]
+            super::tests::folders::step();
+            let Some(files) = self.files(blob, marker.as_ref())? else {
+                return Ok(Lookup::Missing);
+            };
+            if marker.is_none() && !self.is_user_file(number, blob, &files)? {
+                continue;
+            }
+            let files = Box::new(files);
+            return Ok(Lookup::Present { files, marker });
         }
         Ok(Lookup::Busy { pid: None })
+    }
+
+    /// Returns whether the cache did not write the files of a blob whose marker was not found: there is still no marker, and
+    /// still the same file. Otherwise another process has written or removed the blob since.
+    fn is_user_file(
+        &self,
+        number: usize,
+        blob: Blob<'_>,
+        (data, _): &Files,
+    ) -> Result<bool, StorageError> {
+        #[cfg(test)]
+        super::tests::folders::step();
+        if self.has(number)? {
+            return Ok(false);
+        }
+        match self.local.open_file(&blob.data.raw.basename) {
+            Ok(now) => Ok(now.birth()? == data.handle.birth()?),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the raw files of a blob: all of them, or `None`. The cache owns those that the marker lists.

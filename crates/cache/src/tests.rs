@@ -2,7 +2,7 @@
 //! thread, in a fixed order.
 
 pub(crate) mod disk;
-mod folders;
+pub(crate) mod folders;
 mod schedule;
 mod shared;
 pub(crate) mod simulate;

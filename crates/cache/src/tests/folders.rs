@@ -1,11 +1,13 @@
 //! Tests of the folder's content: its owner, damage, and foreign files.
 
+use std::cell::RefCell;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::{Duration, SystemTime};
 
 use shardmill_core::ErrorKind;
 
 use super::*;
+use crate::folder::{Claimed, Evicted, Folder, Lookup};
 
 fn id(result: Result<bool>) -> &'static str {
     result.unwrap_err().id()
@@ -43,6 +45,67 @@ fn blob_is_fetched_once_and_warm_start_fetches_none() {
         assert!(fs::metadata(set.marker(2)).unwrap().len() <= MARKER_BYTES);
         assert_eq!(set.temps(), 0);
     }
+}
+
+thread_local! {
+    /// What other processes do between the steps in which this thread looks for a blob.
+    static BETWEEN_STEPS: RefCell<VecDeque<Box<dyn FnOnce()>>> = RefCell::default();
+}
+
+/// Does what a test wants to happen before the next step.
+pub(crate) fn step() {
+    let next = BETWEEN_STEPS.with_borrow_mut(VecDeque::pop_front);
+    if let Some(next) = next {
+        next();
+    }
+}
+
+#[test]
+fn blob_that_comes_or_goes_is_not_taken_for_a_user_file() {
+    let set = Set::new(1);
+    set.prepare();
+    let local = Dir::open(&set.local()).unwrap();
+    let folder = || Folder::open(&local, &[7; 32], true).unwrap();
+    let (blobs, name) = (
+        Arc::clone(&set.blobs),
+        set.blobs[0].0.raw.basename.to_string(),
+    );
+    let other = Arc::new(folder());
+    let write = move || {
+        let Claimed::Held(marker) = other.claim(0).unwrap() else {
+            panic!("another process has the marker");
+        };
+        other.write(&marker, &[(&name, b"content")]).unwrap();
+    };
+    let other = Arc::new(folder());
+    let evict = move || {
+        let evicted = other.evict(0, blob_of(&blobs[0], true, false)).unwrap();
+        assert_eq!(evicted, Evicted::Removed);
+    };
+    let inspect = |steps: Vec<Box<dyn FnOnce()>>| {
+        BETWEEN_STEPS.set(steps.into());
+        let found = folder().inspect(0, set.get(0)).unwrap();
+        assert!(BETWEEN_STEPS.with_borrow(VecDeque::is_empty));
+        found
+    };
+    // The blob is written after its marker was looked for.
+    let found = inspect(vec![Box::new(write.clone())]);
+    let Lookup::Present { files, marker } = found else {
+        panic!("{found:?}");
+    };
+    assert!(files.0.own && marker.is_some());
+    drop((files, marker));
+    evict.clone()();
+    // It is also evicted again, after its file was opened.
+    let found = inspect(vec![Box::new(write), Box::new(evict)]);
+    assert!(matches!(found, Lookup::Missing), "{found:?}");
+    // Nobody touches a file of the user.
+    fs::write(set.blob(0), content(0)).unwrap();
+    let found = inspect(Vec::new());
+    let Lookup::Present { files, marker } = found else {
+        panic!("{found:?}");
+    };
+    assert!(!files.0.own && marker.is_none());
 }
 
 #[test]
