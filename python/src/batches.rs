@@ -1,10 +1,11 @@
 //! Returns the batches of an epoch to Python, and pins the raw files of the last ones.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use shardmill_core::lock;
 use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, OrderError, Skip};
 use shardmill_reader::{Batches as RustBatches, Held};
 
@@ -43,7 +44,7 @@ impl Batches {
     }
 
     fn fill(&self, py: Python<'_>) -> PyResult<Option<Filled>> {
-        let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = || lock(&self.held);
         let batch = self.open.next(py, |batches, cancel| {
             // A caller that requests the next batch no longer uses the oldest one.
             let mut before = held();
@@ -112,7 +113,7 @@ impl Batches {
     fn close(&self, py: Python<'_>) {
         py.detach(|| {
             self.open.close();
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut held = lock(&self.held);
             for files in held.drain(..) {
                 if let Some((owner, epoch)) = self.post_exit_hold {
                     // Best effort: without it the files may be evicted sooner.
@@ -159,7 +160,7 @@ impl Order {
     /// Returns the sample numbers of the next batch; `None` at the end of the epoch.
     fn next_numbers(&self, py: Python<'_>) -> Option<Vec<u64>> {
         py.detach(|| {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut next = lock(&self.next);
             let (cursor, given) = &mut *next;
             let number = given
                 .saturating_mul(self.stride)

@@ -4,12 +4,12 @@
 //! for which Python has a library, such as images, JSON and decimals.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
-use shardmill_core::{ErrorKind, Limits};
+use shardmill_core::{ErrorKind, Limits, lock};
 use shardmill_dataset::{KEY_COLUMN, SampleForm, Schema};
 use shardmill_mds::{DType, Encoding, Layout, Value, decode};
 use shardmill_mmap::{Buffer, Pool};
@@ -145,7 +145,7 @@ impl Decoder {
         let place = Arc::as_ptr(schema).addr();
         let known = |plans: &Plans| plans.get(&place).map(|(_, plan)| Arc::clone(plan));
         // Do not hold the lock while Python runs.
-        if let Some(plan) = known(&self.plans.lock().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(plan) = known(&lock(&self.plans)) {
             return Ok(plan);
         }
         let plan = Arc::new(compile(
@@ -154,7 +154,7 @@ impl Decoder {
             self.decode_field.is_some(),
             self.shows_masks,
         )?);
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plans = lock(&self.plans);
         let entry = plans
             .entry(place)
             .or_insert_with(|| (Arc::clone(schema), plan));

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardmill_core::ErrorKind;
+use shardmill_core::{ErrorKind, lock};
 use shardmill_reader::{BatchStats, ReaderError};
 
 use crate::errors::{raise_with, raised};
@@ -36,7 +36,7 @@ impl<T: Send> OpenEpoch<T> {
         read: impl FnOnce(&mut T, &mut dyn FnMut() -> bool) -> Result<Option<B>, ReaderError> + Send,
     ) -> PyResult<Option<B>> {
         interruptible(py, |cancel| {
-            let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut batches = lock(&self.batches);
             let Some(batches) = batches.as_mut() else {
                 return Ok(None);
             };
@@ -51,10 +51,10 @@ impl<T: Send> OpenEpoch<T> {
     /// Returns the statistics by name; times in seconds.
     pub(crate) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = py.detach(|| {
-            let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+            let batches = lock(&self.batches);
             match batches.as_ref().and_then(OfProcess::get) {
                 Some(batches) => (self.stats)(batches),
-                None => *self.closed.lock().unwrap_or_else(PoisonError::into_inner),
+                None => *lock(&self.closed),
             }
         });
         let dict = PyDict::new(py);
@@ -69,9 +69,9 @@ impl<T: Send> OpenEpoch<T> {
 
     /// Stops the threads. Nothing can be read afterwards. Call it without the interpreter lock.
     pub(crate) fn close(&self) {
-        let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = lock(&self.batches);
         if let Some(batches) = batches.as_ref().and_then(OfProcess::get) {
-            *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = (self.stats)(batches);
+            *lock(&self.closed) = (self.stats)(batches);
         }
         drop(batches.take());
     }

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
-use shardmill_core::{ErrorKind, Limits};
+use shardmill_core::{ErrorKind, Limits, lock};
 use shardmill_dataset::{KEY_COLUMN, SampleForm, Schema};
 use shardmill_mds::{Layout, TextColumn};
 use shardmill_reader::{Batch, Cancel, Ranges as RustRanges, Reader as RustReader};
@@ -87,7 +87,7 @@ impl Ranges {
             let message = "samples were requested in another process than the one that opened them";
             raise_with(ErrorKind::Bug, "reader-process", message.to_owned())
         })?;
-        let known = || self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || lock(&self.ranges);
         let before = known().take();
         let mut ranges = before.unwrap_or_else(|| OfProcess::new(reader.ranges()));
         let is_local = samples.clone().all(|sample| reader.is_at_hand(sample));

@@ -1,11 +1,11 @@
 //! Readers of streams, their epochs and samples.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use shardmill_core::ErrorKind;
+use shardmill_core::{ErrorKind, lock};
 use shardmill_dataset::{
     Catalog, CatalogOptions, DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern, View,
     private_folder,
@@ -569,18 +569,14 @@ impl FileUse {
     /// Whether the file is pinned.
     #[getter]
     fn is_held(&self) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock(&self.held);
         held.as_ref().and_then(OfProcess::get).is_some()
     }
 
     /// Allows the file to be evicted. A second call does nothing.
     fn release(&self, py: Python<'_>) {
         py.detach(|| {
-            let held = self
-                .held
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take();
+            let held = lock(&self.held).take();
             drop(held);
         });
     }

@@ -1,5 +1,7 @@
 //! A stored sample of any format: its fields, its key, and its values as JSON.
 
+use std::borrow::Cow;
+
 use shardmill_core::Limits;
 use shardmill_dataset::{Dataset, DatasetError, Place, Sample};
 use shardmill_mds::{DType, Field, NdArray, SampleValue, TextValue, Value, decode};
@@ -77,22 +79,19 @@ impl<'a> SampleRow<'a> {
     }
 
     /// Returns the key of the sample as text, or `None` if it has no key column.
-    pub fn key(&self, key_column: &str) -> Result<Option<String>, Stop> {
+    pub fn key(&self, key_column: &str) -> Result<Option<Cow<'_, str>>, Stop> {
         let (key, encoding) = match self.field(key_column) {
             None => return Ok(None),
             Some((_, StoredField::Mds(field))) => match self.decode(field)? {
                 // Other writers sometimes store keys as bytes. Keys that are not text match no typed key.
-                Value::Bytes(bytes) => return Ok(Some(String::from_utf8_lossy(bytes).into())),
-                value => (value.key_text(), field.encoding.to_string()),
+                Value::Bytes(bytes) => return Ok(Some(String::from_utf8_lossy(bytes))),
+                value => (value.key_text(), Some(field.encoding)),
             },
-            Some((_, StoredField::Text(value))) => {
-                (value.as_value().key_text(), "float".to_owned())
-            }
-            Some((_, StoredField::Tar(data))) => {
-                return Ok(Some(String::from_utf8_lossy(data).into()));
-            }
+            Some((_, StoredField::Text(value))) => (value.as_value().key_text(), None),
+            Some((_, StoredField::Tar(data))) => return Ok(Some(String::from_utf8_lossy(data))),
         };
         let wrong = || {
+            let encoding = encoding.map_or("float".to_owned(), ToString::to_string);
             let message = format!("the column has encoding {encoding}, which cannot be a key");
             CliError::usage("key-encoding", &message)
                 .about(key_column)

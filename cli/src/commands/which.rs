@@ -1,5 +1,7 @@
 //! The command `shardmill which`: names the samples of a step, or the steps that delivered a sample.
 
+use std::borrow::Cow;
+
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Dataset, SampleSources};
@@ -204,7 +206,8 @@ impl<'a> Streams<'a> {
             key: match has_key {
                 true => {
                     let sample = dataset.sample(in_stream)?;
-                    SampleRow::of(dataset, &sample)?.key(&self.args.key_column)?
+                    let row = SampleRow::of(dataset, &sample)?;
+                    row.key(&self.args.key_column)?.map(Cow::into_owned)
                 }
                 false => None,
             },

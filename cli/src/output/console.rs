@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use clap::builder::styling::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde::Serialize;
+use shardmill_core::lock;
 
 use super::exit::kind_name;
 use super::{Signal, exit_code};
@@ -76,7 +77,7 @@ impl Console {
             // The line is written in one call, so that lines of several processes do not mix.
             stderr.write_all(format!("{line}\n").as_bytes())
         };
-        match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.bar) {
             Some(bar) => bar.suspend(write),
             None => write(),
         }
@@ -124,6 +125,6 @@ impl Console {
     }
 
     pub(super) fn set_bar(&self, bar: Option<ProgressBar>) {
-        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+        *lock(&self.bar) = bar;
     }
 }

@@ -301,7 +301,7 @@ impl Addition<'_> {
             };
             DatasetError::value(place, source)
         })?;
-        Ok(value.key_text().unwrap_or_default())
+        Ok(value.key_text().unwrap_or_default().into_owned())
     }
 
     /// Returns the key of a stored sample, escaped.

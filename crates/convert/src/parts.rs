@@ -1,11 +1,11 @@
 //! Writes one part of a conversion. [`commit`](crate::commit()) publishes all parts.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use serde_json::json;
-use shardmill_core::{Progress, shell_word};
+use shardmill_core::{Progress, lock, shell_word};
 use shardmill_storage::{CancelToken, Place, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
@@ -243,7 +243,7 @@ struct Gathered(Mutex<BTreeMap<u64, ShardRecord>>);
 
 impl Gathered {
     fn take(&self) -> BTreeMap<u64, ShardRecord> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.0))
     }
 }
 
@@ -253,7 +253,7 @@ impl Checkpoint for Gathered {
         shard: &Published<'_>,
         _: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
-        let mut shards = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shards = lock(&self.0);
         shards.insert(shard.shard, shard.record.clone());
         Ok(())
     }

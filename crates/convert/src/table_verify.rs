@@ -63,8 +63,7 @@ pub fn verify_table(
         }
         Ok(())
     };
-    let mut report = check_files(index.files.len(), options, progress, check)
-        .map_err(|_| WriteError::Interrupted { samples: 0 })?;
+    let mut report = check_files(index.files.len(), options, progress, check)?;
     if is_tokens {
         report.shards = 1;
     }

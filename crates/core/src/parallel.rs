@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use crate::lock;
+
 /// Returns the number of threads to use: `jobs`, or one per core if it is 0.
 #[must_use]
 pub fn threads(jobs: usize) -> usize {
@@ -39,7 +41,7 @@ pub fn for_each<M: Default, E: Send>(
             }
             if let Err(error) = work(number, &mut memory) {
                 stop.store(true, Ordering::Relaxed);
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = lock(&failed);
                 if failed.as_ref().is_none_or(|(lowest, _)| number < *lowest) {
                     *failed = Some((number, error));
                 }
@@ -75,7 +77,7 @@ pub fn map<T: Send, E: Send>(
     for_each(count, jobs, |number, (): &mut ()| {
         let result = work(number)?;
         if let Some(slot) = results.get(number) {
-            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            *lock(slot) = Some(result);
         }
         Ok(())
     })?;

@@ -1,9 +1,9 @@
 //! Encodes samples of tar files as MDS samples: the key first, then the fields in the order of the schema.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use shardmill_core::Limits;
+use shardmill_core::{Limits, lock};
 use shardmill_webdataset::{Field, FieldSet, WebdatasetError, read_sample};
 
 use crate::schema::{Schema, in_order};
@@ -127,7 +127,7 @@ impl Subsets {
             return Err(sample.unexpected());
         }
         let key = (Arc::as_ptr(set).addr(), places.into_boxed_slice());
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let schema = known.entry(key).or_insert_with(|| {
             let names = all.iter().map(|(name, _)| *name);
             Arc::new(Schema::of_fields(names.filter(|name| has(name))))

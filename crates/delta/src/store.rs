@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -13,6 +13,7 @@ use delta_kernel::object_store::{
     PutResult, Result,
 };
 use futures::stream::{self, BoxStream, StreamExt as _, TryStreamExt as _};
+use shardmill_core::lock;
 use shardmill_storage::{Remote, RemoteObject, StorageError};
 
 /// The most bytes of one log file, or of one file with deletion vectors.
@@ -42,7 +43,7 @@ impl KernelStore {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 
     /// Takes the store's own error, to report it instead of the one that the kernel made from it.

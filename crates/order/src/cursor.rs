@@ -11,6 +11,7 @@ use crate::error::OrderError;
 use crate::num::{count, index, low32};
 use crate::shuffle::{Follow, Scratch};
 use crate::units::Drawn;
+use shardmill_core::lock;
 
 /// Most sample ids in all windows of a cursor together: 32 MiB of 32-bit ids.
 const MAX_HELD: u64 = 1 << 23;
@@ -277,9 +278,9 @@ impl Cursor {
             let Some(scratch) = scratch.get(thread) else {
                 return;
             };
-            let mut scratch = scratch.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut scratch = lock(scratch);
             while let Some((key, from, cached)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut cached = cached.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut cached = lock(cached);
                 compute_window(
                     inner,
                     (key / nodes, count(key % nodes)),

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use shardmill_codec::{HashAlgo, digest, hash_hex};
+use shardmill_core::lock;
 use shardmill_http::{Bounds, Socket, connect, get, is_token};
 
 use crate::error::PeersError;
@@ -159,9 +160,7 @@ impl Cluster {
         // Shared, so that it can still be called if the thread cannot be started.
         let then: Arc<Mutex<Option<Box<Then>>>> = Arc::new(Mutex::new(Some(then)));
         let of_thread = Arc::clone(&then);
-        let take = |then: &Mutex<Option<Box<Then>>>| {
-            then.lock().unwrap_or_else(PoisonError::into_inner).take()
-        };
+        let take = |then: &Mutex<Option<Box<Then>>>| lock(then).take();
         let started = std::thread::Builder::new()
             .name("shardmill-peer".to_owned())
             .spawn(move || {
@@ -256,7 +255,7 @@ impl Cluster {
     }
 
     fn avoided(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
-        self.avoided.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.avoided)
     }
 
     fn is_avoided(&self, peer: usize) -> bool {
@@ -306,10 +305,6 @@ enum Stage {
     Running(Option<TcpStream>),
     /// It was cancelled, or was followed by another fetch.
     Ended { _next: Option<Box<dyn Send>> },
-}
-
-fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
-    stage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls `then` unless the fetch was cancelled, and keeps the fetch that follows.

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use shardmill_codec::{HashAlgo, hash_hex};
-use shardmill_core::PerProcess;
+use shardmill_core::{PerProcess, lock};
 use shardmill_http::{
     Connection, Response, Socket, UNKNOWN, accept, is_equal, read_request, write_response,
 };
@@ -47,7 +47,7 @@ pub(crate) fn serve(
     let Some(servers) = SERVERS.get(Mutex::default) else {
         return Ok(());
     };
-    let mut servers = servers.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut servers = lock(servers);
     let same = |served: &&Arc<Served>| served.peer == peer && served.token == token;
     if let Some(served) = servers.iter().find(same) {
         served.add(files);
@@ -97,12 +97,12 @@ fn bind(peer: &str) -> io::Result<TcpListener> {
 
 impl Served {
     fn sources(&self) -> Vec<Arc<dyn PeerFiles>> {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let sources = lock(&self.sources);
         sources.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn add(&self, files: Weak<dyn PeerFiles>) {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = lock(&self.sources);
         sources.retain(|source| source.strong_count() > 0);
         sources.push(files);
     }

@@ -1,9 +1,10 @@
 //! Rows of a source by their numbers.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
+use shardmill_core::lock;
 use shardmill_source::{Rows, Source, SourceError};
 
 use crate::cell::{Cell, RowShape};
@@ -82,7 +83,7 @@ impl RowReader {
     pub fn read(&self, rows: Range<u64>) -> Result<Vec<Vec<Cell>>, SourceError> {
         let mut found = Vec::new();
         let end = rows.end.min(self.rows());
-        let mut kept = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.cursor);
         let mut row = rows.start;
         while row < end {
             let unit = self.firsts.partition_point(|first| *first <= row) - 1;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::buffer::{Buffer, MutableBuffer};
@@ -13,6 +13,7 @@ use arrow::ipc::{
     Block, MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_footer,
     root_as_message,
 };
+use shardmill_core::lock;
 use shardmill_storage::Location;
 
 use crate::base::{Base, TableFacts, add_nulls, batch, by_name, project, rows_from};
@@ -473,7 +474,7 @@ impl ArrowTable {
     ) -> Result<Arc<FileDecoder>, SourceError> {
         let file = self.facts.units.get(unit).and_then(|unit| unit.file);
         let key = (file.unwrap_or_default(), count);
-        let last = || self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = || lock(&self.last);
         if let Some((known, decoder)) = last().as_ref()
             && *known == key
         {

@@ -12,6 +12,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UIn
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
+use shardmill_core::lock;
 
 use crate::input::Range;
 use crate::slices::used_bytes;
@@ -230,7 +231,7 @@ impl<'a> KeyFiles<'a> {
                 continue;
             }
             let part = interleave_record_batch(&all, &rows).map_err(failed)?;
-            let mut file = writer.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut file = lock(&writer.writer);
             file.write(&part).map_err(failed)?;
             writer.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
         }

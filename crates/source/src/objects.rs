@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path};
+use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, lock};
 use shardmill_storage::{ListOptions, Location, Remote, RemoteLocation, StorageError};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -303,7 +303,7 @@ impl Store {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Returns the cache entry of a whole object, and marks it as the most recently used.
@@ -340,7 +340,7 @@ impl Object {
         let bytes = file_version.bytes;
         let whole = self.store.whole(&self.name, bytes);
         // A second caller waits here until the first has downloaded the object.
-        let mut held = whole.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&whole.file);
         let file = match held.take() {
             Some(file) => file,
             None => {

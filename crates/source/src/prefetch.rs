@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::SourceError;
 use crate::objects::Object;
 use crate::walk::FileVersion;
+use shardmill_core::lock;
 
 /// The fewest units that are prefetched.
 const MIN_UNITS: usize = 4;
@@ -72,7 +73,7 @@ impl Prefetch {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Records which units will be read, ascending.

@@ -1,9 +1,10 @@
 //! A source in a random order that depends only on the source and a seed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
+use shardmill_core::lock;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::base::rows_from;
@@ -52,7 +53,7 @@ impl Shuffled {
         &self,
         cancel: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Arc<[KeyFile]>>, SourceError> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = lock(&self.files);
         if files.is_none() {
             *files = self.write_files(cancel)?.map(Arc::from);
         }
@@ -62,7 +63,7 @@ impl Shuffled {
     /// Returns the unit and the row of the source of a row. It computes the keys of all rows again, and returns `None` if
     /// their number is not known.
     fn unshuffled(&self, unit: usize, row: u64) -> Option<(usize, u64)> {
-        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = lock(&self.files);
         let files = files.clone()?;
         let file = files.get(unit)?;
         let mut found = Vec::new();

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use shardmill_core::parallel;
+use shardmill_core::{lock, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_parquet::END_BYTES;
@@ -198,7 +198,7 @@ impl Footers {
         columns: &TableColumns,
         file: usize,
     ) -> Result<Arc<FileColumns>, DatasetError> {
-        let recent = || self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let recent = || lock(&self.recent);
         if let Some((_, found)) = recent().iter().find(|(number, _)| *number == file) {
             return Ok(Arc::clone(found));
         }

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, BooleanArray, new_null_array};
 use arrow::compute::filter_record_batch;
@@ -15,8 +15,8 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use roaring::RoaringTreemap;
-use shardmill_core::Limits;
 use shardmill_core::catch_panic::{attempt, catch, one_line};
+use shardmill_core::{Limits, lock};
 use shardmill_delta::{ColumnOrigin, Found, Shape, file_fields};
 use shardmill_parquet::{
     ErrorSlot, GroupPart, OneGroup, PageProblem, arrow_fields, batch_rows, divide_groups,
@@ -217,7 +217,7 @@ impl FileColumns {
         let together = batch_rows(&source, &leaves, padded, BATCH_BYTES);
         // Errors of pages are more precise than those of the decoder.
         let failed = |reason: &str| {
-            let mut found = errors.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut found = lock(&errors);
             match found.take() {
                 None => damaged(reason),
                 Some(page) => {

@@ -1,7 +1,7 @@
 //! Columns of text as columns of tokens.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::array::{Array, ArrayRef, AsArray as _, LargeListArray, UInt16Array, UInt32Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
@@ -9,6 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use rayon::ThreadPool;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use shardmill_core::lock;
 
 use crate::error::{Problem, TokenizeError};
 use crate::tokenizer::{Tokenizer, guarded};
@@ -124,7 +125,7 @@ impl ColumnTokenizer {
 
     /// Returns the threads, and starts them the first time.
     fn pool(&self) -> Result<Arc<ThreadPool>, TokenizeError> {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = lock(&self.pool);
         if let Some(pool) = &*pool {
             return Ok(Arc::clone(pool));
         }
@@ -144,7 +145,7 @@ impl ColumnTokenizer {
         rows: Range<usize>,
         place: impl Fn(usize) -> String,
     ) -> Result<Piece, TokenizeError> {
-        let idle = || self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = || lock(&self.caches);
         let mut cache = idle().pop().unwrap_or_default();
         let mut piece = Piece::default();
         for row in rows {

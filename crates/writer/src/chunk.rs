@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::record_batch::RecordBatch;
+use shardmill_core::lock;
 
 use crate::input::RowNumbers;
 use shardmill_mds::Content;
@@ -159,7 +160,7 @@ impl BufferPool {
     /// Returns a buffer of at least `len` bytes with arbitrary contents.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let mut buffer = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock(&self.free);
             match free.iter().rposition(|buffer| buffer.len() >= len) {
                 Some(at) => free.swap_remove(at),
                 None => free.pop().unwrap_or_default(),
@@ -176,7 +177,7 @@ impl BufferPool {
     }
 
     fn give(&self, buffer: Vec<u8>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         if free.len() < self.keep && buffer.capacity() > 0 {
             free.push(buffer);
         }

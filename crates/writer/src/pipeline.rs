@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use shardmill_core::Progress;
+use shardmill_core::{Progress, lock};
 use shardmill_mds::Content;
 use shardmill_storage::{CancelToken, Place, PublishMode, StorageError};
 
@@ -373,7 +373,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
 
 impl<I: Input> Conversion<'_, I> {
     fn lock(&self) -> MutexGuard<'_, Reading<I::Error>> {
-        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.reading)
     }
 
     /// Decodes and encodes one batch of a unit.

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use shardmill_core::lock;
 use shardmill_mds::Content;
 
 use crate::entry::IndexEntry;
@@ -232,7 +233,7 @@ impl<C: PoolClient> ShardPool<C> {
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState<C::Error>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn interrupted(&self) -> C::Error {
@@ -456,7 +457,7 @@ pub(crate) struct Entries(Mutex<BTreeMap<(usize, u64), (IndexEntry, Content)>>);
 impl Entries {
     /// Adds a shard, by its split and number.
     pub(crate) fn add(&self, shard: (usize, u64), entry: IndexEntry, content: Content) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = lock(&self.0);
         entries.insert(shard, (entry, content));
     }
 
@@ -466,7 +467,7 @@ impl Entries {
         split: usize,
         first: u64,
     ) -> Result<Vec<(IndexEntry, Content)>, WriteError> {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.0);
         let of_split = entries.range((split, 0)..=(split, u64::MAX));
         // INVARIANT: shard numbers have no gap.
         if !(first..)
@@ -479,7 +480,7 @@ impl Entries {
     }
 
     pub(crate) fn samples(&self) -> u64 {
-        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.0);
         entries.values().map(|(entry, _)| entry.samples()).sum()
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arrow::record_batch::RecordBatch;
+use shardmill_core::lock;
 use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
 use shardmill_storage::Dir;
 
@@ -448,7 +449,7 @@ impl PoolClient for SampleShards {
         let span = shard.span;
         self.entries
             .add((span.split, span.shard), shard.entry, span.content);
-        let mut published = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut published = lock(&self.names);
         published.extend(names);
         Ok(())
     }
@@ -474,7 +475,7 @@ impl PublishedFiles {
     pub fn next(&self) -> Option<Vec<String>> {
         self.0.wait_for(|state| {
             let names = &self.0.client.names;
-            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut names = lock(names);
             match names.is_empty() {
                 false => Some(Some(names.drain(..).collect())),
                 true => state.is_closing().then_some(None),

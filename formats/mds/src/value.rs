@@ -1,5 +1,7 @@
 //! Decoded values.
 
+use std::borrow::Cow;
+
 use half::f16;
 
 use crate::encoding::{DType, ImageKind};
@@ -53,12 +55,12 @@ pub enum Value<'a> {
     Pickle(&'a [u8]),
 }
 
-impl Value<'_> {
+impl<'a> Value<'a> {
     /// Returns a text or an integer as text, so that keys of different types can be compared; `None` for other values.
     #[must_use]
-    pub fn key_text(&self) -> Option<String> {
-        Some(match self {
-            Self::Str(text) | Self::BigInt(text) => (*text).to_owned(),
+    pub fn key_text(&self) -> Option<Cow<'a, str>> {
+        let number = match self {
+            Self::Str(text) | Self::BigInt(text) => return Some(Cow::Borrowed(text)),
             Self::Int(number) | Self::I64(number) => number.to_string(),
             Self::U8(number) => number.to_string(),
             Self::I8(number) => number.to_string(),
@@ -68,7 +70,8 @@ impl Value<'_> {
             Self::I32(number) => number.to_string(),
             Self::U64(number) => number.to_string(),
             _ => return None,
-        })
+        };
+        Some(Cow::Owned(number))
     }
 }
 

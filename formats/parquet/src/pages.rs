@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use parquet::arrow::arrow_reader::RowGroups;
 use parquet::basic::{Compression, Encoding};
@@ -15,7 +15,7 @@ use parquet::file::reader::ChunkReader;
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use shardmill_core::catch_panic::one_line;
-use shardmill_core::{LimitExceeded, Limits};
+use shardmill_core::{LimitExceeded, Limits, lock};
 
 use crate::footer::chunk_range;
 use crate::levels::count_rows;
@@ -193,10 +193,7 @@ impl<R: ChunkReader> CheckedPages<R> {
     /// Keeps an error for the reader of the row group, and returns its text.
     fn keep(&self, problem: PageProblem, text: String) -> ParquetError {
         let column = self.column.clone();
-        self.errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert(PageError { column, problem });
+        lock(&self.errors).get_or_insert(PageError { column, problem });
         ParquetError::General(text)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{Diagnostic, Limits, Progress, escape};
+use shardmill_core::{Diagnostic, Limits, Progress, escape, lock};
 use shardmill_webdataset::{
     Consumer, Content, FieldKind, FieldSet, FileInfo, Lint, SampleEntry, Severity, ShardFacts,
     Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress, inflate,
@@ -75,7 +75,7 @@ pub fn verify_tars(
         if found.problems.count == 0 {
             found.sound_samples = samples.len() as u64;
         }
-        let mut keys = keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = lock(&keys);
         for (at, sample) in (0..).zip(&samples) {
             keys.0.push(&sample.key, number, at)?;
         }

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::Fields;
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use shardmill_core::catch_panic::attempt;
+use shardmill_core::lock;
 use shardmill_parquet::{
     END_BYTES, FieldsProblem, FooterProblem, GroupPart, check_start, decode_footer, divide_groups,
     footer_range, index_range,
@@ -251,7 +252,7 @@ impl FooterCache {
     /// Returns the footer of a file, if it is in memory.
     pub(crate) fn held(&self, number: usize) -> Option<Arc<ParquetMetaData>> {
         self.kept.get(number).cloned().flatten().or_else(|| {
-            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = lock(&self.recent);
             recent
                 .iter()
                 .find(|(known, _)| *known == number)
@@ -273,7 +274,7 @@ impl FooterCache {
         }
         let (metadata, _) = read_footer(input, &Bytes::of(input, None)?, self.max_bytes)?;
         let metadata = Arc::new(metadata);
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = lock(&self.recent);
         if recent.len() >= RECENT {
             recent.remove(0);
         }

@@ -1,7 +1,7 @@
 //! Decodes one row group into record batches.
 
 use std::fs::File;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{Fields, SchemaRef};
@@ -20,7 +20,7 @@ use crate::base::{batch, rows_from};
 use crate::files::InputFile;
 use crate::unite::Form as Conform;
 use crate::{Rows, SourceError, SourceOptions, SourceProblem};
-use shardmill_core::escape;
+use shardmill_core::{escape, lock};
 
 /// The origin of an output column.
 pub(crate) enum Origin {
@@ -211,7 +211,7 @@ impl OpenGroup {
         if let Some(error) = self.system_error(reason) {
             return error;
         }
-        let mut found = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = lock(&self.errors);
         let Some(PageError { column, problem }) = found.take() else {
             let reason = one_line(reason);
             return SourceError::parquet_corrupt(&self.input.shown, self.group, None, reason);

@@ -1,9 +1,10 @@
 //! An LRU cache of decoded chunks and shard indexes. Threads that need the same chunk share one load.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::SourceError;
+use shardmill_core::lock;
 
 /// What is kept: a chunk of an array, or the index of a shard, by its number in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,10 +110,6 @@ impl CacheState {
             self.bytes -= dropped.map_or(0, |slot| slot.bytes);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
