@@ -3,7 +3,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, Int64Array, RecordBatch, StringArray};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 use crate::snapshot;
 
 /// Returns rows with the keys in this order, a number and a text for each.
@@ -33,8 +33,8 @@ fn scores(keys: impl Iterator<Item = i64> + Clone) -> RecordBatch {
 }
 
 /// Creates `shards` of 100 samples, and `scores.parquet` with their rows in another order.
-fn place(compression: &str) -> Place {
-    let place = Place::new();
+fn place(compression: &str) -> TestDir {
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     let convert = ["convert", "data", "shards", "--samples-per-shard", "30"];
     place.ok(&[&convert[..], &["--compression", compression]].concat());
@@ -44,7 +44,7 @@ fn place(compression: &str) -> Place {
 
 const ADD: [&str; 5] = ["add-column", "shards", "scores.parquet", "--on", "id"];
 
-fn samples(place: &Place) -> Vec<serde_json::Value> {
+fn samples(place: &TestDir) -> Vec<serde_json::Value> {
     let text = place.ok(&["cat", "shards", "0..100"]);
     let lines = text.lines();
     lines
@@ -89,7 +89,7 @@ fn added_values_are_joined_by_key() {
     }
 }
 
-fn files(place: &Place, folder: &str) -> Vec<String> {
+fn files(place: &TestDir, folder: &str) -> Vec<String> {
     let entries = std::fs::read_dir(place.path().join(folder)).unwrap();
     let entries = entries.map(|entry| entry.unwrap());
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
@@ -233,7 +233,7 @@ fn damaged_column_shard_is_detected() {
 
 #[test]
 fn deleted_samples_need_no_row() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/a.parquet", &rows(10));
     place.ok(&["convert", "data", "shards"]);
     let tombstones = r#"{"tombstones": 1, "count": 2, "samples": [[3, 5]]}"#;

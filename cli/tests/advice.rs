@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// The Rust sources of the program and of its libraries, without tests.
 fn sources() -> Vec<(PathBuf, String)> {
@@ -53,7 +53,7 @@ fn options(text: &str) -> BTreeSet<String> {
 
 /// The verbs, and the options of each with those that all of them have.
 fn verbs() -> BTreeMap<String, BTreeSet<String>> {
-    let place = Place::new();
+    let place = TestDir::new();
     let help = place.run(&["--help"]).stdout;
     let listed = help.split("Commands:").nth(1).unwrap();
     let listed = listed.split("\n\n").next().unwrap();

@@ -7,10 +7,10 @@ use arrow::array::{ArrayRef, Int64Array, StructArray};
 use arrow::datatypes::{DataType, Field};
 use arrow::record_batch::RecordBatch;
 
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 
 /// The id of the error that a command ends with, and its status.
-fn refused(place: &Place, args: &[&str]) -> (i32, String) {
+fn refused(place: &TestDir, args: &[&str]) -> (i32, String) {
     let ran = place.run(&[args, &["--json"]].concat());
     let id = ran.error()["id"].as_str().unwrap().to_owned();
     (ran.code, id)
@@ -30,7 +30,7 @@ fn part_files_of_other_jobs_are_kept() {
         &["--overwrite"],
         &["--compression", "none", "--overwrite"],
     ] {
-        let place = Place::with_shards();
+        let place = TestDir::with_shards();
         for name in OF_JOBS {
             place.write(&format!("shards/{name}"), "x");
         }
@@ -49,7 +49,7 @@ fn part_files_of_other_jobs_are_kept() {
 
 #[test]
 fn reader_cache_folders_are_kept_on_overwrite() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     let state = "shards/.train.shardmill/cache-0123456789abcdef/lock";
     place.write(state, "x");
@@ -62,7 +62,7 @@ fn reader_cache_folders_are_kept_on_overwrite() {
 
 #[test]
 fn datasets_in_subfolders_are_not_overwritten() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     for name in ["all/one", "all/two"] {
         place.ok(&["convert", "data", name]);
@@ -83,7 +83,7 @@ fn datasets_in_subfolders_are_not_overwritten() {
 
 #[test]
 fn changed_source_without_hashes_is_a_conflict() {
-    let place = Place::new();
+    let place = TestDir::new();
     let write = |first: i64| {
         let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + 50));
         let batch = RecordBatch::try_from_iter([("id", ids)]).unwrap();
@@ -109,7 +109,7 @@ fn changed_source_without_hashes_is_a_conflict() {
 
 #[test]
 fn sql_query_with_other_memory_limit_is_a_conflict() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     let query = [
         "convert",
@@ -130,7 +130,7 @@ fn sql_query_with_other_memory_limit_is_a_conflict() {
 
 #[test]
 fn struct_split_key_is_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
     let field = Arc::new(Field::new("a", DataType::Int64, false));
     let object: ArrayRef = Arc::new(StructArray::from(vec![(field, Arc::clone(&ids))]));

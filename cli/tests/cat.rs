@@ -1,10 +1,10 @@
 use std::process::Stdio;
 
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 
 #[test]
 fn sample_is_printed_with_all_columns() {
-    insta::assert_snapshot!(Place::with_shards().shown(&["cat", "shards", "31"]), @r#"
+    insta::assert_snapshot!(TestDir::with_shards().shown(&["cat", "shards", "31"]), @r#"
     exit 0
     --- stdout
     {"blob":{"bytes":8,"base64":"HwAAAAAAAAA="},"id":31,"name":"row 31","pair":{"dtype":"float32","shape":[2],"data":[15.5,15.75]},"score":3.1}
@@ -13,12 +13,12 @@ fn sample_is_printed_with_all_columns() {
 
 #[test]
 fn first_ten_samples_are_shown_by_default_with_a_note() {
-    let ran = Place::with_shards().run(&["cat", "shards", "--column", "id"]);
+    let ran = TestDir::with_shards().run(&["cat", "shards", "--column", "id"]);
     assert_eq!(ran.stdout.lines().count(), 10);
     insta::assert_snapshot!(ran.stderr, @"10 of 100 samples; `0..` for all of them, `A..B` for some");
 }
 
-fn ids(place: &Place, range: &str) -> Vec<u64> {
+fn ids(place: &TestDir, range: &str) -> Vec<u64> {
     let lines = place.ok(&["cat", "shards", range, "-c", "id"]);
     lines
         .lines()
@@ -32,7 +32,7 @@ fn ids(place: &Place, range: &str) -> Vec<u64> {
 
 #[test]
 fn negative_range_bounds_count_from_the_end() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     assert_eq!(ids(&place, "28..33"), [28, 29, 30, 31, 32]);
     assert_eq!(ids(&place, "-1"), [99]);
     assert_eq!(ids(&place, "98.."), [98, 99]);
@@ -44,7 +44,7 @@ fn negative_range_bounds_count_from_the_end() {
 
 #[test]
 fn out_of_range_samples_are_errors() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     insta::assert_snapshot!(place.shown(&["cat", "shards", "100"]), @r"
     exit 2
     --- stderr
@@ -79,7 +79,7 @@ fn out_of_range_samples_are_errors() {
 
 #[test]
 fn columns_are_printed_in_requested_order() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     insta::assert_snapshot!(place.ok(&["cat", "shards", "3", "-c", "name", "-c", "id"]), @r#"{"name":"row 3","id":3}"#);
     insta::assert_snapshot!(place.shown(&["cat", "shards", "3", "-c", "nam"]), @r"
     exit 2
@@ -90,7 +90,7 @@ fn columns_are_printed_in_requested_order() {
 
 #[test]
 fn sample_is_found_by_key() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let by_name = [
         "cat",
         "shards",
@@ -122,7 +122,7 @@ fn sample_is_found_by_key() {
 
 #[test]
 fn raw_writes_the_bytes_of_one_field() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     assert_eq!(
         place
             .output(&["cat", "shards", "5", "-c", "blob", "--raw"])
@@ -152,12 +152,12 @@ fn raw_writes_the_bytes_of_one_field() {
 
 #[test]
 fn max_bytes_shortens_long_values() {
-    insta::assert_snapshot!(Place::with_shards().ok(&["cat", "shards", "12", "--max-bytes", "4"]), @r#"{"blob":{"bytes":8,"base64":"DAAAAA==","shortened":true},"id":12,"name":"row …","pair":{"dtype":"float32","shape":[2],"data":[6.0],"shortened":true},"score":1.2}"#);
+    insta::assert_snapshot!(TestDir::with_shards().ok(&["cat", "shards", "12", "--max-bytes", "4"]), @r#"{"blob":{"bytes":8,"base64":"DAAAAA==","shortened":true},"id":12,"name":"row …","pair":{"dtype":"float32","shape":[2],"data":[6.0],"shortened":true},"score":1.2}"#);
 }
 
 #[test]
 fn extract_writes_fields_as_files() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "--extract", "out"]), @r"
     exit 0
     --- stdout
@@ -178,7 +178,7 @@ fn extract_writes_fields_as_files() {
 
 #[test]
 fn extract_does_not_overwrite_existing_files() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.write("out/5/name.txt", "mine");
     let ran = place.run(&["cat", "shards", "5", "--column", "name", "--extract", "out"]);
     insta::assert_snapshot!(ran.shown(), @r"
@@ -191,7 +191,7 @@ fn extract_does_not_overwrite_existing_files() {
 
 #[test]
 fn path_traversal_in_keys_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("rows.jsonl", "{\"__key__\": \"../evil\", \"txt\": \"x\"}\n");
     place.ok(&["convert", "rows.jsonl", "shards"]);
     insta::assert_snapshot!(place.shown(&["cat", "shards", "--extract", "out", "--by-key"]), @r"
@@ -204,7 +204,7 @@ fn path_traversal_in_keys_is_an_error() {
 
 #[test]
 fn extract_does_not_follow_symlinks() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.write("elsewhere/x", "");
     place.write("out/x", "");
     std::os::unix::fs::symlink(place.path().join("elsewhere"), place.path().join("out/5")).unwrap();
@@ -215,7 +215,7 @@ fn extract_does_not_follow_symlinks() {
 
 #[test]
 fn csv_tsv_and_jsonl_datasets_are_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(12));
     let columns = ["--column", "id", "--column", "name", "--column", "score"];
     for to in ["csv", "tsv", "jsonl"] {
@@ -237,7 +237,7 @@ fn csv_tsv_and_jsonl_datasets_are_read() {
 
 #[test]
 fn closed_pipe_is_not_an_error() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
         .args(["cat", "shards", ".."])
         .current_dir(place.path())
@@ -257,7 +257,7 @@ fn every_mds_encoding_is_printed() {
         env!("CARGO_MANIFEST_DIR"),
         "/../fixtures/mosaicml-streaming-0.13.0/mds-all-encodings"
     );
-    let line = Place::new().ok(&["cat", fixture, "1", "--max-bytes", "12"]);
+    let line = TestDir::new().ok(&["cat", fixture, "1", "--max-bytes", "12"]);
     let sample: serde_json::Value = serde_json::from_str(&line).unwrap();
     let columns = sample
         .as_object()

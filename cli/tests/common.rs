@@ -28,7 +28,7 @@ const VARIABLES: [&str; 9] = [
 ];
 
 /// A temporary directory for one test, in which commands run.
-pub struct Place {
+pub struct TestDir {
     dir: TempDir,
 }
 
@@ -39,7 +39,7 @@ pub struct Ran {
     pub stderr: String,
 }
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),

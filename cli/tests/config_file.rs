@@ -1,4 +1,4 @@
-use crate::common::Place;
+use crate::common::TestDir;
 
 const FILE: &str = r#"
 # One conversion for the CI job.
@@ -16,14 +16,14 @@ double = { encoding = "float64", expr = "score * 2" }
 "a:b" = { expr = "id + 1" }
 "#;
 
-fn place() -> Place {
-    let place = Place::with_shards();
+fn place() -> TestDir {
+    let place = TestDir::with_shards();
     std::fs::remove_dir_all(place.path().join("shards")).unwrap();
     place.write("convert.toml", FILE);
     place
 }
 
-fn columns(place: &Place, dataset: &str) -> Vec<String> {
+fn columns(place: &TestDir, dataset: &str) -> Vec<String> {
     let summary = place.json(&["inspect", dataset, "--json"]);
     let columns = summary["columns"].as_array().unwrap().iter();
     let shown = columns.map(|column| {

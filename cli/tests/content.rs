@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 use crate::snapshot;
 
 /// What `verify --deep` says of a sound dataset about its content.
-fn compared(place: &Place, dataset: &str) -> Value {
+fn compared(place: &TestDir, dataset: &str) -> Value {
     let report = place.json(&["verify", dataset, "--deep", "--json"]);
     assert_eq!(report["warning_count"], 0, "{dataset}: {report}");
     let text = place.read(&format!("{dataset}/index.provenance"));
@@ -18,13 +18,13 @@ fn compared(place: &Place, dataset: &str) -> Value {
 }
 
 /// Converts `data` and compares the content.
-fn converted(place: &Place, dest: &str, more: &[&str]) -> Value {
+fn converted(place: &TestDir, dest: &str, more: &[&str]) -> Value {
     place.ok(&[&["convert", "data", dest], more].concat());
     compared(place, dest)
 }
 
 /// The shards and the index of one dataset in the place of those of another.
-fn exchange(place: &Place, from: &str, to: &str) {
+fn exchange(place: &TestDir, from: &str, to: &str) {
     for entry in std::fs::read_dir(place.path().join(from)).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         if name != "index.provenance" {
@@ -36,7 +36,7 @@ fn exchange(place: &Place, from: &str, to: &str) {
 
 #[test]
 fn deep_verify_compares_content_hash_in_all_formats() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     let plain = ["--column", "id", "--column", "name"];
     let mut contents = Vec::new();
@@ -79,7 +79,7 @@ fn deep_verify_compares_content_hash_in_all_formats() {
 
 #[test]
 fn content_hash_ignores_parts_but_differs_by_split() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/a.parquet", &rows(40));
     place.parquet("data/b.parquet", &rows(25));
     for to in ["mds", "webdataset"] {
@@ -108,7 +108,7 @@ fn content_hash_ignores_parts_but_differs_by_split() {
 
 #[test]
 fn exchanged_samples_are_a_content_mismatch() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     let changed = [
         "--column",
@@ -156,7 +156,7 @@ fn exchanged_samples_are_a_content_mismatch() {
 #[test]
 fn content_hash_ignores_shard_order() {
     for to in ["mds", "webdataset"] {
-        let place = Place::new();
+        let place = TestDir::new();
         place.parquet("data/rows.parquet", &rows(100));
         converted(&place, "shards", &["--to", to, "--samples-per-shard", "25"]);
         let mut index: Value = serde_json::from_slice(&place.read("shards/index.json")).unwrap();
@@ -174,7 +174,7 @@ fn content_hash_ignores_shard_order() {
 
 #[test]
 fn content_is_not_compared_without_valid_provenance() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let verify = |args: &[&str]| -> Value {
         let ran = place.run(&[&["verify", "shards", "--json"], args].concat());
         let report: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -225,7 +225,7 @@ fn content_is_not_compared_without_valid_provenance() {
 
 #[test]
 fn damaged_shard_is_reported_once() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let name = "shards/shard.00001.mds.zstd";
     let mut bytes = place.read(name);
     let middle = bytes.len() / 2;

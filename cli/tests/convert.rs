@@ -3,11 +3,11 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 use crate::snapshot;
 
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     place
 }
@@ -219,8 +219,8 @@ fn xsv_separator_and_newline_are_configurable() {
     );
 }
 
-fn with_nulls() -> Place {
-    let place = Place::new();
+fn with_nulls() -> TestDir {
+    let place = TestDir::new();
     let id: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
     let name: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), Some("b"), None]));
     place.parquet(
@@ -278,7 +278,7 @@ fn nulls_are_masked_dropped_or_filled() {
 
 #[test]
 fn file_tree_round_trips_through_mds() {
-    let place = Place::new();
+    let place = TestDir::new();
     for number in ["1", "2"] {
         place.write(&format!("tree/a/{number}.txt"), format!("text {number}"));
         place.write(&format!("tree/a/{number}.json"), "{\"b\": 1, \"a\": [NaN]}");
@@ -300,7 +300,7 @@ fn file_tree_round_trips_through_mds() {
 
 #[test]
 fn mds_dataset_can_be_converted() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&["convert", "shards", "again", "--compression", "none"]);
     assert_eq!(
         place.ok(&["cat", "shards", ".."]),
@@ -309,8 +309,8 @@ fn mds_dataset_can_be_converted() {
 }
 
 /// Incompressible rows that a slow compression needs seconds for.
-fn slow() -> Place {
-    let place = Place::new();
+fn slow() -> TestDir {
+    let place = TestDir::new();
     let mut state = 1_u64;
     let text = (0..40_000).map(|_| {
         let word = |_| {
@@ -391,7 +391,7 @@ fn sigterm_stops_a_resumable_conversion() {
 
 #[test]
 fn csv_delimiter_and_no_header_options_are_applied() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("in/rows.csv", "1;\"a;b\"\n2;c\n");
     place.ok(&[
         "convert",
@@ -429,7 +429,7 @@ fn csv_delimiter_and_no_header_options_are_applied() {
 
 #[test]
 fn json_encoding_accepts_values_of_mixed_types() {
-    let place = Place::new();
+    let place = TestDir::new();
     let lines = [
         r#"{"id": 1, "messages": [{"role": "user", "content": "hello"}]}"#,
         r#"{"id": 2, "messages": [{"role": "user", "content": [{"text": "x",  "n": 1.0}]}, 3]}"#,
@@ -470,7 +470,7 @@ fn json_encoding_accepts_values_of_mixed_types() {
 fn json_column_nulls_are_kept_unless_dropped() {
     // Values that become JSON, and text that is JSON because they have no common type.
     for odd in ["", "{\"id\": 3, \"m\": 3}\n"] {
-        let place = Place::new();
+        let place = TestDir::new();
         let rows = format!("{{\"id\": 1, \"m\": {{\"a\": 1}}}}\n{{\"id\": 2, \"m\": null}}\n{odd}");
         place.write("in/rows.jsonl", &rows);
         let all = rows.lines().count();
@@ -494,7 +494,7 @@ fn json_column_nulls_are_kept_unless_dropped() {
 
 #[test]
 fn null_as_replaces_nulls_of_the_named_column() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("in/rows.jsonl", "{\"s\": \"a\"}\n{\"s\": null}\n");
     let convert = ["convert", "in", "out", "--to", "webdataset"];
     let shown = place.shown(&convert);
@@ -505,7 +505,7 @@ fn null_as_replaces_nulls_of_the_named_column() {
 
 #[test]
 fn unsigned_64_bit_integers_keep_their_value() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(
         "in/rows.jsonl",
         "{\"v\": 18446744073709551615}\n{\"v\": 0}\n",
@@ -518,7 +518,7 @@ fn unsigned_64_bit_integers_keep_their_value() {
 
 #[test]
 fn tar_commands_reject_mds_datasets() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for args in [
         &["tar", "lint", "shards"][..],
         &["tar", "fix", "shards", "x"],
@@ -544,7 +544,7 @@ fn tar_commands_reject_mds_datasets() {
 
 #[test]
 fn long_csv_rows_after_inferred_rows_are_converted() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut text = String::from("id,text\n");
     for row in 0..70_000 {
         text.push_str(&format!("{row},a\n"));
@@ -577,7 +577,7 @@ fn long_csv_rows_after_inferred_rows_are_converted() {
 
 #[test]
 fn non_ascii_fields_are_written_with_numeric_keys() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(
         "in/rows.jsonl",
         "{\"ä\": \"a\", \"b\": 1}\n{\"ä\": \"c\", \"b\": 2}\n",
@@ -605,7 +605,7 @@ fn non_ascii_fields_are_written_with_numeric_keys() {
 
 #[test]
 fn ambiguous_separator_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("in/rows.jsonl", "{\"a\": \"x|\", \"b\": \"y\"}\n");
     let convert = ["convert", "in", "out", "--to", "xsv", "--separator"];
     let shown = place.shown(&[&convert[..], &["||"]].concat());

@@ -3,7 +3,7 @@
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_testing::stub::Stub;
 
-use crate::common::{Place, Ran};
+use crate::common::{Ran, TestDir};
 
 const CONFIG: &str = "[default]\nregion = eu-west-1\n\
     [profile train]\nregion = eu-west-1\nrole_arn = arn:aws:iam::1:role/train\nsource_profile = keys\n\
@@ -14,7 +14,7 @@ fn server() -> S3Server {
 }
 
 /// Runs a command with a home directory that has profiles, and without other settings.
-fn run(place: &Place, args: &[&str], environment: &[(&str, &str)]) -> Ran {
+fn run(place: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Ran {
     let mut command = place.command();
     for (name, _) in std::env::vars() {
         if name.starts_with("AWS_") || name.starts_with("S3_") {
@@ -37,8 +37,8 @@ fn run(place: &Place, args: &[&str], environment: &[(&str, &str)]) -> Ran {
     ran
 }
 
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     std::fs::create_dir(place.path().join(".aws")).unwrap();
     place.write(".aws/config", CONFIG);
     place

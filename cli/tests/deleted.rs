@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 use shardmill_testing::delta::{Row, Table};
 use shardmill_testing::files::copy_tree;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 fn rows(first: i64, count: i64) -> Vec<Row> {
     let row = |id: i64| (id, format!("text of {id}"));
     (first..first + count).map(row).collect()
 }
 
-fn convert(place: &Place, table: &str, dest: &str, more: &[&str]) -> Value {
+fn convert(place: &TestDir, table: &str, dest: &str, more: &[&str]) -> Value {
     let args = [
         "convert",
         table,
@@ -25,8 +25,8 @@ fn convert(place: &Place, table: &str, dest: &str, more: &[&str]) -> Value {
 }
 
 /// A table of 30 rows, and a dataset of it in which some of them are deleted, the whole second shard among them.
-fn with_deleted(more: &[&str]) -> (Place, Table) {
-    let place = Place::new();
+fn with_deleted(more: &[&str]) -> (TestDir, Table) {
+    let place = TestDir::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
     convert(&place, "t", "shards", more);
@@ -38,7 +38,7 @@ fn with_deleted(more: &[&str]) -> (Place, Table) {
 }
 
 /// The samples that `cat` prints, in their order.
-fn cat(place: &Place, dataset: &str, more: &[&str]) -> Vec<Row> {
+fn cat(place: &TestDir, dataset: &str, more: &[&str]) -> Vec<Row> {
     let text = place.ok(&[&["cat", dataset, "0.."], more].concat());
     let row = |line: &str| {
         let sample: Value = serde_json::from_str(line).unwrap();
@@ -52,7 +52,7 @@ fn cat(place: &Place, dataset: &str, more: &[&str]) -> Vec<Row> {
 
 #[test]
 fn view_skips_deleted_samples() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
     convert(&place, "t", "shards", &[]);
@@ -331,7 +331,7 @@ fn lost_tombstones_are_reported_and_restored() {
 
 #[test]
 fn index_without_one_shard_is_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
     let first = ["convert", "t", "shards", "--samples-per-shard", "7"];

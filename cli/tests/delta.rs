@@ -1,11 +1,11 @@
 use std::path::PathBuf;
 
-use crate::common::Place;
+use crate::common::TestDir;
 use crate::snapshot;
 
 /// The table `versions` of `fixtures/delta` as `events`: three appends, a delete, a checkpoint, an overwrite.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     let from = PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../fixtures/delta/versions"
@@ -31,7 +31,7 @@ fn place() -> Place {
     place
 }
 
-fn ids(place: &Place, shards: &str) -> Vec<i64> {
+fn ids(place: &TestDir, shards: &str) -> Vec<i64> {
     let lines = place.ok(&["cat", shards, "..", "--column", "id"]);
     lines
         .lines()

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// Writes a table of `id` and `text`, and converts it.
-fn dataset(place: &Place, name: &str, rows: &[(i64, &str)], more: &[&str]) {
+fn dataset(place: &TestDir, name: &str, rows: &[(i64, &str)], more: &[&str]) {
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1)));
     let batch = RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap();
@@ -15,14 +15,14 @@ fn dataset(place: &Place, name: &str, rows: &[(i64, &str)], more: &[&str]) {
     place.ok(&[&["convert", &source, name], &size[..], more].concat());
 }
 
-fn diff(place: &Place, args: &[&str], code: i32) -> Value {
+fn diff(place: &TestDir, args: &[&str], code: i32) -> Value {
     let ran = place.run(&[&["diff", "--json"], args].concat());
     assert_eq!(ran.code, code, "{args:?}: {} {}", ran.stdout, ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-fn example() -> Place {
-    let place = Place::new();
+fn example() -> TestDir {
+    let place = TestDir::new();
     dataset(
         &place,
         "a",
@@ -136,7 +136,7 @@ fn diff_ignores_compression_and_shard_sizes() {
 fn identical_shards_are_not_read() {
     let place = example();
     place.ok(&["convert", "a", "copy", "--samples-per-shard", "2"]);
-    let shards = |place: &Place| diff(place, &["a", "copy"], 0)["shards"].clone();
+    let shards = |place: &TestDir| diff(place, &["a", "copy"], 0)["shards"].clone();
     let same = json!({"same": 2, "changed": 0, "unknown": 0, "added": 0, "removed": 0});
     assert_eq!(shards(&place), same);
     std::fs::remove_file(place.path().join("copy/shard.00000.mds.zstd")).unwrap();
@@ -180,7 +180,7 @@ fn diff_reports_changed_columns() {
 
 #[test]
 fn repeated_keys_are_compared_in_order() {
-    let place = Place::new();
+    let place = TestDir::new();
     dataset(&place, "a", &[(1, "x"), (1, "y"), (1, "z")], &[]);
     dataset(&place, "b", &[(1, "x"), (1, "z")], &[]);
     let found = diff(&place, &["a", "b", "--key-column", "id"], 5);
@@ -192,7 +192,7 @@ fn repeated_keys_are_compared_in_order() {
 
 #[test]
 fn diff_compares_tar_shards() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     place.write("tree/b/3.txt", "another text");
     place.ok(&[
         "convert",

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 
-use crate::common::Place;
+use crate::common::TestDir;
 use crate::snapshot;
 
 #[test]
 fn missing_paths_exit_2() {
-    let place = Place::new();
+    let place = TestDir::new();
     insta::assert_snapshot!(place.shown(&["ls", "nowhere"]), @r"
     exit 2
     --- stderr
@@ -37,7 +37,7 @@ fn missing_paths_exit_2() {
 
 #[test]
 fn corrupt_index_exits_3() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.write("shards/index.json", "<html>404</html>");
     insta::assert_snapshot!(place.shown(&["ls", "shards"]), @r"
     exit 3
@@ -53,7 +53,7 @@ fn corrupt_index_exits_3() {
 
 #[test]
 fn unsupported_input_exits_2() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("shards.tar", [0; 1024]);
     insta::assert_snapshot!(place.shown(&["convert", "shards.tar", "shards"]), @r"
     exit 2
@@ -69,7 +69,7 @@ fn unsupported_input_exits_2() {
 
 #[test]
 fn exceeded_safety_limit_exits_3() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     insta::assert_snapshot!(place.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
     exit 3
     --- stderr
@@ -79,7 +79,7 @@ fn exceeded_safety_limit_exits_3() {
 
 #[test]
 fn conflicting_destination_exits_4() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     snapshot!(place.shown(&["convert", "data", "shards", "--hashes", "md5"]), @r#"
     exit 4
     --- stderr
@@ -94,7 +94,7 @@ fn conflicting_destination_exits_4() {
 
 #[test]
 fn storage_failure_exits_6() {
-    let place = Place::new();
+    let place = TestDir::new();
     std::os::unix::fs::symlink("loop", place.path().join("loop")).unwrap();
     insta::assert_snapshot!(place.shown(&["ls", "loop"]), @r"
     exit 6
@@ -105,7 +105,7 @@ fn storage_failure_exits_6() {
 
 #[test]
 fn full_disk_exits_7() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let child = std::process::Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
         .args(["cat", "shards", ".."])
@@ -122,7 +122,7 @@ fn full_disk_exits_7() {
 #[test]
 fn permission_failure_exits_8() {
     // The one place that even root cannot write to.
-    insta::assert_snapshot!(Place::new().shown(&["man", "--out", "/sys/shardmill"]), @r"
+    insta::assert_snapshot!(TestDir::new().shown(&["man", "--out", "/sys/shardmill"]), @r"
     exit 8
     --- stderr
     error[permission]: /sys/shardmill: cannot make the directory: Operation not permitted (os error 1)
@@ -131,7 +131,7 @@ fn permission_failure_exits_8() {
 
 #[test]
 fn control_characters_in_names_are_escaped() {
-    let place = Place::new();
+    let place = TestDir::new();
     insta::assert_snapshot!(place.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
     exit 2
     --- stderr
@@ -140,7 +140,7 @@ fn control_characters_in_names_are_escaped() {
 }
 
 fn convert(options: &[&str]) -> String {
-    let place = Place::new();
+    let place = TestDir::new();
     // Nothing is there to be read: the options are looked at first.
     let ran = place.run(&[&["convert", "nowhere", "shards"], options].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);

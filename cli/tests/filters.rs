@@ -1,8 +1,8 @@
 use serde_json::json;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
-fn keys(place: &Place, dataset: &str) -> Vec<String> {
+fn keys(place: &TestDir, dataset: &str) -> Vec<String> {
     let samples = place.ok(&["cat", dataset, "0..", "--json"]);
     let key = |line: &str| {
         let sample: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -13,7 +13,7 @@ fn keys(place: &Place, dataset: &str) -> Vec<String> {
 
 #[test]
 fn include_and_exclude_select_tree_files() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     let convert = |dest: &str, more: &[&str]| {
         place.ok(&[
             &[
@@ -53,7 +53,7 @@ fn include_and_exclude_select_tree_files() {
 
 #[test]
 fn exclude_skips_table_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     for year in 2023..2026 {
         place.write(&format!("t/year={year}/rows.csv"), format!("id\n{year}\n"));
     }
@@ -67,7 +67,7 @@ fn exclude_skips_table_files() {
 
 #[test]
 fn changed_file_patterns_are_a_conflict() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     let convert = |more: &[&str]| {
         let args = ["convert", "tree", "shards", "--column", "txt"];
         place.run(&[&args[..], more].concat())
@@ -96,7 +96,7 @@ fn changed_file_patterns_are_a_conflict() {
 
 #[test]
 fn invalid_or_empty_patterns_are_errors() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     place.write("rows.csv", "id\n1\n");
     for (args, id, hint) in [
         (
@@ -121,7 +121,7 @@ fn invalid_or_empty_patterns_are_errors() {
         assert!(error["message"].as_str().unwrap().contains(hint), "{error}");
         assert!(!place.exists("x"));
     }
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let ran = place.run(&["convert", "shards", "x", "--include", "*.mds", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
@@ -131,7 +131,7 @@ fn invalid_or_empty_patterns_are_errors() {
 
 #[test]
 fn inspect_accepts_the_tree_options_of_convert() {
-    let place = Place::new();
+    let place = TestDir::new();
     for name in ["a/0.seg.png", "a/0.jpg", "a/1.jpg", "b/2.jpg", "b/2.txt"] {
         place.write(&format!("tree/{name}"), "x");
     }
@@ -177,7 +177,7 @@ fn inspect_accepts_the_tree_options_of_convert() {
 
 #[test]
 fn tree_value_errors_name_the_sample() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (name, text) in [("a/0", "1"), ("b/1", "2"), ("b/2", "many"), ("c/3", "4")] {
         place.write(&format!("tree/{name}.cls"), text);
     }

@@ -1,10 +1,10 @@
 //! Tests that one spelling means one thing in all verbs, and that old spellings name the new ones.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// Runs a command line that is refused, and returns the error line.
 fn refused(words: &[&str]) -> String {
-    let place = Place::new();
+    let place = TestDir::new();
     let ran = place.run(words);
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
@@ -78,7 +78,7 @@ fn renamed_options_are_errors_with_the_new_name() {
 #[test]
 fn renamed_options_stay_valid_in_other_commands() {
     // `order --batches` and `convert --split` are not old.
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&["order", "shards", "--batches", "0"]);
     place.ok(&["convert", "data", "halves", "--split", "a=0.5,b=0.5"]);
     let line = refused(&["cat", "a", "--split", "train"]);
@@ -87,7 +87,7 @@ fn renamed_options_stay_valid_in_other_commands() {
 
 #[test]
 fn limit_option_bounds_the_number_of_samples() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let ids = |words: &[&str]| {
         let all = [&["cat", "shards", "--column", "id"], words].concat();
         place
@@ -123,7 +123,7 @@ fn limit_option_bounds_the_number_of_samples() {
 
 #[test]
 fn key_selects_a_sample_and_key_column_a_column() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let convert = [
         "convert",
         "data",
@@ -173,7 +173,7 @@ fn jobs_option_is_checked_in_every_command() {
         let line = refused(&[words, &["--jobs", "9999"]].concat());
         assert!(line.contains("config-jobs"), "{line}");
     }
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for jobs in ["0", "2"] {
         place.ok(&["bench", "shards", "--jobs", jobs]);
     }
@@ -198,7 +198,7 @@ fn duration_options_share_one_syntax() {
         }
         // A valid one gets as far as the missing dataset.
         for text in ["1min 30s", "1.5s", "500ms", "0"] {
-            let ran = Place::new().run(&[words, &[text]].concat());
+            let ran = TestDir::new().run(&[words, &[text]].concat());
             assert!(!ran.stderr.contains(id), "{text}: {}", ran.stderr);
         }
     }
@@ -214,14 +214,14 @@ fn duration_options_share_one_syntax() {
         ["plan", "a", "--step-time", "0.1"],
         ["gc", "a", "--takeover-after", "2"],
     ] {
-        let ran = Place::new().run(&words);
+        let ran = TestDir::new().run(&words);
         assert!(!ran.stderr.contains("config-"), "{}", ran.stderr);
     }
 }
 
 #[test]
 fn range_arguments_share_one_syntax() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for range in ["0", "-1", "1..2", "1..", "..2", "-2..", ".."] {
         place.ok(&["cat", "shards", range, "--column", "id"]);
         place.ok(&["order", "shards", "--batch-size", "8", "--batches", range]);
@@ -239,7 +239,7 @@ fn range_arguments_share_one_syntax() {
 
 #[test]
 fn sample_count_options_accept_the_k_suffix() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&[
         "order",
         "shards",
@@ -279,7 +279,7 @@ fn size_options_share_one_syntax() {
         (&["cat", "a", "--max-bytes"], "config-max-bytes"),
     ] {
         for text in ["64mb", "64MiB", "1.5GB", "1000000"] {
-            let ran = Place::new().run(&[words, &[text]].concat());
+            let ran = TestDir::new().run(&[words, &[text]].concat());
             assert!(!ran.stderr.contains(id), "{text}: {}", ran.stderr);
         }
         let line = refused(&[words, &["much"]].concat());
@@ -301,7 +301,7 @@ fn renamed_commands_are_errors_with_the_new_name() {
 
 #[test]
 fn inspect_shards_output_equals_ls() {
-    for place in [Place::with_shards(), Place::with_tars()] {
+    for place in [TestDir::with_shards(), TestDir::with_tars()] {
         let name = if place.exists("tars") {
             "tars"
         } else {
@@ -319,7 +319,7 @@ fn inspect_shards_output_equals_ls() {
 
 /// Runs a command with environment variables. Returns its exit code and standard error.
 fn with_variables(words: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let mut command = place.command();
     let output = command
         .args(words)
@@ -430,7 +430,7 @@ fn color_follows_options_and_environment() {
     // Errors of parsing and help have colors too.
     let (_, errors) = with_variables(&["--color=always", "convertt"], &[]);
     assert!(errors.starts_with("\u{1b}[1m"), "{errors:?}");
-    let place = Place::new();
+    let place = TestDir::new();
     assert!(
         place
             .ok(&["--help", "--color", "always"])
@@ -441,7 +441,7 @@ fn color_follows_options_and_environment() {
 
 #[test]
 fn help_command_output_equals_help_option() {
-    let place = Place::new();
+    let place = TestDir::new();
     for words in [&["convert"][..], &["tar", "lint"], &["index"]] {
         assert_eq!(
             place.ok(&[&["help"], words].concat()),
@@ -458,7 +458,7 @@ fn help_command_output_equals_help_option() {
 
 #[test]
 fn short_help_fits_one_screen() {
-    let place = Place::new();
+    let place = TestDir::new();
     for words in [
         &["convert"][..],
         &["inspect"],

@@ -2,11 +2,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryArray, Int64Array, RecordBatch, StringArray};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 #[test]
 fn first_samples_of_a_dataset_are_shown_as_a_table() {
-    insta::assert_snapshot!(Place::with_shards().shown(&["head", "shards", "-n", "3"]), @r"
+    insta::assert_snapshot!(TestDir::with_shards().shown(&["head", "shards", "-n", "3"]), @r"
     exit 0
     --- stdout
     blob       id  name   pair                 score
@@ -20,7 +20,7 @@ fn first_samples_of_a_dataset_are_shown_as_a_table() {
 
 #[test]
 fn first_rows_of_a_source_are_shown_as_a_table() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let shown = place.shown(&[
         "head", "data", "-n", "2", "--column", "name", "--column", "pair",
     ]);
@@ -44,7 +44,7 @@ fn first_rows_of_a_source_are_shown_as_a_table() {
 
 #[test]
 fn tar_fields_are_decoded_by_extension() {
-    insta::assert_snapshot!(Place::with_tars().shown(&["head", "tars", "-n", "4"]), @r"
+    insta::assert_snapshot!(TestDir::with_tars().shown(&["head", "tars", "-n", "4"]), @r"
     exit 0
     --- stdout
     __key__  cls  txt
@@ -59,12 +59,12 @@ fn tar_fields_are_decoded_by_extension() {
 
 #[test]
 fn json_output_equals_cat() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     assert_eq!(
         place.ok(&["head", "shards", "--json"]),
         place.ok(&["cat", "shards", "0..5"])
     );
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     assert_eq!(
         place.ok(&["head", "tars", "-n", "99", "--json"]),
         place.ok(&["cat", "tars", "0.."])
@@ -73,7 +73,7 @@ fn json_output_equals_cat() {
 
 #[test]
 fn head_reads_csv_jsonl_and_file_trees() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     place.write("rows.csv", "id,text\n1,one\n2,\n");
     place.write(
         "rows.jsonl",
@@ -100,7 +100,7 @@ fn head_reads_csv_jsonl_and_file_trees() {
 
 #[test]
 fn control_characters_are_escaped_and_long_text_truncated() {
-    let place = Place::new();
+    let place = TestDir::new();
     let columns: [(&str, ArrayRef); 3] = [
         ("id", Arc::new(Int64Array::from(vec![Some(1), None]))),
         (
@@ -133,7 +133,7 @@ fn control_characters_are_escaped_and_long_text_truncated() {
 
 #[test]
 fn columns_that_do_not_fit_the_terminal_are_listed() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let output = place
         .command()
         .env("COLUMNS", "20")
@@ -151,7 +151,7 @@ fn columns_that_do_not_fit_the_terminal_are_listed() {
 
 #[test]
 fn missing_dataset_or_column_is_an_error() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for (args, id) in [
         (&["head", "missing"][..], "source-not-found"),
         (&["head", "shards", "-c", "nmae"], "column-unknown"),
@@ -168,7 +168,7 @@ fn missing_dataset_or_column_is_an_error() {
 
 #[test]
 fn only_needed_shards_are_read() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     std::fs::remove_file(place.path().join("shards/shard.00001.mds.zstd")).unwrap();
     assert_eq!(
         place
@@ -179,7 +179,7 @@ fn only_needed_shards_are_read() {
     );
     let ran = place.run(&["head", "shards", "-n", "31", "--json"]);
     assert_ne!(ran.code, 0);
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     std::fs::remove_file(place.path().join("tars/shard-000001.tar")).unwrap();
     assert_eq!(
         place

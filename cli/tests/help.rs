@@ -1,9 +1,9 @@
-use crate::common::Place;
+use crate::common::TestDir;
 
 pub fn help(verb: &[&str]) -> String {
     let mut args = verb.to_vec();
     args.push("--help");
-    let ran = Place::new().run(&args);
+    let ran = TestDir::new().run(&args);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     let shown = ran.shown();
     // All verbs have the same global options, and the snapshot of `shardmill` shows them.
@@ -738,7 +738,7 @@ fn every_command_help_has_examples() {
 #[test]
 fn version_option_prints_the_version() {
     assert_eq!(
-        Place::new().ok(&["--version"]),
+        TestDir::new().ok(&["--version"]),
         concat!("shardmill ", env!("CARGO_PKG_VERSION"), "\n")
     );
 }

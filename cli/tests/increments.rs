@@ -8,11 +8,11 @@ use shardmill_testing::delta::{Row, Table};
 use shardmill_testing::draw::Draw;
 use shardmill_testing::files::Snapshot;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// A place with a table `t` of some rows in three files.
-fn with_table() -> (Place, Table) {
-    let place = Place::new();
+fn with_table() -> (TestDir, Table) {
+    let place = TestDir::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     for first in [0, 10, 20] {
         table.append(&rows(first, 10)).unwrap();
@@ -37,12 +37,12 @@ const CONVERT: [&str; 8] = [
 ];
 
 /// Brings `shards` up to date.
-fn convert(place: &Place, more: &[&str]) -> Value {
+fn convert(place: &TestDir, more: &[&str]) -> Value {
     place.json(&[&CONVERT[..], &["--json"], more].concat())
 }
 
 /// The numbers of the samples that are gone.
-fn tombstones(place: &Place, dataset: &str) -> BTreeSet<u64> {
+fn tombstones(place: &TestDir, dataset: &str) -> BTreeSet<u64> {
     let name = format!("{dataset}/index.tombstones");
     if !place.exists(&name) {
         return BTreeSet::new();
@@ -56,7 +56,7 @@ fn tombstones(place: &Place, dataset: &str) -> BTreeSet<u64> {
 }
 
 /// The samples that the table still has, sorted.
-fn live(place: &Place, dataset: &str) -> Vec<Row> {
+fn live(place: &TestDir, dataset: &str) -> Vec<Row> {
     let gone = tombstones(place, dataset);
     let stored = place.ok(&["cat", dataset, "0..", "--with-deleted"]);
     let left: Vec<&str> = stored
@@ -89,14 +89,14 @@ fn changed(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-fn content(place: &Place, dataset: &str) -> String {
+fn content(place: &TestDir, dataset: &str) -> String {
     let text = place.read(&format!("{dataset}/index.provenance"));
     let provenance: Value = serde_json::from_slice(&text).unwrap();
     provenance["content"].as_str().unwrap().to_owned()
 }
 
 /// Converts the table from nothing, into other shards.
-fn anew(place: &Place, more: &[&str]) {
+fn anew(place: &TestDir, more: &[&str]) {
     let args = [
         "convert",
         "t",
@@ -109,7 +109,7 @@ fn anew(place: &Place, more: &[&str]) {
 }
 
 /// Index, shards, tombstones and side files fit the table and each other.
-fn check(place: &Place, table: &Table) {
+fn check(place: &TestDir, table: &Table) {
     assert_eq!(live(place, "shards"), table.rows());
     let report = place.json(&["verify", "shards", "--deep", "--json"]);
     assert_eq!(report["content"]["found"], content(place, "shards"));
@@ -290,7 +290,7 @@ fn compacted_rows_are_not_converted_again() {
 /// What happens to a table at random, and when it is converted.
 fn random_history(seed: u64, more: &[&str]) {
     let mut draw = Draw::new(seed);
-    let place = Place::new();
+    let place = TestDir::new();
     let mut table = Table::create(&place.path().join("t")).unwrap();
     let mut next = 0;
     for round in 0..6 {
@@ -630,7 +630,7 @@ fn changed_or_missing_tombstones_are_errors() {
 fn splits_by_filter_are_incremental_datasets() {
     let (place, mut table) = with_table();
     let sets = [("train", "<"), ("val", ">=")];
-    let convert = |place: &Place| {
+    let convert = |place: &TestDir| {
         for (name, than) in sets {
             let condition = format!("md5(cast(id AS varchar)) {than} 'aa'");
             place.ok(&["convert", "t", name, "--incremental", "--where", &condition]);

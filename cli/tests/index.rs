@@ -1,8 +1,8 @@
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 
 #[test]
 fn lost_index_is_rebuilt() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let index = place.read("shards/index.json");
     std::fs::remove_file(place.path().join("shards/index.json")).unwrap();
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "shards"]), @r"
@@ -20,7 +20,7 @@ fn lost_index_is_rebuilt() {
 
 #[test]
 fn different_index_is_kept_without_force() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let index = place.read("shards/index.json");
     place.write("shards/index.json", "{}");
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "shards"]), @r"
@@ -39,7 +39,7 @@ fn different_index_is_kept_without_force() {
 
 #[test]
 fn missing_shard_is_an_index_gap_error() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     std::fs::remove_file(place.path().join("shards/index.json")).unwrap();
     std::fs::remove_file(place.path().join("shards/shard.00001.mds.zstd")).unwrap();
     insta::assert_snapshot!(place.shown(&["index", "rebuild", "shards"]), @r"
@@ -49,8 +49,8 @@ fn missing_shard_is_an_index_gap_error() {
     ");
 }
 
-fn two() -> Place {
-    let place = Place::new();
+fn two() -> TestDir {
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(10));
     for name in ["root/b", "root/a/deep"] {
         place.ok(&["convert", "data", name]);
@@ -111,8 +111,8 @@ fn listed_datasets_are_merged_in_given_order() {
 }
 
 /// A tree of ten samples in tar shards of three.
-fn tars(options: &[&str]) -> Place {
-    let place = Place::new();
+fn tars(options: &[&str]) -> TestDir {
+    let place = TestDir::new();
     for sample in 0..10 {
         place.write(&format!("tree/{sample}.txt"), format!("text {sample}"));
         if sample != 4 {
@@ -124,7 +124,7 @@ fn tars(options: &[&str]) -> Place {
 }
 
 /// The files of a folder, by name.
-fn files(place: &Place) -> Vec<(String, Vec<u8>)> {
+fn files(place: &TestDir) -> Vec<(String, Vec<u8>)> {
     let entries = std::fs::read_dir(place.path().join("tars")).unwrap();
     let mut files: Vec<(String, Vec<u8>)> = entries
         .map(|entry| {
@@ -193,7 +193,7 @@ fn different_tar_side_files_are_kept_without_force() {
     ");
     assert_eq!(files(&place), written);
     // Hashes of MDS are in its shards.
-    let mds = Place::with_shards();
+    let mds = TestDir::with_shards();
     insta::assert_snapshot!(mds.shown(&["index", "rebuild", "shards", "--hashes", "md5"]), @r"
     exit 2
     --- stderr

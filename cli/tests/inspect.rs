@@ -1,9 +1,9 @@
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 use crate::snapshot;
 
 #[test]
 fn dataset_summary_is_printed() {
-    snapshot!(Place::with_shards().shown(&["inspect", "shards"]), @r"
+    snapshot!(TestDir::with_shards().shown(&["inspect", "shards"]), @r"
     exit 0
     --- stdout
     shards: 100 samples in 4 shards
@@ -33,7 +33,7 @@ fn dataset_summary_is_printed() {
 
 #[test]
 fn dataset_summary_is_printed_as_json() {
-    let summary = Place::with_shards().json(&["inspect", "shards", "--json"]);
+    let summary = TestDir::with_shards().json(&["inspect", "shards", "--json"]);
     assert_eq!(summary["samples"], 100);
     assert_eq!(summary["columns"][1]["name"], "id");
     assert_eq!(summary["columns"][1]["bytes"], 8);
@@ -45,7 +45,7 @@ fn dataset_summary_is_printed_as_json() {
 
 #[test]
 fn index_hash_is_accepted_by_verify() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let summary = place.json(&["inspect", "shards", "--json"]);
     place.ok(&[
         "verify",
@@ -57,7 +57,7 @@ fn index_hash_is_accepted_by_verify() {
 
 #[test]
 fn splits_of_a_directory_are_listed() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     place.ok(&[
         "convert",
@@ -83,7 +83,7 @@ fn splits_of_a_directory_are_listed() {
 
 #[test]
 fn different_shard_layouts_are_listed() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.parquet("more/rows.parquet", &rows(5));
     std::fs::create_dir(place.path().join("all")).unwrap();
     std::fs::rename(place.path().join("shards"), place.path().join("all/a")).unwrap();
@@ -141,7 +141,7 @@ fn different_shard_layouts_are_listed() {
 
 #[test]
 fn empty_dataset_summary_is_printed() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("empty/index.json", r#"{"shards": [], "version": 2}"#);
     snapshot!(place.shown(&["inspect", "empty"]), @r"
     exit 0
@@ -155,7 +155,7 @@ fn empty_dataset_summary_is_printed() {
 
 #[test]
 fn parquet_source_summary_is_printed() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     snapshot!(place.shown(&["inspect", "data"]), @r"
     exit 0
@@ -179,7 +179,7 @@ fn parquet_source_summary_is_printed() {
 
 #[test]
 fn csv_source_summary_is_printed() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("rows.csv", "id,name\n1,a\n2,b\n");
     snapshot!(place.shown(&["inspect", "rows.csv"]), @r"
     exit 0
@@ -194,7 +194,7 @@ fn csv_source_summary_is_printed() {
 
 #[test]
 fn file_tree_summary_is_printed() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("tree/a/1.jpg", "\u{ff}");
     place.write("tree/a/1.json", "{}");
     place.write("tree/a/2.json", "{}");

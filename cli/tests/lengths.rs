@@ -4,7 +4,7 @@ use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow::datatypes::UInt16Type;
 use shardmill_dataset::{Dataset, Lengths, OpenOptions};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 const TOKENS: &str = "shards/index.lengths.tokens";
 
@@ -18,7 +18,7 @@ fn wanted(rows: u32) -> (Vec<String>, Vec<u32>) {
     )
 }
 
-fn place(rows: u32) -> Place {
+fn place(rows: u32) -> TestDir {
     let (texts, tokens) = wanted(rows);
     let lists = tokens
         .iter()
@@ -40,13 +40,13 @@ fn place(rows: u32) -> Place {
             false,
         ),
     ];
-    let place = Place::new();
+    let place = TestDir::new();
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     place.parquet("data/rows.parquet", &batch);
     place
 }
 
-fn read(place: &Place, column: &str) -> Vec<u32> {
+fn read(place: &TestDir, column: &str) -> Vec<u32> {
     let path = place.path().join("shards");
     let dataset = Dataset::open(&path, &OpenOptions::default()).unwrap();
     Lengths::of(&dataset, column).unwrap().values().to_vec()

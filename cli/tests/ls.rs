@@ -1,9 +1,9 @@
-use crate::common::Place;
+use crate::common::TestDir;
 use crate::snapshot;
 
 #[test]
 fn ls_prints_one_line_per_shard() {
-    snapshot!(Place::with_shards().shown(&["ls", "shards"]), @r"
+    snapshot!(TestDir::with_shards().shown(&["ls", "shards"]), @r"
     exit 0
     --- stdout
          0         30 samples     1.7 KiB raw       735 B stored  shard.00000.mds.zstd  sha256:[HASH]
@@ -15,7 +15,7 @@ fn ls_prints_one_line_per_shard() {
 
 #[test]
 fn ls_json_prints_one_object_per_shard() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let lines = place.ok(&["ls", "shards", "--json"]);
     let shards: Vec<serde_json::Value> = lines
         .lines()
@@ -36,7 +36,7 @@ fn ls_json_prints_one_object_per_shard() {
 
 #[test]
 fn ls_accepts_an_index_path() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     assert_eq!(
         place.ok(&["ls", "shards/index.json"]),
         place.ok(&["ls", "shards"])
@@ -45,7 +45,7 @@ fn ls_accepts_an_index_path() {
 
 #[test]
 fn folder_of_several_datasets_is_an_error() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     insta::assert_snapshot!(place.shown(&["ls", "."]), @r"
     exit 2
     --- stderr

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use shardmill_testing::s3::{Action, Asked, Fault, Objects, S3Server, Script, Settings};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 fn fixture(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/megatron-core-0.16.1");
@@ -15,8 +15,8 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// Returns a place with documents as lists of sequences, whose tokens are those of the fixture `sentences`.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     let documents = [
         json!([[1, 2], [3]]),
         json!([[4, 5, 6], [], [7]]),
@@ -32,13 +32,13 @@ fn place() -> Place {
 }
 
 /// Runs a command, and returns all that it prints.
-fn shown_of(place: &Place, args: &[&str]) -> String {
+fn shown_of(place: &TestDir, args: &[&str]) -> String {
     let ran = place.run(args);
     format!("{}{}", ran.stdout, ran.stderr)
 }
 
 /// Checks that the files of a folder are those of a fixture.
-fn check(place: &Place, folder: &str, name: &str) {
+fn check(place: &TestDir, folder: &str, name: &str) {
     for end in [".bin", ".idx"] {
         let ours = std::fs::read(place.path().join(folder).join(format!("data{end}"))).unwrap();
         let theirs = std::fs::read(fixture(&format!("{name}{end}"))).unwrap();
@@ -77,7 +77,7 @@ fn output_bytes_equal_megatron_builder() {
 
 #[test]
 fn megatron_files_round_trip_through_mds() {
-    let place = Place::new();
+    let place = TestDir::new();
     for end in [".bin", ".idx"] {
         let name = format!("int32{end}");
         place.write(&name, std::fs::read(fixture(&name)).unwrap());
@@ -99,7 +99,7 @@ fn megatron_files_round_trip_through_mds() {
 
 #[test]
 fn tokenized_output_does_not_depend_on_jobs() {
-    let place = Place::new();
+    let place = TestDir::new();
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/tokenize/testdata");
     std::fs::copy(testdata.join("bpe.json"), place.path().join("bpe.json")).unwrap();
     for file in 0..6 {
@@ -226,7 +226,7 @@ fn unsupported_values_and_options_are_errors() {
     ]);
 }
 
-fn server(place: &Place, faults: Script) -> S3Server {
+fn server(place: &TestDir, faults: Script) -> S3Server {
     let objects = Objects::folder("bucket", place.path());
     let settings = Settings {
         faults,
@@ -237,7 +237,7 @@ fn server(place: &Place, faults: Script) -> S3Server {
 
 #[test]
 fn a_run_that_is_killed_begins_again() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (name, end) in [("a", "bin"), ("a", "idx"), ("b", "bin"), ("b", "idx")] {
         let bytes = std::fs::read(fixture(&format!("int32.{end}"))).unwrap();
         place.write(&format!("sets/{name}.{end}"), bytes);

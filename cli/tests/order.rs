@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 use crate::snapshot;
 
 /// The answers to these lines, as they came.
 fn answers(input: impl Into<Vec<u8>>) -> Vec<Value> {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut command = place.command();
     let output = command
         .args(["order", "--json"])
@@ -35,7 +35,7 @@ fn configuration(id: impl Into<Value>) -> Value {
 
 #[test]
 fn order_prints_one_line_per_rank_and_batch() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let args = [
         "--batch-size",
         "25",
@@ -72,7 +72,7 @@ fn repeated_samples_that_fill_a_batch_are_marked() {
         "--ranks-per-node",
         "3",
     ];
-    let place = Place::new();
+    let place = TestDir::new();
     insta::assert_snapshot!(place.shown(&args), @r"
     exit 0
     --- stdout
@@ -107,7 +107,7 @@ fn repeated_samples_that_fill_a_batch_are_marked() {
 /// The golden values of the original for two streams.
 #[test]
 fn mixed_streams_match_mosaicml_order() {
-    let shown = Place::new().shown(&[
+    let shown = TestDir::new().shown(&[
         "order",
         "--shards",
         "4,3,5",
@@ -140,7 +140,7 @@ fn mixed_streams_match_mosaicml_order() {
 
 #[test]
 fn resume_continues_from_a_saved_state() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(
         "state.json",
         r#"{"epoch": 0, "sample_in_epoch": 4, "num_canonical_nodes": 2, "shuffle_seed": 9176, "initial_physical_nodes": 2}"#,
@@ -194,7 +194,7 @@ fn resume_continues_from_a_saved_state() {
 
 #[test]
 fn invalid_order_options_are_errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (args, error) in [
         (
             &["order"][..],

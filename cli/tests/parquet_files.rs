@@ -13,11 +13,11 @@ use shardmill_core::Progress;
 use shardmill_storage::Location;
 use shardmill_writer::ShardFormat;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// A place with a folder `rows` of 3,000 rows in three CSV files.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     for file in 0..3 {
         let rows = (file * 1000..(file + 1) * 1000).map(|id| match id % 10 {
             0 => format!("{id},\n"),
@@ -248,7 +248,7 @@ fn verify_finds_damaged_parquet_files() {
 
 #[test]
 fn mds_arrays_round_trip_through_parquet_lists() {
-    let place = Place::new();
+    let place = TestDir::new();
     let lists = |from: i32| format!("[{from}, {}]", from + 1);
     let rows = (0..50).map(|id| {
         let nested = format!("[{}, {}, {}]", lists(id), lists(id + 1), lists(id + 2));
@@ -283,7 +283,7 @@ fn mds_arrays_round_trip_through_parquet_lists() {
 
 #[test]
 fn tar_fields_are_typed_by_extension() {
-    let place = Place::new();
+    let place = TestDir::new();
     for key in ["a", "b"] {
         place.write(&format!("tree/{key}.txt"), format!("text of {key}"));
         place.write(&format!("tree/{key}.cls"), " 7\n");

@@ -1,10 +1,10 @@
 //! Tests tar files that are named by a pattern.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 #[test]
 fn brace_patterns_expand_to_tar_files() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     insta::assert_snapshot!(place.shown(&["ls", "tars/shard-{000000..000001}.tar"]), @r"
     exit 0
     --- stdout
@@ -58,7 +58,7 @@ fn brace_patterns_expand_to_tar_files() {
 
 #[test]
 fn index_export_covers_the_files_of_a_pattern() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let export = |pattern, readers| place.ok(&["index", "export", pattern, "--for", readers]);
     export("tars/shard-{000001,000000}.tar", "wids,dali");
     let index: serde_json::Value =
@@ -90,7 +90,7 @@ fn index_export_covers_the_files_of_a_pattern() {
 
 #[test]
 fn missing_file_of_a_pattern_is_an_error() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let pattern = "tars/shard-{000000..000002}.tar";
     insta::assert_snapshot!(place.shown(&["cat", pattern]), @r"
     exit 2

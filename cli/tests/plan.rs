@@ -1,13 +1,20 @@
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// A dataset of which only the index is there: `plan` reads nothing else.
-fn with_index(name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) -> Place {
-    let place = Place::new();
+fn with_index(name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) -> TestDir {
+    let place = TestDir::new();
     write_index(&place, name, shards, samples, raw, zip);
     place
 }
 
-fn write_index(place: &Place, name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) {
+fn write_index(
+    place: &TestDir,
+    name: &str,
+    shards: usize,
+    samples: u64,
+    raw: u64,
+    zip: Option<u64>,
+) {
     let file = |shard: usize, suffix: &str, bytes: u64| {
         serde_json::json!({
             "basename": format!("shard.{shard:05}.mds{suffix}"), "bytes": bytes, "hashes": {}
@@ -55,7 +62,7 @@ fn run(more: &[&'static str]) -> Vec<&'static str> {
     args
 }
 
-fn place() -> Place {
+fn place() -> TestDir {
     with_index("shards", 100, 1000, 40 * MIB, Some(10 * MIB))
 }
 
@@ -254,7 +261,7 @@ fn svg_plan_is_self_contained() {
 
 #[test]
 fn invalid_options_are_rejected_before_any_work() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (option, value, id) in [
         ("--nodes", "x", "config-nodes"),
         ("--nodes", "0", "config-value"),
@@ -327,7 +334,7 @@ fn order_quality_is_compared_with_a_full_shuffle() {
 
 #[test]
 fn label_option_needs_a_dataset_column() {
-    let place = Place::new();
+    let place = TestDir::new();
     let rows: String = (0..2000)
         .map(|row| format!("{row},{}\n", row / 200))
         .collect();

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// `shardmill markdown-help > docs/reference/cli.md` brings the page up to date.
 #[test]
 fn cli_reference_page_is_up_to_date() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/cli.md");
     let written = std::fs::read_to_string(page).unwrap();
-    assert_eq!(Place::new().ok(&["markdown-help"]), written);
+    assert_eq!(TestDir::new().ok(&["markdown-help"]), written);
 }
 
 #[test]
 fn completions_include_commands_and_options() {
-    let place = Place::new();
+    let place = TestDir::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = place.ok(&["completions", shell]);
         assert!(
@@ -27,7 +27,7 @@ fn completions_include_commands_and_options() {
 
 #[test]
 fn man_pages_are_printed_or_written_to_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     let all = place.ok(&["man"]);
     assert_eq!(place.ok(&["man", "--out", "man1"]), "");
     let mut files: Vec<_> = std::fs::read_dir(place.path().join("man1"))

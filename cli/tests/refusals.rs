@@ -2,17 +2,17 @@
 
 use std::fs;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// The id of the error that a command ends with.
-fn refused(place: &Place, args: &[&str]) -> String {
+fn refused(place: &TestDir, args: &[&str]) -> String {
     let ran = place.run(&[args, &["--json"]].concat());
     assert_ne!(ran.code, 0, "{args:?}: {}", ran.stdout);
     ran.error()["id"].as_str().unwrap().to_owned()
 }
 
 /// Changes one byte of a file.
-fn damage(place: &Place, name: &str, at: usize) {
+fn damage(place: &TestDir, name: &str, at: usize) {
     let mut bytes = place.read(name);
     bytes[at] ^= 1;
     place.write(name, bytes);
@@ -20,7 +20,7 @@ fn damage(place: &Place, name: &str, at: usize) {
 
 #[test]
 fn converting_damaged_shards_is_a_hash_mismatch() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     let options = ["--samples-per-shard", "30", "--compression", "none"];
     place.ok(&[&["convert", "data", "shards"][..], &options].concat());
@@ -52,7 +52,7 @@ fn converting_damaged_tars_is_a_hash_mismatch() {
         (&[][..], "tars/shard-000000.tar"),
         (&["--compression", "zstd"], "tars/shard-000000.tar.zst"),
     ] {
-        let place = Place::with_tree();
+        let place = TestDir::with_tree();
         place.convert_to_tars(options);
         let bytes = place.read(name);
         let text = bytes.windows(6).position(|found| found == b"text 0");
@@ -65,7 +65,7 @@ fn converting_damaged_tars_is_a_hash_mismatch() {
 
 #[test]
 fn options_of_other_sources_are_rejected() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for (option, id) in [
         (&["--csv-no-header"][..], "config-csv-no-header"),
         (&["--csv-delimiter", ";"], "config-csv-delimiter"),
@@ -80,7 +80,7 @@ fn options_of_other_sources_are_rejected() {
 
 #[test]
 fn too_many_columns_are_rejected() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let args = ["convert", "data", "again", "--safety-limit", "columns=4"];
     assert_eq!(refused(&place, &args), "config-column");
     assert!(!place.exists("again/index.json"));
@@ -89,7 +89,7 @@ fn too_many_columns_are_rejected() {
 
 #[test]
 fn too_long_column_names_are_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     let name = "h".repeat(66_000);
     place.write("h.csv", format!("id,{name}\n1,x\n"));
     assert_eq!(
@@ -111,7 +111,7 @@ fn too_long_column_names_are_rejected() {
 
 #[test]
 fn mds_shards_are_not_read_as_a_file_tree() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     place.ok(&["convert", "data", "both", "--split", "train=0.8,val=0.2"]);
     assert_eq!(
@@ -129,7 +129,7 @@ fn mds_shards_are_not_read_as_a_file_tree() {
 
 #[test]
 fn index_rebuild_rejects_an_unfinished_conversion() {
-    for place in [Place::with_shards(), Place::with_tars()] {
+    for place in [TestDir::with_shards(), TestDir::with_tars()] {
         let folder = if place.exists("tars") {
             "tars"
         } else {
@@ -150,7 +150,7 @@ fn index_rebuild_rejects_an_unfinished_conversion() {
 
 #[test]
 fn bench_reads_tar_files_in_subfolders() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     for (from, to) in [
         ("shard-000000.tar", "a/0.tar"),
         ("shard-000001.tar", "b/c/1.tar"),
@@ -171,7 +171,7 @@ fn bench_reads_tar_files_in_subfolders() {
 
 #[test]
 fn file_size_limit_is_reported_as_disk_full() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &crate::common::rows(20_000));
     let program = assert_cmd::cargo::cargo_bin("shardmill");
     let limited = std::process::Command::new("bash")
@@ -191,7 +191,7 @@ fn file_size_limit_is_reported_as_disk_full() {
 
 #[test]
 fn help_command_equals_help_option() {
-    let place = Place::new();
+    let place = TestDir::new();
     assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
     assert_eq!(
         place.ok(&["help", "index", "export"]),

@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Fields, Int32Type};
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(
@@ -26,7 +26,7 @@ fn longs(values: Vec<Option<i64>>) -> ArrayRef {
 }
 
 /// The samples of a dataset.
-fn samples(place: &Place, shards: &str) -> Vec<Value> {
+fn samples(place: &TestDir, shards: &str) -> Vec<Value> {
     place.ok(&["verify", shards, "--deep"]);
     let lines = place.ok(&["cat", shards, ".."]);
     lines
@@ -35,14 +35,14 @@ fn samples(place: &Place, shards: &str) -> Vec<Value> {
         .collect()
 }
 
-fn column(place: &Place, shards: &str, name: &str) -> Vec<Value> {
+fn column(place: &TestDir, shards: &str, name: &str) -> Vec<Value> {
     let samples = samples(place, shards);
     samples.iter().map(|sample| sample[name].clone()).collect()
 }
 
 #[test]
 fn integer_columns_are_widened_across_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet(
         "in/a.parquet",
         &batch(vec![("x", Arc::new(Int32Array::from(vec![1, 2])))]),
@@ -104,7 +104,7 @@ fn integer_columns_are_widened_across_files() {
 
 #[test]
 fn options_suggested_by_schema_errors_work() {
-    let place = Place::new();
+    let place = TestDir::new();
     let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.5]));
     place.parquet(
         "in/a.parquet",
@@ -201,7 +201,7 @@ fn odd() -> RecordBatch {
 
 #[test]
 fn parquet_with_unusual_types_is_converted() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("in/a.parquet", &odd());
     place.ok(&["convert", "in", "out", "--nulls", "mask"]);
     let found = samples(&place, "out");
@@ -248,7 +248,7 @@ fn parquet_with_unusual_types_is_converted() {
 
 #[test]
 fn options_suggested_by_null_errors_work() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("in/a.parquet", &odd());
     let shown = place.shown(&["convert", "in", "out", "--select", "numbers"]);
     assert!(
@@ -296,7 +296,7 @@ fn options_suggested_by_null_errors_work() {
 
 #[test]
 fn delta_table_with_unusual_types_is_converted() {
-    let place = Place::new();
+    let place = TestDir::new();
     let field = |name: &str, data_type: Value| json!({"name": name, "type": data_type, "nullable": true, "metadata": {}});
     let structure = json!({"type": "struct", "fields": [field("raw", json!("binary")), field("void", json!("void"))]});
     let array = |item: &str| json!({"type": "array", "elementType": item, "containsNull": true});

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// A place with a folder `rows` of 3,000 rows in three CSV files.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     std::fs::create_dir(place.path().join("rows")).unwrap();
     for file in 0..3 {
         let rows = (file * 1000..(file + 1) * 1000).map(|id| format!("{id},t{id}\n"));
@@ -16,7 +16,7 @@ fn place() -> Place {
     place
 }
 
-fn ids(place: &Place, dataset: &str) -> Vec<u64> {
+fn ids(place: &TestDir, dataset: &str) -> Vec<u64> {
     let lines = place.ok(&["cat", dataset, ".."]);
     let ids = lines.lines().map(|line| {
         let sample: Value = serde_json::from_str(line).unwrap();

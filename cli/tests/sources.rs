@@ -1,9 +1,9 @@
 //! Tests how the kind of a source is detected, and that its values are converted unchanged.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// The samples of a conversion, one JSON object a line.
-fn converted(place: &Place, source: &str, options: &[&str]) -> String {
+fn converted(place: &TestDir, source: &str, options: &[&str]) -> String {
     let dest = format!("{}-out", source.replace('/', "-"));
     place.ok(&[&["convert", source, &dest, "--overwrite"][..], options].concat());
     place.ok(&["verify", &dest, "--deep"]);
@@ -11,7 +11,7 @@ fn converted(place: &Place, source: &str, options: &[&str]) -> String {
 }
 
 /// The bytes of the first shard of a conversion without compression.
-fn stored(place: &Place, source: &str, options: &[&str]) -> String {
+fn stored(place: &TestDir, source: &str, options: &[&str]) -> String {
     let plain = ["--compression", "none"];
     converted(place, source, &[options, &plain].concat());
     let dest = format!("{source}-out");
@@ -23,7 +23,7 @@ fn stored(place: &Place, source: &str, options: &[&str]) -> String {
 }
 
 /// The error of a conversion.
-fn refused(place: &Place, source: &str, options: &[&str]) -> String {
+fn refused(place: &TestDir, source: &str, options: &[&str]) -> String {
     let dest = format!("{source}-refused");
     let shown = place.shown(&[&["convert", source, &dest][..], options].concat());
     assert!(!shown.starts_with("exit 0"), "{shown}");
@@ -33,7 +33,7 @@ fn refused(place: &Place, source: &str, options: &[&str]) -> String {
 
 #[test]
 fn tar_file_among_plain_files_is_an_error() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let tar = place.read("tars/shard-000000.tar");
     for number in 0..20 {
         place.write(&format!("s/img/{number}.jpg"), "x");
@@ -81,7 +81,7 @@ fn tar_file_among_plain_files_is_an_error() {
 
 #[test]
 fn sources_of_mixed_kinds_are_rejected() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     place.write("tree/1.jpg", "x");
     let shown = place.shown(&["convert", "tars", "tree", "out"]);
     assert!(shown.contains("error[source-mixed]"), "{shown}");
@@ -89,7 +89,7 @@ fn sources_of_mixed_kinds_are_rejected() {
 
 #[test]
 fn delta_table_in_a_subfolder_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("d/t/0.parquet", &crate::common::rows(1));
     place.write("d/t/_delta_log/00000000000000000000.json", "{}");
     let shown = refused(&place, "d", &[]);
@@ -101,7 +101,7 @@ fn delta_table_in_a_subfolder_is_an_error() {
 
 #[test]
 fn csv_source_ignores_readmes_and_empty_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("c/a.csv", "id\n1\n");
     place.write("c/b.csv", "");
     place.write("c/c.csv", "\n\n");
@@ -134,7 +134,7 @@ fn csv_source_ignores_readmes_and_empty_files() {
 
 #[test]
 fn json_objects_are_stored_verbatim() {
-    let place = Place::new();
+    let place = TestDir::new();
     let objects = [
         r#"{"city":"Paris"}"#,
         r#"{"q":"x","n":2}"#,
@@ -202,7 +202,7 @@ fn json_objects_are_stored_verbatim() {
 
 #[test]
 fn expressions_can_access_json_fields() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(
         "o/rows.jsonl",
         "{\"id\": 1, \"a\": {\"c\": \"x\"}, \"b\": {\"z\": 1, \"y\": 2}}\n{\"id\": 2, \"a\": {\"c\": \"y\"}, \"b\": {}}\n",
@@ -218,7 +218,7 @@ fn expressions_can_access_json_fields() {
 
 #[test]
 fn large_integers_are_exact_or_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("c/a.csv", "id,x\n1,1\n2,9007199254740993\n");
     assert!(converted(&place, "c", &[]).contains("9007199254740993"));
     place.write("c/b.csv", "id,x\n3,0.5\n");
@@ -277,7 +277,7 @@ fn large_integers_are_exact_or_rejected() {
 
 #[test]
 fn large_integers_after_inferred_rows_are_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut csv = String::from("x,t\n");
     let mut json = String::new();
     let filler = "t".repeat(1000);
@@ -306,7 +306,7 @@ fn large_integers_after_inferred_rows_are_rejected() {
 
 #[test]
 fn csv_null_and_empty_text_are_distinct() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("c/a.csv", "n,t\n1,\"\"\n\"\",x\n3,\n");
     let shown = refused(&place, "c", &[]);
     assert!(
@@ -332,7 +332,7 @@ fn csv_null_and_empty_text_are_distinct() {
 
 #[test]
 fn csv_error_hints_match_the_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (text, hint) in [
         (
             &b"a,b\n1,2\n3\n"[..],
@@ -354,7 +354,7 @@ fn csv_error_hints_match_the_error() {
 
 #[test]
 fn tfrecord_features_are_columns() {
-    let place = Place::new();
+    let place = TestDir::new();
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/tfrecord-1.14.6");
     for name in [
         "examples.tfrecord",
@@ -390,7 +390,7 @@ fn tfrecord_features_are_columns() {
 
 #[test]
 fn zarr_windows_are_samples() {
-    let place = Place::new();
+    let place = TestDir::new();
     let store = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../fixtures/zarr-3.1.6/weather3"

@@ -6,7 +6,7 @@ use arrow::array::{
 };
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 fn column<'a>(stats: &'a Value, name: &str) -> &'a Value {
     let columns = stats["columns"].as_array().unwrap();
@@ -18,7 +18,7 @@ fn column<'a>(stats: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn dataset_stats_are_printed_with_histograms() {
-    insta::assert_snapshot!(Place::with_shards().shown(&["stats", "shards"]), @r"
+    insta::assert_snapshot!(TestDir::with_shards().shown(&["stats", "shards"]), @r"
     exit 0
     --- stdout
     shards: 100 samples, 5 columns
@@ -34,7 +34,7 @@ fn dataset_stats_are_printed_with_histograms() {
 
 #[test]
 fn dataset_stats_equal_table_stats_for_any_thread_count() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let stats = place.json(&["stats", "shards", "--json"]);
     assert_eq!(
         (&stats["rows"], &stats["complete"]),
@@ -78,7 +78,7 @@ fn dataset_stats_equal_table_stats_for_any_thread_count() {
 
 #[test]
 fn stats_cover_every_column_type() {
-    let place = Place::new();
+    let place = TestDir::new();
     let columns: [(&str, ArrayRef); 6] = [
         (
             "flag",
@@ -159,7 +159,7 @@ fn stats_cover_every_column_type() {
 
 #[test]
 fn masked_values_count_as_nulls() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("rows.csv", "id,score\n1,5\n2,\n3,7\n");
     place.ok(&["convert", "rows.csv", "shards", "--nulls", "mask"]);
     let stats = place.json(&["stats", "shards", "--json"]);
@@ -173,7 +173,7 @@ fn masked_values_count_as_nulls() {
 
 #[test]
 fn tar_fields_are_measured_by_extension() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let stats = place.json(&["stats", "tars", "--json"]);
     let label = column(&stats, "cls");
     assert_eq!(
@@ -189,7 +189,7 @@ fn tar_fields_are_measured_by_extension() {
 
 #[test]
 fn limit_measures_only_the_first_samples() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let stats = place.json(&["stats", "shards", "-n", "31", "--json", "-c", "id"]);
     assert_eq!(
         (&stats["rows"], &stats["complete"]),
@@ -210,7 +210,7 @@ fn limit_measures_only_the_first_samples() {
 
 #[test]
 fn unknown_column_and_damaged_shard_are_errors() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let ran = place.run(&["stats", "shards", "-c", "nmae", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_testing::s3::{Fault, Flavor, Objects, S3Server, Script, Settings};
 
-use super::common::{Place, rows};
+use super::common::{TestDir, rows};
 
 /// A place whose files are in a store as well.
 struct StoreCopy {
-    place: Place,
+    place: TestDir,
     server: S3Server,
 }
 
@@ -17,7 +17,7 @@ struct StoreCopy {
 type CommandOutput = (i32, String, String);
 
 impl StoreCopy {
-    fn new(place: Place) -> Self {
+    fn new(place: TestDir) -> Self {
         let objects = Objects::folder("bucket", place.path());
         let server = S3Server::start(objects, Settings::default()).unwrap();
         Self { place, server }
@@ -80,7 +80,7 @@ fn timeless(text: &str) -> String {
 
 #[test]
 fn mds_in_a_store_gives_the_same_output_as_local() {
-    let store_copy = StoreCopy::new(Place::with_shards());
+    let store_copy = StoreCopy::new(TestDir::with_shards());
     let (output, requests) = store_copy.same("inspect", "shards", &[]);
     assert_eq!(output.0, 0, "{output:?}");
     // The index, the provenance, the list of late columns, and the note of an interrupted increment.
@@ -102,7 +102,7 @@ fn mds_in_a_store_gives_the_same_output_as_local() {
 
 #[test]
 fn one_sample_of_a_raw_shard_reads_few_bytes() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(5000));
     place.ok(&["convert", "data", "raw", "--compression", "none"]);
     let store_copy = StoreCopy::new(place);
@@ -114,7 +114,7 @@ fn one_sample_of_a_raw_shard_reads_few_bytes() {
 
 #[test]
 fn verify_finds_damage_in_a_store() {
-    let store_copy = StoreCopy::new(Place::with_shards());
+    let store_copy = StoreCopy::new(TestDir::with_shards());
     let name = "shards/shard.00002.mds.zstd";
     let mut bytes = store_copy.place.read(name);
     let middle = bytes.len() / 2;
@@ -132,7 +132,7 @@ fn verify_finds_damage_in_a_store() {
 
 #[test]
 fn tars_in_a_store_give_the_same_output_as_local() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(60));
     let args = ["convert", "data", "tars", "--to", "webdataset"];
     place.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
@@ -161,7 +161,7 @@ fn tars_in_a_store_give_the_same_output_as_local() {
 
 #[test]
 fn tar_lint_in_a_store_gives_the_same_output_as_local() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(60));
     for (to, more) in [("tars", "none"), ("packed", "zstd")] {
         let args = ["convert", "data", to, "--to", "webdataset"];
@@ -203,7 +203,7 @@ fn tar_lint_in_a_store_gives_the_same_output_as_local() {
 
 #[test]
 fn large_tar_members_are_not_downloaded() {
-    let place = Place::new();
+    let place = TestDir::new();
     for number in 0..3 {
         place.write(&format!("tree/{number}.bin"), vec![number; 20 << 20]);
     }
@@ -221,11 +221,11 @@ fn large_tar_members_are_not_downloaded() {
 
 #[test]
 fn index_export_writes_to_a_store() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(60));
     let args = ["convert", "data", "tars", "--to", "webdataset"];
     place.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
-    let names = |place: &Place, folder: &str| {
+    let names = |place: &TestDir, folder: &str| {
         let entries = std::fs::read_dir(place.path().join(folder)).unwrap();
         let files = entries.filter(|entry| entry.as_ref().unwrap().path().is_file());
         let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -322,7 +322,7 @@ fn index_export_writes_to_a_store() {
 
 #[test]
 fn splits_are_found_below_a_store_prefix() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(60));
     place.ok(&["convert", "data", "splits", "--split", "train=0.8,val=0.2"]);
     let store_copy = StoreCopy::new(place);
@@ -339,7 +339,7 @@ fn splits_are_found_below_a_store_prefix() {
 
 #[test]
 fn sources_in_a_store_are_inspected() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/k=1/rows.parquet", &rows(60));
     place.write("text/a.csv", "a,b\n1,x\n");
     place.write("tree/1.txt", "one");
@@ -360,7 +360,7 @@ fn sources_in_a_store_are_inspected() {
 }
 
 /// The files of a folder that hold data.
-fn contents(place: &Place, folder: &str) -> Vec<(String, Vec<u8>)> {
+fn contents(place: &TestDir, folder: &str) -> Vec<(String, Vec<u8>)> {
     let names = std::fs::read_dir(place.path().join(folder)).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -376,7 +376,7 @@ fn contents(place: &Place, folder: &str) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn conversion_from_a_store_writes_the_same_bytes_as_local() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.parquet("data/more.parquet", &rows(500));
     place.write("text/a.csv", "a,b\n1,x\n2,y\n");
     place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
@@ -423,7 +423,7 @@ fn conversion_from_a_store_writes_the_same_bytes_as_local() {
 
 #[test]
 fn access_denied_error_names_the_store() {
-    let store_copy = StoreCopy::new(Place::with_shards());
+    let store_copy = StoreCopy::new(TestDir::with_shards());
     store_copy.server.set(Settings {
         faults: Script::always(Fault::status(403)),
         ..Settings::default()
@@ -453,7 +453,7 @@ fn access_denied_error_names_the_store() {
 /// increment.
 #[test]
 fn order_and_plan_in_a_store_equal_local() {
-    let store_copy = StoreCopy::new(Place::with_shards());
+    let store_copy = StoreCopy::new(TestDir::with_shards());
     let (_, requests) = store_copy.same("order", "shards", &["--shuffle", "--nodes", "2"]);
     assert_eq!(requests, 4);
     let (_, requests) = store_copy.same("plan", "shards", &["--shuffle", "--nodes", "2", "--json"]);
@@ -465,7 +465,7 @@ fn order_and_plan_in_a_store_equal_local() {
 /// The index of tar files is the root of what is believed, as that of MDS is.
 #[test]
 fn expect_index_pins_the_tar_index() {
-    let place = Place::new();
+    let place = TestDir::new();
     for sample in 0..5 {
         place.write(&format!("tree/{sample}.txt"), format!("text {sample}"));
     }
@@ -491,7 +491,7 @@ fn expect_index_pins_the_tar_index() {
 
 #[test]
 fn unfinished_conversion_is_rejected_by_all_commands() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
     place.write("tars/.shardmill/journal", "x");
     place.write("begun/.shardmill/journal", "x");

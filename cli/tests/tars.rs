@@ -2,7 +2,7 @@
 
 use shardmill_webdataset::{Profile, ShardBuilder};
 
-use crate::common::Place;
+use crate::common::TestDir;
 use crate::snapshot;
 
 /// A key, and fields with their contents.
@@ -18,7 +18,7 @@ fn shard(samples: &[Sample<'_>]) -> Vec<u8> {
 
 #[test]
 fn dry_run_shows_the_source_of_keys() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     insta::assert_snapshot!(
         place.shown(&["convert", "tree", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
         @r"
@@ -66,7 +66,7 @@ fn dry_run_shows_the_source_of_keys() {
 
 #[test]
 fn tree_is_converted_to_tars_that_verify() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     let args = [
         "convert",
         "tree",
@@ -104,7 +104,7 @@ fn tree_is_converted_to_tars_that_verify() {
 
 #[test]
 fn duplicate_key_error_names_the_row() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("rows.csv", "id,txt\n1,a\n2,b\n1,c\n");
     let args = [
         "convert",
@@ -128,7 +128,7 @@ fn duplicate_key_error_names_the_row() {
 
 #[test]
 fn shard_pattern_names_the_shards() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     let pattern = [
         "--shard-pattern",
         "train-%03d.tar",
@@ -169,7 +169,7 @@ fn shard_pattern_names_the_shards() {
 
 #[test]
 fn nulls_omit_leaves_out_missing_fields() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     place.write("tree/a/9.cls", "9");
     let args = ["convert", "tree", "tars", "--to", "webdataset"];
     let ran = place.run(&args);
@@ -200,7 +200,7 @@ fn nulls_omit_leaves_out_missing_fields() {
 
 #[test]
 fn tar_files_round_trip_through_mds() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     for compression in ["none", "zstd:3", "gz:1"] {
         let zip = format!("zip-{compression}").replace(':', "-");
         let args = [
@@ -265,7 +265,7 @@ fn tar_files_round_trip_through_mds() {
 
 #[test]
 fn tar_columns_are_selected_and_computed() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     place.ok(&[
         "convert",
         "tars",
@@ -286,7 +286,7 @@ fn tar_columns_are_selected_and_computed() {
 
 #[test]
 fn lint_reports_incompatible_tar_shards() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(
         "ok/0.tar",
         shard(&[("a", &[("txt", b"x")]), ("b", &[("txt", b"y")])]),
@@ -353,7 +353,7 @@ fn lint_reports_incompatible_tar_shards() {
 
 #[test]
 fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
-    let place = Place::new();
+    let place = TestDir::new();
     let whole = shard(&[
         ("./a", &[("TXT", b"x"), ("cls", b"1")]),
         ("b", &[("cls", b"2"), ("txt", b"y")]),
@@ -413,7 +413,7 @@ fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
 
 #[test]
 fn group_key_groups_tree_files_by_first_dot() {
-    let place = Place::new();
+    let place = TestDir::new();
     for sample in 0..2 {
         for (field, text) in [("jpg", "J"), ("seg.png", "P"), ("json", "{}")] {
             place.write(&format!("tree/a.b/{sample}.{field}"), text);
@@ -435,7 +435,7 @@ fn group_key_groups_tree_files_by_first_dot() {
 
 #[test]
 fn index_export_writes_all_reader_indexes() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "wids,dali,energon,open_clip"]), @r"
     exit 0
     --- stdout
@@ -506,7 +506,7 @@ fn index_export_writes_all_reader_indexes() {
 
 #[test]
 fn dali_index_keeps_field_case() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("odd/0.tar", shard(&[("A", &[("JPG", b"x")])]));
     place.ok(&["index", "export", "odd", "--for", "dali"]);
     insta::assert_snapshot!(String::from_utf8(place.read("odd/0.idx")).unwrap(), @r"
@@ -517,7 +517,7 @@ fn dali_index_keeps_field_case() {
 
 #[test]
 fn truncation_at_every_block_is_detected() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let bytes = place.read("tars/shard-000000.tar");
     let end = 3 * 2 * 1024;
     for cut in (0..bytes.len()).step_by(512) {
@@ -542,7 +542,7 @@ fn truncation_at_every_block_is_detected() {
 /// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
 #[test]
 fn ls_inspect_and_cat_read_tar_files() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     let convert = |to: &str, compression: &str| {
         let args = [
             "convert",
@@ -610,7 +610,7 @@ fn ls_inspect_and_cat_read_tar_files() {
 
 #[test]
 fn cat_of_missing_tar_samples_is_an_error() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let id = |args: &[&str]| {
         let ran = place.run(&[args, &["--json"]].concat());
         assert_eq!(ran.stdout, "");
@@ -632,7 +632,7 @@ fn cat_of_missing_tar_samples_is_an_error() {
 
 #[test]
 fn doctor_probes_read_and_write_access() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("sets/file", "a user's");
     let told: serde_json::Value =
         serde_json::from_str(&place.ok(&["doctor", "sets", "--json"])).unwrap();
@@ -667,7 +667,7 @@ fn doctor_probes_read_and_write_access() {
 
 #[test]
 fn csv_columns_become_typed_tar_fields() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
     place.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);
     let index = String::from_utf8(place.read("tars/index.json")).unwrap();
@@ -699,7 +699,7 @@ fn csv_columns_become_typed_tar_fields() {
 fn lists_are_written_as_ten_tensors() {
     use shardmill_webdataset::{DType, encode_ten};
 
-    let place = Place::new();
+    let place = TestDir::new();
     place.write(
         "rows.jsonl",
         "{\"id\": \"a\", \"v\": [1.5, -2.0]}\n{\"id\": \"b\", \"v\": []}\n{\"id\": \"c\", \"v\": [0.25]}\n",
@@ -759,7 +759,7 @@ fn lists_are_written_as_ten_tensors() {
 
 #[test]
 fn invalid_utf8_text_is_copied_into_tars() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("tree/a.txt", b"caf\xe9");
     place.write("tree/a.cls", "1");
     place.convert_to_tars(&[]);

@@ -5,13 +5,13 @@ use std::path::Path;
 use serde_json::Value;
 use shardmill_dataset::{Dataset, Lengths, OpenOptions};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 const OUT: &str = "shards";
 
 /// Returns a place with the tokenizers and a table of texts, one of which has no tokens in WordPiece.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/tokenize/testdata");
     for name in ["bpe.json", "split.json", "wordpiece.json"] {
         std::fs::copy(testdata.join(name), place.path().join(name)).unwrap();
@@ -30,7 +30,7 @@ fn convert<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&start[..], options].concat()
 }
 
-fn columns(place: &Place) -> Vec<String> {
+fn columns(place: &TestDir) -> Vec<String> {
     let found = place.json(&["inspect", OUT, "--json"]);
     let columns = found["columns"].as_array().unwrap().iter();
     let column = |column: &Value| {

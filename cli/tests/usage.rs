@@ -1,9 +1,9 @@
 //! Tests invalid command lines.
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 fn shown(args: &[&str]) -> String {
-    Place::new().shown(args)
+    TestDir::new().shown(args)
 }
 
 #[test]
@@ -98,14 +98,14 @@ fn usage_error_is_printed_as_json() {
 
 #[test]
 fn json_after_double_dash_is_a_positional_argument() {
-    let ran = Place::new().run(&["ls", "--", "--json", "more"]);
+    let ran = TestDir::new().run(&["ls", "--", "--json", "more"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.starts_with("error["), "{}", ran.stderr);
 }
 
 #[test]
 fn no_arguments_is_a_usage_error_with_help() {
-    let ran = Place::new().run(&[]);
+    let ran = TestDir::new().run(&[]);
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
     assert!(ran.stderr.contains("Usage: shardmill"));
 }

@@ -1,8 +1,8 @@
-use crate::common::{Place, rows};
+use crate::common::{TestDir, rows};
 use crate::snapshot;
 
 /// Changes one byte in the middle of a file.
-fn flip(place: &Place, name: &str) {
+fn flip(place: &TestDir, name: &str) {
     let mut bytes = place.read(name);
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -11,7 +11,7 @@ fn flip(place: &Place, name: &str) {
 
 #[test]
 fn intact_dataset_passes() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     snapshot!(place.shown(&["verify", "shards"]), @r"
     exit 0
     --- stdout
@@ -27,7 +27,7 @@ fn intact_dataset_passes() {
 
 #[test]
 fn each_problem_is_printed_on_one_line() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     flip(&place, "shards/shard.00001.mds.zstd");
     std::fs::remove_file(place.path().join("shards/shard.00002.mds.zstd")).unwrap();
     place.write("shards/stray.bin", "x");
@@ -44,7 +44,7 @@ fn each_problem_is_printed_on_one_line() {
 
 #[test]
 fn json_option_prints_a_json_report() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let report = place.json(&["verify", "shards", "--json", "--deep"]);
     assert_eq!(
         (&report["ok"], &report["deep"], &report["samples"]),
@@ -59,7 +59,7 @@ fn json_option_prints_a_json_report() {
 
 #[test]
 fn all_splits_are_verified() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/rows.parquet", &rows(100));
     place.ok(&[
         "convert",
@@ -83,7 +83,7 @@ fn all_splits_are_verified() {
 
 #[test]
 fn expect_index_rejects_another_index() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let wrong = format!("sha256:{}", "0".repeat(64));
     snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @r"
     exit 3

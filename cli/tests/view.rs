@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -45,11 +45,11 @@ impl Answer {
 }
 
 impl View {
-    fn start(place: &Place, location: &str, environment: &[(&str, &str)]) -> Self {
+    fn start(place: &TestDir, location: &str, environment: &[(&str, &str)]) -> Self {
         Self::with(place, &[location], environment)
     }
 
-    fn with(place: &Place, args: &[&str], environment: &[(&str, &str)]) -> Self {
+    fn with(place: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_shardmill"))
             .args(["view", "--json", "--read-only-token", TOKEN])
             .args(args)
@@ -123,7 +123,7 @@ impl Drop for View {
 
 #[test]
 fn api_answers_equal_command_output() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let view = View::start(&place, "shards", &[]);
     for (request, args) in [
         ("inspect", &["inspect", "shards"][..]),
@@ -177,7 +177,7 @@ fn api_answers_equal_command_output() {
 
 #[test]
 fn samples_are_found_by_number_and_key_in_all_formats() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     place.ok(&[
         "convert",
         "tree",
@@ -234,7 +234,7 @@ fn samples_are_found_by_number_and_key_in_all_formats() {
 }
 
 /// Checks that a wrong condition is refused with the error of the command.
-fn check_refusal(view: &View, place: &Place, location: &str) {
+fn check_refusal(view: &View, place: &TestDir, location: &str) {
     let failed = view.get("/api/select?where=nothing+%3D+1");
     let expected = place.run(&[
         "select",
@@ -251,7 +251,7 @@ fn check_refusal(view: &View, place: &Place, location: &str) {
 
 #[test]
 fn filtered_samples_keep_their_numbers() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&[
         "convert",
         "data",
@@ -304,7 +304,7 @@ fn filtered_samples_keep_their_numbers() {
 
 #[test]
 fn view_option_shows_and_numbers_only_its_samples() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&[
         "convert",
         "data",
@@ -349,7 +349,7 @@ fn view_option_shows_and_numbers_only_its_samples() {
     assert_eq!(refused.error()["id"], "view-dataset");
 }
 
-fn first_tar(place: &Place) -> String {
+fn first_tar(place: &TestDir) -> String {
     let files = std::fs::read_dir(place.path().join("tars")).unwrap();
     let mut names: Vec<String> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
@@ -361,7 +361,7 @@ fn first_tar(place: &Place) -> String {
 
 #[test]
 fn compare_option_shows_both_datasets() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&[
         "convert",
         "data",
@@ -401,7 +401,7 @@ fn compare_option_shows_both_datasets() {
 
 #[test]
 fn cached_shards_are_matched_by_name_and_length() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let stored = place.read("shards/shard.00001.mds.zstd");
     place.write("cache/shard.00001.mds.zstd", &stored);
     place.write("cache/shard.00002.mds.zstd", &stored[..10]);
@@ -415,7 +415,7 @@ fn cached_shards_are_matched_by_name_and_length() {
 
 #[test]
 fn metrics_are_fetched_only_from_the_given_endpoint() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = endpoint.local_addr().unwrap();
     let answers = [
@@ -447,7 +447,7 @@ fn metrics_are_fetched_only_from_the_given_endpoint() {
 
 #[test]
 fn video_is_served_by_byte_ranges() {
-    let place = Place::new();
+    let place = TestDir::new();
     let video = [&b"\0\0\0\x18ftypisom"[..], &[7; 9_000_000]].concat();
     place.write("tree/a.mp4", &video);
     place.write("tree/a.txt", "a");
@@ -481,7 +481,7 @@ fn video_is_served_by_byte_ranges() {
 
 #[test]
 fn token_ids_are_decoded_with_a_tokenizer() {
-    let place = Place::new();
+    let place = TestDir::new();
     let tokenizer = json!({
         "version": "1.0",
         "truncation": null,
@@ -506,7 +506,7 @@ fn token_ids_are_decoded_with_a_tokenizer() {
 
 #[test]
 fn exported_report_is_self_contained() {
-    let place = Place::with_tars();
+    let place = TestDir::with_tars();
     let bmp = [&b"GIF89a\x01\0\x01\0"[..], &[0; 10]].concat();
     place.write("tree/a/0.gif", bmp);
     place.write("tree/a/0.html", "</script><script>alert(1)</script>");
@@ -550,7 +550,7 @@ impl ErrorId for crate::common::Ran {
 
 #[test]
 fn invalid_view_options_are_errors() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for (args, id) in [
         (&["view", "nothing"][..], "source-not-found"),
         (

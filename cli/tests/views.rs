@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 /// A dataset of 100 samples in 10 shards.
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestDir {
+    let place = TestDir::new();
     let mut csv = "id,label,text\n".to_owned();
     for id in 0..100 {
         writeln!(csv, "{id},{},text{id}", id % 7).unwrap();
@@ -18,7 +18,7 @@ fn place() -> Place {
     place
 }
 
-fn ids(place: &Place, dataset: &str, view: &str) -> Vec<i64> {
+fn ids(place: &TestDir, dataset: &str, view: &str) -> Vec<i64> {
     let text = place.ok(&["cat", dataset, "0..", "--view", view]);
     let id = |line: &str| {
         let sample: Value = serde_json::from_str(line).unwrap();
@@ -27,7 +27,7 @@ fn ids(place: &Place, dataset: &str, view: &str) -> Vec<i64> {
     text.lines().map(id).collect()
 }
 
-fn select(place: &Place, dataset: &str, conditions: &[&str]) -> Vec<i64> {
+fn select(place: &TestDir, dataset: &str, conditions: &[&str]) -> Vec<i64> {
     place.ok(&[
         &["select", dataset, "-o", "v", "--overwrite"][..],
         conditions,
@@ -203,7 +203,7 @@ fn views_of_tars_work_with_and_without_an_index() {
 
 #[test]
 fn tables_and_trees_can_have_views() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     place.parquet("table/a.parquet", &crate::common::rows(60));
     place.parquet("table/b.parquet", &crate::common::rows(40));
     let mut csv = "id,label\n".to_owned();

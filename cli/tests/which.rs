@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::common::TestDir;
 
 const WORLD: [&str; 9] = [
     "shards",
@@ -19,7 +19,7 @@ const WORLD: [&str; 9] = [
 ];
 
 /// Returns the lines of `shardmill order` with these options.
-fn log(place: &Place, options: &[&str]) -> Vec<Value> {
+fn log(place: &TestDir, options: &[&str]) -> Vec<Value> {
     let args = [&["order"][..], &WORLD, options].concat();
     let text = place.ok(&args);
     text.lines()
@@ -27,7 +27,7 @@ fn log(place: &Place, options: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-fn which(place: &Place, options: &[&str]) -> Value {
+fn which(place: &TestDir, options: &[&str]) -> Value {
     place.json(&[&["which"][..], &WORLD, options].concat())
 }
 
@@ -55,7 +55,7 @@ fn logged(log: &[Value], step: u64) -> Vec<Value> {
 
 #[test]
 fn which_output_matches_the_order() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     for options in [
         &["--epoch", "0"][..],
         &["--epoch", "2", "--shuffle-algo", "shardmill"],
@@ -108,7 +108,7 @@ fn which_output_matches_the_order() {
 
 #[test]
 fn sample_is_reported_with_shard_key_and_source_row() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let answer = which(&place, &["--sample", "65", "--key-column", "name"]);
     let expected = json!({
         "sample": 65, "stream": 0, "shard": 2, "shard_name": "shard.00002.mds.zstd", "index": 5,
@@ -155,7 +155,7 @@ fn sample_is_reported_with_shard_key_and_source_row() {
 
 #[test]
 fn step_is_printed_as_a_table() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let args = [
         "which",
         "shards",
@@ -205,7 +205,7 @@ fn step_is_printed_as_a_table() {
 
 #[test]
 fn steps_are_counted_from_the_given_state() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let whole = log(&place, &[]);
     place.write(
         "state.json",
@@ -237,7 +237,7 @@ fn steps_are_counted_from_the_given_state() {
 
 #[test]
 fn missing_step_or_sample_is_an_error() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.write(
         "foreign.json",
         r#"{"epoch": 0, "sample_in_epoch": 4, "num_canonical_nodes": 2, "shuffle_seed": 1, "shardmill": {"version": 1, "fingerprint": "00000000000000000000000000000000"}}"#,
@@ -273,7 +273,7 @@ fn missing_step_or_sample_is_an_error() {
     ] {
         assert_eq!(error(args), (code, id.to_owned()), "{args:?}");
     }
-    let tars = Place::with_tars();
+    let tars = TestDir::with_tars();
     let ran = tars.run(&["which", "tars", "--step", "0"]);
     assert!(
         ran.stderr.contains("StreamingDataset.which"),

@@ -11,7 +11,7 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::PyDict;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
 use shardmill_mds::{Column, Encoding, HashAlgo, Layout, ShardConfig};
-use shardmill_storage::{Location, Place, RemoteOptions};
+use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 use shardmill_writer::parts::{
     self, CommitOptions, GcOptions, Manifest, NameForm, PartWriter as Shards, SaveMode, Staging,
@@ -48,13 +48,13 @@ impl Dest {
     }
 
     /// Creates the location. `spool` is the folder for files that are waiting for upload.
-    fn create(&self, spool: Option<&Path>) -> Result<Place, WriteError> {
-        Ok(Place::create(&self.location, &self.options, spool)?)
+    fn create(&self, spool: Option<&Path>) -> Result<Destination, WriteError> {
+        Ok(Destination::create(&self.location, &self.options, spool)?)
     }
 
     /// Opens the location; `None` if the folder does not exist.
-    fn find(&self) -> Result<Option<Place>, WriteError> {
-        match Place::open(&self.location, &self.options, None) {
+    fn find(&self) -> Result<Option<Destination>, WriteError> {
+        match Destination::open(&self.location, &self.options, None) {
             Ok(place) => Ok(Some(place)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),

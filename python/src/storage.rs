@@ -135,19 +135,19 @@ fn watched<T: Send>(
 }
 
 /// The location of one file.
-enum Place {
+enum FileLocation {
     Local(PathBuf),
     /// A folder of a store, and a name in it.
     Remote(RemoteLocation, String),
 }
 
-fn place(url: &str) -> PyResult<Place> {
+fn place(url: &str) -> PyResult<FileLocation> {
     let location = match Location::parse(url).map_err(raised)? {
-        Location::Local(path) => return Ok(Place::Local(path)),
+        Location::Local(path) => return Ok(FileLocation::Local(path)),
         Location::Remote(location) => location,
     };
     match location.split_name() {
-        Some((folder, name)) => Ok(Place::Remote(folder, name.to_owned())),
+        Some((folder, name)) => Ok(FileLocation::Remote(folder, name.to_owned())),
         None => {
             let message = format!("{location}: the URL has no name of an object after the bucket");
             Err(raise_with(ErrorKind::InvalidInput, "url-path", message))
@@ -212,14 +212,14 @@ pub(crate) fn upload(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
     match place(url)? {
-        Place::Local(path) => {
+        FileLocation::Local(path) => {
             let (mut temp, name) = target(&path)?;
             watched(py, progress.as_ref(), |cancel| {
                 copy(&local_path, &mut temp, cancel)?;
                 temp.publish(&name, PublishMode::Replace)
             })
         }
-        Place::Remote(folder, name) => watched(py, progress.as_ref(), |cancel| {
+        FileLocation::Remote(folder, name) => watched(py, progress.as_ref(), |cancel| {
             let file = FileHandle::open(&local_path)?;
             open(&folder, settings, None)?.put_file(&name, &file, cancel)
         }),
@@ -247,8 +247,8 @@ pub(crate) fn download(
     let (mut temp, name) = target(&local_path)?;
     watched(py, progress.as_ref(), |cancel| {
         let bytes = match from {
-            Place::Local(path) => copy(&path, &mut temp, cancel)?,
-            Place::Remote(folder, name) => {
+            FileLocation::Local(path) => copy(&path, &mut temp, cancel)?,
+            FileLocation::Remote(folder, name) => {
                 open(&folder, settings, idle)?.save(&name, &mut temp, cancel)?
             }
         };

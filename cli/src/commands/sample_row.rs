@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use shardmill_core::Limits;
-use shardmill_dataset::{Dataset, DatasetError, Place, Sample};
+use shardmill_dataset::{Dataset, DatasetError, Sample, ValueLocation};
 use shardmill_mds::{DType, Field, NdArray, SampleValue, TextValue, Value, decode};
 use shardmill_webdataset::{Value as TarValue, inflate};
 
@@ -69,7 +69,7 @@ impl<'a> SampleRow<'a> {
     /// Decodes an MDS field.
     pub fn decode(&self, field: &Field<'a>) -> Result<Value<'a>, DatasetError> {
         decode(field.encoding, field.datum, self.limits).map_err(|source| {
-            let place = Place {
+            let place = ValueLocation {
                 file: self.file.to_owned(),
                 sample: Some(self.number),
                 column: Some(field.name.to_owned()),

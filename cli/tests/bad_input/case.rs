@@ -27,7 +27,7 @@ const MAX_MEMORY: u64 = 512 << 20;
 const JOBS: usize = 2;
 
 /// A temporary directory for one case, in which its commands run.
-pub struct Place {
+pub struct TestDir {
     dir: TempDir,
     /// Additional environment variables of the commands.
     env: Mutex<BTreeMap<String, String>>,
@@ -35,7 +35,7 @@ pub struct Place {
     server: Mutex<Option<S3Server>>,
 }
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
@@ -136,7 +136,7 @@ fn words(command: &str) -> Vec<String> {
     command.split_whitespace().map(str::to_owned).collect()
 }
 
-type Make = Box<dyn Fn(&Place, usize) + Send + Sync>;
+type Make = Box<dyn Fn(&TestDir, usize) + Send + Sync>;
 
 /// An invalid input, and the expected results of commands.
 pub struct Case {
@@ -160,7 +160,7 @@ struct Expected {
 }
 
 /// Creates a case with one variant.
-pub fn case(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
+pub fn case(name: &str, make: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
     Case {
         name: name.to_owned(),
         variants: 1,
@@ -173,7 +173,7 @@ pub fn case(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
 pub fn sweep(
     name: &str,
     variants: usize,
-    make: impl Fn(&Place, usize) + Send + Sync + 'static,
+    make: impl Fn(&TestDir, usize) + Send + Sync + 'static,
 ) -> Case {
     Case {
         name: name.to_owned(),
@@ -274,7 +274,7 @@ impl Case {
 
     /// Runs the commands over one variant, and returns the problems, one on each line.
     fn check(&self, variant: usize) -> Vec<String> {
-        let place = Place::new();
+        let place = TestDir::new();
         (self.make)(&place, variant);
         // Commands may change their cache freely.
         let observe = || {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use shardmill_testing::mds::Spec;
 
-use crate::case::{Case, Place, case, sweep};
+use crate::case::{Case, TestDir, case, sweep};
 use crate::sets::{shards, spec};
 
 fn zipped(compression: &str) -> Spec {
@@ -16,7 +16,7 @@ fn forged(
     compression: &'static str,
     zip: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
 ) -> Case {
-    case(name, move |place: &Place| {
+    case(name, move |place: &TestDir| {
         let spec = zipped(compression);
         place.forged_with(spec.clone(), |shard| {
             shard.zip = Some(zip(spec.compress(&shard.data).unwrap()))

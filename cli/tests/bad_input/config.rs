@@ -1,6 +1,6 @@
 //! Invalid option values and command lines, which are refused before any work.
 
-use crate::case::{Case, Place, case};
+use crate::case::{Case, TestDir, case};
 
 pub fn cases() -> Vec<Case> {
     let mut cases = values();
@@ -11,7 +11,7 @@ pub fn cases() -> Vec<Case> {
 
 /// `convert in out` with options, over a good source.
 fn with(options: &str, exit: i32, ids: &'static str, says: &[&'static str]) -> Case {
-    case(options, Place::source).unconvertible(options, exit, ids, says)
+    case(options, TestDir::source).unconvertible(options, exit, ids, says)
 }
 
 /// The same with options that hold blanks.
@@ -22,7 +22,7 @@ fn with_words(
     ids: &'static str,
     says: &[&'static str],
 ) -> Case {
-    case(name, Place::source).fails_with(
+    case(name, TestDir::source).fails_with(
         &[&["convert", "in", "out"], options].concat(),
         exit,
         ids,
@@ -116,7 +116,7 @@ fn values() -> Vec<Case> {
     ] {
         for value in values.iter().filter(|value| **value != "''") {
             let name = format!("{option}={value}");
-            cases.push(case(&name, Place::source).unconvertible(
+            cases.push(case(&name, TestDir::source).unconvertible(
                 &name,
                 2,
                 id,
@@ -496,7 +496,7 @@ fn queries() -> Vec<Case> {
 
 fn command_lines() -> Vec<Case> {
     let line = |line: &str, ids: &'static str, says: &[&'static str]| {
-        case(&format!("command line: {line}"), |place: &Place| {
+        case(&format!("command line: {line}"), |place: &TestDir| {
             place.source();
             place.mds();
         })
@@ -570,7 +570,7 @@ fn command_lines() -> Vec<Case> {
         line("verify shards shards", "usage-unknown-option", &["shards"]),
         line("index rebuild nowhere", "not-found", &["nowhere"]),
         line("index merge a b", "config-out", &["--out"]),
-        case("command line: ls in/rows.parquet", Place::source).fails(
+        case("command line: ls in/rows.parquet", TestDir::source).fails(
             "ls in/rows.parquet",
             3,
             "index-not-json",

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use shardmill_testing::mds::dialect;
 
-use crate::case::{Case, Place, case, sweep};
+use crate::case::{Case, TestDir, case, sweep};
 use crate::sets::list;
 
 /// A case in which `index.json` of a good dataset is replaced by these bytes.
 fn file(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| {
+    case(name, move |place: &TestDir| {
         place.mds();
         place.write("shards/index.json", &bytes);
     })
@@ -16,7 +16,7 @@ fn file(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
 
 /// A case in which the text of a good index is changed.
 fn text(name: &str, change: impl Fn(String) -> String + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| {
+    case(name, move |place: &TestDir| {
         place.mds();
         let index = String::from_utf8(place.read("shards/index.json")).unwrap();
         let changed = change(index.clone());
@@ -27,7 +27,7 @@ fn text(name: &str, change: impl Fn(String) -> String + Send + Sync + 'static) -
 
 /// A case in which a field of the first shard has another value.
 fn with_field(name: &str, path: &'static str, value: Value) -> Case {
-    case(name, move |place: &Place| {
+    case(name, move |place: &TestDir| {
         place.mds();
         place.set(path, value.clone());
     })
@@ -117,7 +117,7 @@ fn files() -> Vec<Case> {
             place.link("../real.json", "shards/index.json");
         })
         .unreadable(3, "path-symlink", &[IN]),
-        case("another index than expected", Place::mds)
+        case("another index than expected", TestDir::mds)
             .fails(
                 "verify shards --expect-index sha256:0000000000000000000000000000000000000000000000000000000000000000",
                 3,
@@ -394,7 +394,7 @@ fn numbers() -> Vec<Case> {
 /// Columns, encodings, compressions and hashes.
 fn fields() -> Vec<Case> {
     let encoding = |name: &str, encoding: &'static str, size: Value| {
-        case(name, move |place: &Place| {
+        case(name, move |place: &TestDir| {
             place.mds();
             place.entry(|entry| {
                 entry["column_encodings"][4] = encoding.into();
@@ -544,19 +544,19 @@ fn fields() -> Vec<Case> {
 /// What the limits keep out, and that they can be moved.
 fn limits() -> Vec<Case> {
     vec![
-        case("more shards than the limit", Place::mds).fails(
+        case("more shards than the limit", TestDir::mds).fails(
             "ls shards --safety-limit shards=1",
             3,
             "limit-shards",
             &[IN, "--safety-limit shards=2"],
         ),
-        case("more columns than the limit", Place::mds).fails(
+        case("more columns than the limit", TestDir::mds).fails(
             "ls shards --safety-limit columns=4",
             3,
             "limit-columns",
             &[IN, "--safety-limit columns=5"],
         ),
-        case("more bytes than the limit", Place::mds).fails(
+        case("more bytes than the limit", TestDir::mds).fails(
             "verify shards --safety-limit index-bytes=100",
             3,
             "limit-index-bytes",

@@ -8,7 +8,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Schema};
 use parquet::file::properties::EnabledStatistics;
 
-use crate::case::{Case, Place, case, sweep};
+use crate::case::{Case, TestDir, case, sweep};
 use crate::tables::{batch, column, parquet_bytes, rows};
 
 const FILE: &str = "in/rows.parquet";
@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A case in which the bytes of a good file are changed.
 fn spoilt(name: &str, change: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| {
+    case(name, move |place: &TestDir| {
         place.source();
         place.edit(FILE, &change);
     })
@@ -46,7 +46,7 @@ const METADATA: &str = r#"{"metaData":{"id":"x","format":{"provider":"parquet","
 const ADD: &str = r#"{"add":{"path":"rows.parquet","partitionValues":{},"size":1,"modificationTime":0,"dataChange":true,"stats":"{\"numRecords\":7}"}}"#;
 
 /// The good source, with a table log of these commits.
-fn delta(place: &Place, commits: &[&str]) {
+fn delta(place: &TestDir, commits: &[&str]) {
     place.source();
     for (version, commit) in commits.iter().enumerate() {
         place.write(&format!("in/_delta_log/{version:020}.json"), commit);
@@ -240,7 +240,7 @@ fn sets() -> Vec<Case> {
     let numbers = || -> ArrayRef { Arc::new(Int64Array::from(vec![1, 2])) };
     let texts = || -> ArrayRef { Arc::new(StringArray::from(vec!["a", "b"])) };
     let two = move |name: &str, first: fn() -> RecordBatch, second: fn() -> RecordBatch| {
-        case(name, move |place: &Place| {
+        case(name, move |place: &TestDir| {
             place.parquet("in/a.parquet", &first());
             place.parquet("in/b.parquet", &second());
         })
@@ -310,7 +310,7 @@ fn sets() -> Vec<Case> {
             place.write("in/z.parquet", "PAR1");
         })
         .unconvertible("", 3, "parquet-truncated", &["in/z.parquet"]),
-        case("the same file twice", Place::source).fails(
+        case("the same file twice", TestDir::source).fails(
             "convert in in/rows.parquet out",
             2,
             "source-duplicate",
@@ -331,13 +331,13 @@ fn sets() -> Vec<Case> {
         })
         .unconvertible("--from parquet", 2, "source-empty", &["in", "Parquet"]),
         case("no such source", |_| {}).unconvertible("", 2, "source-not-found", &["in"]),
-        case("a pattern without matches", Place::source).fails(
+        case("a pattern without matches", TestDir::source).fails(
             "convert in/*.pq out",
             2,
             "source-not-found",
             &["in/*.pq"],
         ),
-        case("a pattern that is none", Place::source).fails(
+        case("a pattern that is none", TestDir::source).fails(
             "convert in/[z out",
             2,
             "source-option|source-not-found",

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use shardmill_testing::mds::{RawShard, Spec, sample, word};
 
-use crate::case::Place;
+use crate::case::TestDir;
 
 /// Samples of a shard, and shards of a dataset.
 pub const SAMPLES: u64 = 20;
@@ -52,7 +52,7 @@ pub fn header(data: &[u8]) -> (usize, usize) {
     (8 + 4 * number(0), number(4))
 }
 
-impl Place {
+impl TestDir {
     /// A dataset `shards` of two MDS shards with 20 samples each, not compressed, sha256.
     pub fn mds(&self) {
         self.mds_with(spec());

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use shardmill_testing::mds::{RawShard, Spec, dialect, word};
 
-use crate::case::{Case, Place, case, sweep};
+use crate::case::{Case, TestDir, case, sweep};
 use crate::sets::{SAMPLES, get_word, header, set_word, shards, spec};
 
 /// The file that is damaged.
@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A case in which the first shard is changed. The index, including its hashes, describes the changed bytes.
 fn forged(name: &str, change: impl Fn(&mut RawShard) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| place.forged(&change))
+    case(name, move |place: &TestDir| place.forged(&change))
 }
 
 impl Case {
@@ -41,8 +41,8 @@ impl Case {
 }
 
 /// A case in which the first shard is changed, but not its entry in the index.
-fn spoilt(name: &str, change: impl Fn(&Place) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| {
+fn spoilt(name: &str, change: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
+    case(name, move |place: &TestDir| {
         place.mds();
         change(place);
     })
@@ -249,7 +249,7 @@ fn samples() -> Vec<Case> {
             shard.data.truncate(first as usize);
         })
         .undecodable("sample-truncated", &[SHARD, "sample 0"]),
-        case("a sample above the limit", Place::mds)
+        case("a sample above the limit", TestDir::mds)
             .fails(
                 "verify shards --safety-limit sample-bytes=20",
                 3,
@@ -262,7 +262,7 @@ fn samples() -> Vec<Case> {
                 "limit-sample-bytes",
                 &[SHARD],
             ),
-        case("a shard above the limit", Place::mds).fails(
+        case("a shard above the limit", TestDir::mds).fails(
             "verify shards --safety-limit shard-bytes=1000",
             3,
             "limit-shard-bytes",
@@ -276,13 +276,13 @@ fn lines() -> Vec<Case> {
     const JSON: &str = "shard.00000.json";
     const CSV: &str = "shard.00000.csv";
     let json_meta = |name: &str, change: fn(&mut Vec<u8>)| {
-        case(name, move |place: &Place| {
+        case(name, move |place: &TestDir| {
             place.forged_json(|shard| change(shard.meta.as_mut().unwrap()))
         })
     };
     // Replaces the fourth line by another one, padded with spaces, which may follow an object.
     let json_line = |name: &str, line: &'static [u8]| {
-        case(name, move |place: &Place| {
+        case(name, move |place: &TestDir| {
             place.forged_json(|shard| {
                 let begin = get_word(shard.meta.as_ref().unwrap(), 1 + 3) as usize;
                 let end = get_word(shard.meta.as_ref().unwrap(), 1 + 4) as usize - 1;
@@ -293,7 +293,7 @@ fn lines() -> Vec<Case> {
         })
     };
     let csv_line = |name: &str, line: &'static [u8]| {
-        case(name, move |place: &Place| {
+        case(name, move |place: &TestDir| {
             place.forged_csv(|shard| {
                 let begin = get_word(shard.meta.as_ref().unwrap(), 1 + 3) as usize;
                 shard.data[begin..begin + line.len()].copy_from_slice(line);
@@ -484,7 +484,7 @@ fn rebuilds() -> Vec<Case> {
             "index-truncated",
             &["all/b/index.json"],
         ),
-        case("merge: a dataset outside", Place::mds).fails(
+        case("merge: a dataset outside", TestDir::mds).fails(
             "index merge shards --out elsewhere",
             2,
             "merge-outside|not-found",

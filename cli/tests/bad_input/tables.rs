@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
-use crate::case::Place;
+use crate::case::TestDir;
 
 /// Columns by name.
 pub fn batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> RecordBatch {
@@ -59,7 +59,7 @@ pub fn parquet_bytes(batch: &RecordBatch, statistics: EnabledStatistics) -> Vec<
     writer.into_inner().unwrap()
 }
 
-impl Place {
+impl TestDir {
     /// Writes a Parquet file with statistics, in row groups of 10 rows.
     pub fn parquet(&self, name: &str, batch: &RecordBatch) {
         self.parquet_with(name, batch, EnabledStatistics::Chunk);

@@ -2,7 +2,7 @@
 
 use shardmill_webdataset::{Profile, ShardBuilder, TarCompression, compress_shard};
 
-use crate::case::{Case, Place, case, sweep};
+use crate::case::{Case, TestDir, case, sweep};
 
 const BLOCK: usize = 512;
 
@@ -57,12 +57,12 @@ fn found(case: Case, ids: &'static str) -> Case {
 }
 
 /// A dataset `shards` of tar files, with an index.
-fn indexed(place: &Place, options: &str) {
+fn indexed(place: &TestDir, options: &str) {
     place.write("in/0.tar", shard());
     place.ok(&format!("convert in shards --to webdataset {options}"));
 }
 
-fn table(place: &Place, text: &str) {
+fn table(place: &TestDir, text: &str) {
     place.write("in/rows.csv", text);
 }
 

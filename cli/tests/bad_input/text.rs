@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 
-use crate::case::{Case, Place, case, sweep};
+use crate::case::{Case, TestDir, case, sweep};
 use crate::tables::{batch, rows};
 
 pub fn cases() -> Vec<Case> {
@@ -18,14 +18,14 @@ pub fn cases() -> Vec<Case> {
 
 /// A case with the one file `in/rows.csv`.
 fn csv_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("csv: {name}"), move |place: &Place| {
+    case(&format!("csv: {name}"), move |place: &TestDir| {
         place.write("in/rows.csv", &contents)
     })
 }
 
 /// A case with the one file `in/rows.jsonl`.
 fn json_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("jsonl: {name}"), move |place: &Place| {
+    case(&format!("jsonl: {name}"), move |place: &TestDir| {
         place.write("in/rows.jsonl", &contents)
     })
 }
@@ -266,7 +266,7 @@ fn json_lines() -> Vec<Case> {
 }
 
 /// Writes 25 rows as an Arrow file, or as a stream.
-fn write_arrow(place: &Place, name: &str) {
+fn write_arrow(place: &TestDir, name: &str) {
     place.write(name, "");
     let file = File::create(place.at(name)).unwrap();
     let batch = rows(25);

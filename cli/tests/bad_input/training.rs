@@ -7,14 +7,14 @@ use serde_json::json;
 use shardmill_testing::mds::Spec;
 use shardmill_testing::s3::{Fault, Script};
 
-use crate::case::{Case, Place, case};
+use crate::case::{Case, TestDir, case};
 
 /// Writes a dataset of two shards, without compression.
-fn set(place: &Place, name: &str) {
+fn set(place: &TestDir, name: &str) {
     write_set(place, name, Spec::mds(&[("x", "int", Some(8))]));
 }
 
-fn write_set(place: &Place, name: &str, spec: Spec) {
+fn write_set(place: &TestDir, name: &str, spec: Spec) {
     let shard = |first: u64| {
         let samples: Vec<Vec<u8>> = (first..first + 50)
             .map(|x| x.to_le_bytes().to_vec())
@@ -118,7 +118,7 @@ pub fn states() -> Vec<Case> {
 }
 
 /// A case with the dataset `store/set`, read through the folder `cache`.
-fn cached(name: &str, make: impl Fn(&Place) + Send + Sync + 'static) -> Case {
+fn cached(name: &str, make: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
     case(&format!("cache: {name}"), move |place| {
         set(place, "store/set");
         fs::create_dir(place.at("cache")).unwrap();

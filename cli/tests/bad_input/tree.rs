@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::case::{Case, Place, case};
+use crate::case::{Case, TestDir, case};
 
 pub fn cases() -> Vec<Case> {
     let mut cases = trees();
@@ -13,7 +13,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A tree `in` of two samples with two files each.
-fn good(place: &Place) {
+fn good(place: &TestDir) {
     for name in ["a/1", "a/2"] {
         place.write(&format!("in/{name}.txt"), "text");
         place.write(&format!("in/{name}.bin"), "bytes");
@@ -21,8 +21,8 @@ fn good(place: &Place) {
 }
 
 /// A case in which something is added to a valid tree.
-fn with(name: &str, change: impl Fn(&Place) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| {
+fn with(name: &str, change: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
+    case(name, move |place: &TestDir| {
         good(place);
         change(place);
     })
@@ -168,13 +168,13 @@ fn trees() -> Vec<Case> {
 
 /// Locations of the destination, and their existing contents.
 fn destinations() -> Vec<Case> {
-    let table = |name: &str, change: fn(&Place)| {
-        case(name, move |place: &Place| {
+    let table = |name: &str, change: fn(&TestDir)| {
+        case(name, move |place: &TestDir| {
             place.source();
             change(place);
         })
     };
-    let done = |place: &Place| place.ok("convert in out");
+    let done = |place: &TestDir| place.ok("convert in out");
     vec![
         with("the destination inside the source", |_| {}).fails(
             "convert in in/out",

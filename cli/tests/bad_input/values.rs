@@ -10,7 +10,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Int32Type};
 use parquet::file::properties::EnabledStatistics;
 
-use crate::case::{Case, Place, case};
+use crate::case::{Case, TestDir, case};
 use crate::tables::column;
 
 /// The file that is converted.
@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A case in which the column `x` of the source has these values.
 fn values(name: &str, batch: impl Fn() -> RecordBatch + Send + Sync + 'static) -> Case {
-    case(name, move |place: &Place| place.parquet(FILE, &batch()))
+    case(name, move |place: &TestDir| place.parquet(FILE, &batch()))
 }
 
 fn numbers() -> Vec<Case> {
@@ -510,7 +510,7 @@ fn stored() -> Vec<Case> {
                   value: &'static [u8],
                   good: &'static [u8],
                   ids: &'static str| {
-        case(&format!("stored: {name}"), move |place: &Place| {
+        case(&format!("stored: {name}"), move |place: &TestDir| {
             place.column(encoding, &[good, value])
         })
         .fails(

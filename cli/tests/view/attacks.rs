@@ -7,7 +7,7 @@ const BIG: usize = 100_000_000;
 
 #[test]
 fn requests_need_the_token_and_a_local_host_name() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let view = View::start(&place, "shards", &[]);
     let port = view.address.port();
     let cookie = format!("Cookie: a=b; shardmill-view-{port}={TOKEN}");
@@ -86,7 +86,7 @@ fn requests_need_the_token_and_a_local_host_name() {
 
 #[test]
 fn hostile_requests_read_no_file_and_do_not_stop_the_server() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.write("secret.txt", "the secret");
     place.write("shards/secret.txt", "the secret");
     let view = View::start(&place, "shards", &[]);
@@ -208,7 +208,7 @@ fn hostile_requests_read_no_file_and_do_not_stop_the_server() {
 
 #[test]
 fn hostile_samples_are_served_safely() {
-    let place = Place::new();
+    let place = TestDir::new();
     let script = "<script>alert(1)</script>";
     let svg =
         format!("<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'>{script}</svg>");
@@ -288,7 +288,7 @@ fn hostile_samples_are_served_safely() {
 
 #[test]
 fn path_like_keys_are_treated_as_text() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("secret.txt", "the secret");
     let keys = [
         "../secret.txt",

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn unconverted_tables_and_trees_are_shown() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
     for (location, samples) in [("data", 100), ("tree", 5), ("lines", 2)] {
@@ -35,7 +35,7 @@ fn unconverted_tables_and_trees_are_shown() {
 
 #[test]
 fn filtered_rows_keep_their_numbers() {
-    let place = Place::with_tree();
+    let place = TestDir::with_tree();
     place.parquet("data/rows.parquet", &crate::common::rows(100));
     place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": null}\n{\"a\": 3}\n");
     for (location, format, condition, numbers) in [
@@ -115,7 +115,7 @@ fn filtered_rows_keep_their_numbers() {
 
 #[test]
 fn filter_on_a_changed_source_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet("data/a.parquet", &crate::common::rows(10));
     let page = View::start(&place, "data", &[]);
     place.parquet("data/b.parquet", &crate::common::rows(10));

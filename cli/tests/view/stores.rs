@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn only_requested_bytes_of_a_video_in_a_store_are_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     let names = ["a", "b"];
     for name in names {
         let video = [&b"\0\0\0\x18ftypisom"[..], &[7; 3_000_000]].concat();
@@ -48,7 +48,7 @@ fn only_requested_bytes_of_a_video_in_a_store_are_read() {
 }
 
 /// Starts a server of objects and a page over one of its folders.
-fn of_store(place: &Place, folder: &str) -> (S3Server, View) {
+fn of_store(place: &TestDir, folder: &str) -> (S3Server, View) {
     let objects = Objects::folder("bucket", place.path());
     let server = S3Server::start(objects, Settings::default()).unwrap();
     let environment = server.environment();
@@ -62,7 +62,7 @@ fn of_store(place: &Place, folder: &str) -> (S3Server, View) {
 
 #[test]
 fn dataset_in_a_store_is_read_by_ranges() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     let each = ["--samples-per-shard", "30"];
     let tars = [
         "convert",
@@ -101,7 +101,7 @@ fn dataset_in_a_store_is_read_by_ranges() {
 
 #[test]
 fn mismatched_shard_in_a_store_is_an_error_with_its_name() {
-    let place = Place::with_shards();
+    let place = TestDir::with_shards();
     place.ok(&[
         "convert",
         "data",

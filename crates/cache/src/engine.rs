@@ -14,7 +14,7 @@ use crate::options::{CacheOptions, CacheStats, Cancel};
 use crate::outcome::Outcome;
 use crate::policy::AccessPlan;
 use crate::queue::Job;
-use crate::state::{Blocked, Failure, Opened, Place, Slot, Stage, State, Work};
+use crate::state::{Blocked, Failure, FetchTarget, Opened, Slot, Stage, State, Work};
 use crate::uncached_blobs::UncachedBlobs;
 
 /// How often a waiting thread checks whether to stop, in case it misses a notification.
@@ -546,7 +546,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Starts fetching the files of a blob. `received` handles the results.
-    fn begin_fetch(self: &Arc<Self>, blob: usize, place: Place) {
+    fn begin_fetch(self: &Arc<Self>, blob: usize, place: FetchTarget) {
         let Some(entry) = self.blobs.blob(blob) else {
             return;
         };
@@ -716,7 +716,7 @@ impl<B: Blobs> Engine<B> {
         let works = state.clear();
         self.unlock(state);
         for (blob, work) in works {
-            if let Place::Disk(marker) = work.place {
+            if let FetchTarget::Disk(marker) = work.place {
                 // Otherwise a later process would have to clean it up.
                 let _removed = self.capacity.discard(blob, marker, self);
             }

@@ -15,7 +15,7 @@ use crate::error::CacheError;
 use crate::folder::{Evicted, Files, Folder, Lookup};
 use crate::marker::Marker;
 use crate::outcome::Outcome;
-use crate::state::{Place, Stage, State};
+use crate::state::{FetchTarget, Stage, State};
 use crate::timings::Activity;
 use crate::verified_stamp::VerifiedStamp;
 
@@ -120,7 +120,9 @@ impl<B: Blobs> Engine<B> {
                     return Ok(self.to_memory(&subject, &wanted, needed));
                 }
                 Lookup::Missing => match self.capacity.reserve(wanted, self) {
-                    Ok(Reserved::Held(marker)) => return Ok(Outcome::Fetch(Place::Disk(marker))),
+                    Ok(Reserved::Held(marker)) => {
+                        return Ok(Outcome::Fetch(FetchTarget::Disk(marker)));
+                    }
                     Ok(Reserved::Present) => {}
                     Ok(Reserved::Busy { pid }) => return Ok(later(pid)),
                     Ok(Reserved::NoRoom) => return Ok(self.to_memory(&subject, &wanted, needed)),
@@ -164,7 +166,7 @@ impl<B: Blobs> Engine<B> {
         if fits && (needed || wanted.urgent || subject.folder.is_none()) {
             state.budget.memory = state.budget.memory.saturating_add(bytes);
             state.stats.bypasses += 1;
-            Outcome::Fetch(Place::Memory(bytes))
+            Outcome::Fetch(FetchTarget::Memory(bytes))
         } else if needed {
             Outcome::Uncached
         } else {
@@ -342,14 +344,14 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Releases the reservation of a blob that cannot be fetched.
-    fn give_up(&self, number: usize, place: Place) {
+    fn give_up(&self, number: usize, place: FetchTarget) {
         match place {
-            Place::Unknown => {}
-            Place::Memory(bytes) => {
+            FetchTarget::Unknown => {}
+            FetchTarget::Memory(bytes) => {
                 let mut state = self.lock();
                 state.budget.memory = state.budget.memory.saturating_sub(bytes);
             }
-            Place::Disk(marker) => {
+            FetchTarget::Disk(marker) => {
                 // A later process cleans up what cannot be removed now.
                 let _removed = self.capacity.discard(number, marker, self);
             }
@@ -361,12 +363,12 @@ impl<B: Blobs> Engine<B> {
         &self,
         number: usize,
         raw: RawBlob,
-        place: Place,
+        place: FetchTarget,
         needed: bool,
     ) -> BlobResult<Outcome<B>, B::Error> {
         let mut marker = match place {
-            Place::Disk(marker) => marker,
-            Place::Memory(bytes) => {
+            FetchTarget::Disk(marker) => marker,
+            FetchTarget::Memory(bytes) => {
                 // The declared size of a computed blob is an estimate.
                 let more = raw.bytes().saturating_sub(bytes);
                 let mut state = self.lock();
@@ -374,7 +376,7 @@ impl<B: Blobs> Engine<B> {
                 drop(state);
                 return self.open_memory(number, raw, bytes.saturating_add(more));
             }
-            Place::Unknown => return Ok(Outcome::NotNow),
+            FetchTarget::Unknown => return Ok(Outcome::NotNow),
         };
         let subject = self.subject(number)?;
         if raw.bytes() > subject.entry.blob.raw_bytes() {
@@ -469,7 +471,7 @@ impl<B: Blobs> Engine<B> {
                 known: None,
             }),
             Err(error) => {
-                self.give_up(number, Place::Memory(bytes));
+                self.give_up(number, FetchTarget::Memory(bytes));
                 Err(error)
             }
         }

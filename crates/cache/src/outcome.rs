@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::blobs::{Blobs, CachedBlob, KnownFiles};
 use crate::error::CacheError;
 use crate::marker::Marker;
-use crate::state::Place;
+use crate::state::FetchTarget;
 
 /// The result of a job.
 pub(crate) enum Outcome<B: Blobs> {
@@ -21,7 +21,7 @@ pub(crate) enum Outcome<B: Blobs> {
         known: Option<KnownFiles>,
     },
     /// The blob has to be fetched to the reserved place.
-    Fetch(Place),
+    Fetch(FetchTarget),
     /// Another process works on the blob; retry later.
     Later {
         path: PathBuf,

@@ -45,7 +45,7 @@ pub(crate) struct Work<B: BlobCatalog> {
     pub(crate) since: Option<Instant>,
     pub(crate) pause: Duration,
     /// Where the blob will be stored, with its reservation.
-    pub(crate) place: Place,
+    pub(crate) place: FetchTarget,
     /// Whether another node waits for the blob.
     pub(crate) is_for_peer: bool,
 }
@@ -54,13 +54,13 @@ impl<B: BlobCatalog> Work<B> {
     /// Returns whether the work has not started, and no caller waits for it.
     fn is_idle(&self) -> bool {
         let queued = matches!(self.stage, Stage::Queued(_));
-        queued && !self.needed && matches!(self.place, Place::Unknown)
+        queued && !self.needed && matches!(self.place, FetchTarget::Unknown)
     }
 }
 
 /// Where a fetched blob is stored.
 #[derive(Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum FetchTarget {
     /// Not decided yet.
     #[default]
     Unknown,
@@ -276,7 +276,7 @@ impl<B: Blobs> State<B> {
             ticket: 0,
             since: None,
             pause: Duration::from_millis(1),
-            place: Place::Unknown,
+            place: FetchTarget::Unknown,
             is_for_peer: false,
         };
         self.set(blob, Slot::Busy(Box::new(work)));

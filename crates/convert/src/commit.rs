@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use shardmill_core::{Limits, Progress, shell_word};
 use shardmill_dataset::PROVENANCE_NAME;
-use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions};
+use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions};
 use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
 
@@ -81,7 +81,7 @@ pub fn commit(
     progress: &Progress,
 ) -> Result<CommitReport, ConvertError> {
     let spool = options.temp_dir.as_deref();
-    let place = Place::open(&options.dest, &options.remote, spool)?;
+    let place = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&place, progress);
     let known = manifests(target, &options.limits)?;
     let dest = options.dest.to_string();

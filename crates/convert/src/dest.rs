@@ -7,7 +7,7 @@ use shardmill_dataset::{
     COLUMNS_FOLDER, COLUMNS_NAME, Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos,
     check_sides,
 };
-use shardmill_storage::{Place, PlaceEntry, StorageError};
+use shardmill_storage::{Destination, DestinationEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{
     DatasetIndex, INDEX_NAME, MEGATRON_FILES, ShardFormat, ShardPattern, TABLE_INDEX_NAME,
@@ -43,7 +43,7 @@ pub(crate) fn inspect(
     options: &ConvertOptions,
     progress: &Progress,
 ) -> Result<Dest, ConvertError> {
-    let place = match Place::open(&options.dest, &options.source.remote, options.spool()) {
+    let place = match Destination::open(&options.dest, &options.source.remote, options.spool()) {
         Ok(place) => place,
         Err(error) if error.is_not_found() => return Ok(Dest::Empty),
         Err(StorageError::NotDirectory { .. }) => {
@@ -345,7 +345,7 @@ fn unknown_entry(
 
 /// Returns whether an entry is the work folder of conversions, or a folder `.NAME.shardmill`, in which readers keep their
 /// state beside the dataset `NAME`.
-fn is_state_folder(entry: &PlaceEntry) -> bool {
+fn is_state_folder(entry: &DestinationEntry) -> bool {
     entry.is_folder && entry.name.starts_with('.') && entry.name.ends_with(WORK_FOLDER)
 }
 

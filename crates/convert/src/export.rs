@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use shardmill_core::{Limits, Progress, escape, parallel};
 use shardmill_dataset::{DatasetError, TarFile, TarPattern, TarSet, each_in_order, is_tar_name};
 use shardmill_storage::{
-    Folder, Location, Place, PublishMode, RemoteLocation, RemoteOptions, StorageError,
+    Destination, Folder, Location, PublishMode, RemoteLocation, RemoteOptions, StorageError,
 };
 use shardmill_webdataset::sidecar::{
     SidecarShard, dali_index, dali_name, energon, open_clip_sizes, wids_index,
@@ -147,7 +147,7 @@ fn export_to(
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
     // The destination is opened first, so that a missing permission is reported before shards are read.
-    let place = Place::open(root, &options.remote, None)?;
+    let place = Destination::open(root, &options.remote, None)?;
     let set = open()?.without_deleted(&options.limits)?;
     let deleted = set.shards().iter().filter_map(|shard| {
         let stored = shard.entry()?.samples;

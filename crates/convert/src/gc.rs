@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use shardmill_core::{Limits, Progress, check_relative_path};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
-use shardmill_storage::{LEASE_PATIENCE, Location, Place, RemoteOptions, StorageError};
+use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
 
 use crate::error::{ConvertError, ConvertProblem};
@@ -98,7 +98,7 @@ pub struct GcFile {
 /// Returns `Conflict` if files are to be removed while a conversion is running, or the error of the disk or the store.
 pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertError> {
     let spool = options.temp_dir.as_deref();
-    let place = Place::open(&options.dest, &options.remote, spool)?;
+    let place = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&place, progress);
     let mut waiting = part_manifest::waiting(target, &options.limits)?;
     let only = match options.part {

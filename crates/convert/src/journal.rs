@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
 use shardmill_mds::hash_hex;
-use shardmill_storage::{CancelToken, Place, PlaceLog, StorageError};
+use shardmill_storage::{CancelToken, Destination, DestinationLog, StorageError};
 use shardmill_writer::{
     Checkpoint, Content, FileRecord, IndexEntry, Position, Published, ShardFormat, ShardRecord,
 };
@@ -37,7 +37,8 @@ impl Found {
     /// Reads the journal, if there is one. An incomplete last line is ignored, because its writer may still be running.
     pub(crate) fn read(target: Target<'_>, limits: &Limits) -> Result<Option<Self>, StorageError> {
         let cancel = &mut target.cancel();
-        let Some(bytes) = PlaceLog::read(target.place, JOURNAL_NAME, MAX_BYTES, cancel)? else {
+        let Some(bytes) = DestinationLog::read(target.place, JOURNAL_NAME, MAX_BYTES, cancel)?
+        else {
             return Ok(None);
         };
         let mut found: Option<Self> = None;
@@ -98,7 +99,7 @@ impl Found {
 
     /// Removes the journal.
     pub(crate) fn remove(target: Target<'_>) -> Result<(), StorageError> {
-        PlaceLog::remove(target.place, JOURNAL_NAME, &mut target.cancel())
+        DestinationLog::remove(target.place, JOURNAL_NAME, &mut target.cancel())
     }
 
     /// Returns the number of shards in the journal.
@@ -145,7 +146,7 @@ fn record_line(shard: &Published<'_>) -> String {
 /// The journal of the running conversion.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    log: PlaceLog,
+    log: DestinationLog,
     reusable: BTreeMap<(usize, u64), Record>,
     resume: bool,
 }
@@ -168,7 +169,7 @@ impl Journal {
             None => (BTreeMap::new(), 0),
         };
         let cancel = &mut target.cancel();
-        let log = PlaceLog::open(target.place, JOURNAL_NAME, keep, cancel)?;
+        let log = DestinationLog::open(target.place, JOURNAL_NAME, keep, cancel)?;
         if keep == 0 {
             log.add_line(&identity.to_json().to_string(), cancel)?;
         }
@@ -235,7 +236,7 @@ fn check(
 /// bytes are hashed.
 fn is_intact(target: Target<'_>, folder: &str, known: &FileRecord) -> Result<bool, StorageError> {
     let name = in_folder(folder, &known.check.name);
-    if let Place::Local(dir) = target.place {
+    if let Destination::Local(dir) = target.place {
         // A file that cannot be read is written again.
         return Ok(matches!(
             known.check.is_same(dir, &name, &mut || true),

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use serde::Serialize;
 use shardmill_core::{ErrorKind, Format, Progress, escape, parallel};
 use shardmill_dataset::{
-    COLUMNS_FOLDER, COLUMNS_NAME, Dataset, DatasetError, LateColumns, OpenOptions, Place as Named,
-    Sample, Shard,
+    COLUMNS_FOLDER, COLUMNS_NAME, Dataset, DatasetError, LateColumns, OpenOptions, Sample, Shard,
+    ValueLocation,
 };
 use shardmill_mds::{
     Column, Encoding, Field, FileHashes, FileInfo, HashAlgo, MdsError, ShardConfig, ShardEntry,
     basename, decode, encode_header, hash_hex,
 };
 use shardmill_source::SourceOptions;
-use shardmill_storage::{LEASE_PATIENCE, Location, Place, PublishMode, StorageError};
+use shardmill_storage::{Destination, LEASE_PATIENCE, Location, PublishMode, StorageError};
 use shardmill_writer::WriteError;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -103,7 +103,7 @@ pub fn add_columns(
 
     let rows = Dataset::open_at(&rows, &opened, remote)?;
     let spool = options.source.resources.temp_dir.as_deref();
-    let place = Place::open(location, remote, spool)?;
+    let place = Destination::open(location, remote, spool)?;
     let target = Target::new(&place, progress);
     // An interrupted conversion keeps its journal there.
     let is_idle = target.entries(WORK_FOLDER)?.is_empty();
@@ -294,10 +294,10 @@ impl Addition<'_> {
         let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
         let value = value.map_err(|source| {
-            let place = Named {
+            let place = ValueLocation {
                 sample: Some(shard.first_sample() + at),
                 column: Some(self.options.on.clone()),
-                ..Named::file("")
+                ..ValueLocation::file("")
             };
             DatasetError::value(place, source)
         })?;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{Dataset, DatasetError, DatasetProblem, Lengths, OpenOptions, Videos};
-use shardmill_storage::{Location, Place, PublishMode, RemoteOptions, StorageError};
+use shardmill_storage::{Destination, Location, PublishMode, RemoteOptions, StorageError};
 
 use crate::error::ConvertError;
 
@@ -109,7 +109,7 @@ fn publish(
     bytes: &[u8],
     progress: &Progress,
 ) -> Result<(), StorageError> {
-    let place = Place::open(location, &options.remote, None)?;
+    let place = Destination::open(location, &options.remote, None)?;
     let cancel = &mut |_: u64| !progress.is_cancelled();
     place.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use shardmill_core::{Progress, lock, shell_word};
-use shardmill_storage::{CancelToken, Place, StorageError, random_number};
+use shardmill_storage::{CancelToken, Destination, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
 };
@@ -35,7 +35,7 @@ pub(crate) fn run_part(
 ) -> Result<ConvertReport, ConvertError> {
     let began = Instant::now();
     let options = &plan.options;
-    let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
+    let place = Destination::create(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
     if let Some(indexes) = find_finished(target, plan)? {
         return Ok(report(plan, &indexes, Outcome::AlreadyDone, began));
@@ -158,7 +158,7 @@ fn write(
 /// Removes the files of an attempt.
 fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered) {
     match (target.place, builder.folder()) {
-        (Place::Local(dir), Some(folder)) => {
+        (Destination::Local(dir), Some(folder)) => {
             let _ = dir.remove_all_in(folder);
             let _ = dir.remove_dir(folder);
         }

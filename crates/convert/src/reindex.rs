@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shardmill_core::{Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, TarFile, TarSet, each_in_order};
 use shardmill_mds::HashAlgo;
-use shardmill_storage::{Location, Place, RemoteOptions};
+use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_webdataset::{
     FieldSet, FileInfo, Index, IndexShard, ShardMap, offsets_name, write_offsets,
 };
@@ -53,7 +53,7 @@ pub fn reindex_tars(
     let shards = set.shards();
     check_names(shards)?;
     let location = Location::Local(folder.to_owned());
-    let place = Place::open(&location, &RemoteOptions::default(), None)?;
+    let place = Destination::open(&location, &RemoteOptions::default(), None)?;
     let side_files = SideFiles::new(Target::new(&place, progress));
     progress.set_totals(0, 0, shards.len() as u64);
     let mut index = Index::default();

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
-use shardmill_storage::{Place, PlaceLease, StorageError};
+use shardmill_storage::{Destination, DestinationLease, StorageError};
 use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
 
 use crate::dest::{self, Dest};
@@ -80,12 +80,12 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let options = &plan.options;
     let state = dest::inspect(&plan.folders, &plan.identity, options, progress)?;
     if let Dest::Done(indexes) = state {
-        let place = Place::open(&options.dest, &options.source.remote, options.spool())?;
+        let place = Destination::open(&options.dest, &options.source.remote, options.spool())?;
         remove_leftover(Target::new(&place, progress), options)?;
         return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
     }
     let existed = options.dest.as_local().is_none_or(Path::exists);
-    let place = Place::create(&options.dest, &options.source.remote, options.spool())?;
+    let place = Destination::create(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
     let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
@@ -153,7 +153,7 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
 fn convert(
     plan: &ConvertPlan,
     target: Target<'_>,
-    lease: &PlaceLease,
+    lease: &DestinationLease,
     found: Option<Found>,
     progress: &Progress,
     began: Instant,

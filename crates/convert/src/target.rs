@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use shardmill_core::{Progress, parallel};
 use shardmill_storage::{
-    CancelToken, Dir, FileVersion, Place, PlaceEntry, PlaceLease, PublishMode, StorageError,
+    CancelToken, Destination, DestinationEntry, DestinationLease, Dir, FileVersion, PublishMode,
+    StorageError,
 };
 use shardmill_writer::ShardFormat;
 use shardmill_writer::parts::remove_temporary;
@@ -23,12 +24,12 @@ pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 /// waits for the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a Destination,
     progress: &'a Progress,
 }
 
 impl<'a> Target<'a> {
-    pub(crate) const fn new(place: &'a Place, progress: &'a Progress) -> Self {
+    pub(crate) const fn new(place: &'a Destination, progress: &'a Progress) -> Self {
         Self { place, progress }
     }
 
@@ -39,11 +40,11 @@ impl<'a> Target<'a> {
     }
 
     /// Waits for the lease of the destination, and takes it over after `patience` without a heartbeat of its owner.
-    pub(crate) fn lease(&self, patience: Duration) -> Result<PlaceLease, StorageError> {
-        PlaceLease::acquire(self.place, LEASE_NAME, patience, &mut self.cancel())
+    pub(crate) fn lease(&self, patience: Duration) -> Result<DestinationLease, StorageError> {
+        DestinationLease::acquire(self.place, LEASE_NAME, patience, &mut self.cancel())
     }
 
-    fn with<T>(&self, work: impl FnOnce(&'a Place, &mut CancelToken<'_>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&'a Destination, &mut CancelToken<'_>) -> T) -> T {
         work(self.place, &mut self.cancel())
     }
 
@@ -55,7 +56,7 @@ impl<'a> Target<'a> {
         self.with(|place, cancel| place.read(name, max, cancel))
     }
 
-    pub(crate) fn entries(&self, folder: &str) -> Result<Vec<PlaceEntry>, StorageError> {
+    pub(crate) fn entries(&self, folder: &str) -> Result<Vec<DestinationEntry>, StorageError> {
         self.with(|place, cancel| place.entries(folder, cancel))
     }
 
@@ -86,8 +87,8 @@ impl<'a> Target<'a> {
         const REQUESTS: usize = 32;
 
         let jobs = match self.place {
-            Place::Local(_) => jobs,
-            Place::Store(_) => jobs.max(REQUESTS),
+            Destination::Local(_) => jobs,
+            Destination::Store(_) => jobs.max(REQUESTS),
         };
         // INVARIANT: `map` counts up to the number of items.
         parallel::map(items.len(), jobs.max(1), |at| work(&items[at]))

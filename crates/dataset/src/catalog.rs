@@ -14,7 +14,7 @@ use crate::entry::{Entry, Shards, check_hashes_present};
 use crate::error::DatasetError;
 use crate::files::{FileList, KnownFiles};
 use crate::mapped::Piece;
-use crate::problem::{DatasetProblem, Place};
+use crate::problem::{DatasetProblem, ValueLocation};
 use crate::scan::Offsets;
 use crate::schema::Schema;
 use crate::stream::{CatalogOptions, Stream, StreamOptions, open_stream};
@@ -353,7 +353,7 @@ impl Catalog {
                     names.join(", ")
                 );
                 let sample = Some(number);
-                DatasetProblem::TarFields.at(Place { sample, ..place }, reason)
+                DatasetProblem::TarFields.at(ValueLocation { sample, ..place }, reason)
             }
             TarProblem::Large { bytes } => DatasetError::out_of_memory(bytes),
             TarProblem::Absent => DatasetError::shard_changed(place),
@@ -480,9 +480,9 @@ impl Catalog {
 
     /// Returns the place of a shard in messages: its file, with the root of its stream. A raw file of a single stream
     /// is shown by its listed name alone.
-    pub fn place(&self, shard: usize) -> Place {
+    pub fn place(&self, shard: usize) -> ValueLocation {
         if let Some((computed, number)) = self.computed(shard) {
-            return Place::file(&computed.name(number));
+            return ValueLocation::file(&computed.name(number));
         }
         let file = self.stream_of(shard).and_then(|(stream, number)| {
             let entry = stream.shards.get(number)?;
@@ -495,7 +495,7 @@ impl Catalog {
                 format!("{}/{name}", stream.names.root.trim_end_matches('/'))
             })
         });
-        Place::file(file.as_deref().unwrap_or("?"))
+        ValueLocation::file(file.as_deref().unwrap_or("?"))
     }
 
     /// Returns the configurations of the streams for `shardmill-order`.

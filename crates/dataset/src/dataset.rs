@@ -16,7 +16,7 @@ use crate::index_file::{expected_digest, index_missing, open_index, read_index};
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
 use crate::live::{LiveSamples, starts_of};
 use crate::place::{InPlace, StoredValue};
-use crate::problem::{DatasetProblem, Place};
+use crate::problem::{DatasetProblem, ValueLocation};
 use crate::shard::{Sample, Shard};
 use crate::side_files::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, read_file,
@@ -562,8 +562,8 @@ impl<'a> Loader<'a> {
             return Shard::open(entry, shard, first, file, (data, meta), self.limits());
         }
         let joined = join_shard(entry, &data, &meta.unwrap_or_default(), self.limits());
-        let (entry, data) =
-            joined.map_err(|source| DatasetError::shard(Place::file(file), first, source))?;
+        let (entry, data) = joined
+            .map_err(|source| DatasetError::shard(ValueLocation::file(file), first, source))?;
         Shard::open(&entry, shard, first, file, (data, None), self.limits())
     }
 
@@ -577,7 +577,7 @@ impl<'a> Loader<'a> {
             return self.contents(shard, entry, part.raw);
         };
         let unpack = |zipped: Vec<u8>| {
-            let place = || Place::file(&zip.basename);
+            let place = || ValueLocation::file(&zip.basename);
             packing.unpack(&zipped, part.raw.bytes, place, self.limits())
         };
         // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
@@ -633,7 +633,7 @@ impl<'a> Loader<'a> {
 
     fn missing(&self, shard: usize, entry: &ShardEntry, info: &FileInfo) -> DatasetError {
         DatasetError::ShardMissing {
-            place: Place::file(&info.basename),
+            place: ValueLocation::file(&info.basename),
             first_sample: self.dataset.stored_samples(shard).start,
             samples: entry.samples,
         }
@@ -655,7 +655,7 @@ impl<'a> Loader<'a> {
         };
         if file.len() != info.bytes {
             return Err(DatasetError::ShardLength {
-                place: Place::file(&info.basename),
+                place: ValueLocation::file(&info.basename),
                 expected: info.bytes,
                 found: file.len(),
             });
@@ -676,7 +676,9 @@ impl<'a> Loader<'a> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
         // A file that is read whole is always compared with a hash of the index, even if the caller requests none.
-        check_hash(info, self.hash, &bytes, || Place::file(&info.basename))?;
+        check_hash(info, self.hash, &bytes, || {
+            ValueLocation::file(&info.basename)
+        })?;
         Ok(bytes)
     }
 }

@@ -11,7 +11,7 @@ use shardmill_webdataset::{FieldSet, IndexShard};
 use crate::computed::Computed;
 use crate::error::DatasetError;
 use crate::files::{FileEntry, FileForm, FileList};
-use crate::problem::Place;
+use crate::problem::ValueLocation;
 
 /// The shards of a dataset, in order.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub(crate) fn check_hashes_present<'a>(
     for part in entries.flat_map(Entry::parts) {
         let stored = part.stored();
         if stored.hashes.get(algo).is_none() {
-            let place = Place::file(&stored.basename);
+            let place = ValueLocation::file(&stored.basename);
             let source = CodecError::hash_absent(algo);
             return Err(DatasetError::mds(
                 "its hash cannot be checked",
@@ -105,7 +105,7 @@ pub(crate) fn check_hash(
     file: &FileInfo,
     algo: Option<HashAlgo>,
     bytes: &[u8],
-    place: impl FnOnce() -> Place,
+    place: impl FnOnce() -> ValueLocation,
 ) -> Result<(), DatasetError> {
     let Some(algo) = algo.or_else(|| file.hashes.quickest()) else {
         return Ok(());
@@ -151,7 +151,7 @@ impl Packing {
         self,
         bytes: &[u8],
         raw_bytes: u64,
-        place: impl FnOnce() -> Place,
+        place: impl FnOnce() -> ValueLocation,
         limits: &Limits,
     ) -> Result<Vec<u8>, DatasetError> {
         let raw = match self {

@@ -11,7 +11,7 @@ use shardmill_mds::{CodecError, MdsError};
 use shardmill_storage::StorageError;
 use shardmill_webdataset::WebdatasetError;
 
-use crate::problem::{DatasetProblem, Place, Subject};
+use crate::problem::{DatasetProblem, Subject, ValueLocation};
 
 /// An error of opening or reading a dataset.
 #[derive(Debug, thiserror::Error)]
@@ -76,14 +76,14 @@ pub enum DatasetError {
     /// A file of a shard is missing.
     #[error("the file is missing, and with it {}", samples_of(*first_sample, *samples))]
     ShardMissing {
-        place: Place,
+        place: ValueLocation,
         first_sample: u64,
         samples: u64,
     },
     /// A file of a shard does not have the length that the index declares.
     #[error("the file has {found} bytes, not {expected} as the index says")]
     ShardLength {
-        place: Place,
+        place: ValueLocation,
         expected: u64,
         found: u64,
     },
@@ -101,7 +101,7 @@ pub enum DatasetError {
 }
 
 /// Returns what failed, if the shard or the sample at a place cannot be read.
-const fn reading(place: &Place) -> &'static str {
+const fn reading(place: &ValueLocation) -> &'static str {
     match place.sample {
         Some(_) => "cannot read the sample",
         None => "cannot read the shard",
@@ -146,13 +146,13 @@ impl DatasetProblem {
 impl DatasetError {
     /// Makes an error about a shard from one of the format crate. Sample numbers within the shard become numbers in the
     /// dataset, both in the place and in the message.
-    pub fn shard(place: Place, first_sample: u64, source: MdsError) -> Self {
+    pub fn shard(place: ValueLocation, first_sample: u64, source: MdsError) -> Self {
         Self::shard_with(place, |at| at.saturating_add(first_sample), source)
     }
 
     /// Like [`Self::shard`], with `number` to convert a position in the shard to a number in the dataset.
     pub fn shard_with(
-        mut place: Place,
+        mut place: ValueLocation,
         number: impl FnOnce(u64) -> u64,
         mut source: MdsError,
     ) -> Self {
@@ -181,7 +181,7 @@ impl DatasetError {
 
     /// Makes an error about a value that violates its encoding.
     #[must_use]
-    pub fn value(place: Place, source: MdsError) -> Self {
+    pub fn value(place: ValueLocation, source: MdsError) -> Self {
         Self::mds("cannot decode the value", place, source)
     }
 
@@ -211,13 +211,13 @@ impl DatasetError {
     }
 
     /// Builds the error for a tar file with another number of samples than its index declares.
-    pub(crate) fn tar_samples(place: Place, expected: u64, found: u64) -> Self {
+    pub(crate) fn tar_samples(place: ValueLocation, expected: u64, found: u64) -> Self {
         let reason = format!("it holds {found} samples, and the index says {expected}");
         DatasetProblem::TarSamples.at(place, reason)
     }
 
     /// Builds the error for a file of a shard that was truncated or written while it was read.
-    pub(crate) fn shard_changed(place: Place) -> Self {
+    pub(crate) fn shard_changed(place: ValueLocation) -> Self {
         DatasetProblem::ShardChanged.at(place, "the file was changed while it was read")
     }
 
@@ -230,13 +230,18 @@ impl DatasetError {
 
     /// Builds the error for a listed file that does not exist any more.
     #[must_use]
-    pub fn file_missing(place: Place) -> Self {
+    pub fn file_missing(place: ValueLocation) -> Self {
         DatasetProblem::FileMissing.at(place, "the file was removed after it was listed")
     }
 
     /// Builds the error for a listed file that has changed; `is_object` says whether it is in a store.
     #[must_use]
-    pub fn listed_file_changed(place: Place, listed: u64, found: u64, is_object: bool) -> Self {
+    pub fn listed_file_changed(
+        place: ValueLocation,
+        listed: u64,
+        found: u64,
+        is_object: bool,
+    ) -> Self {
         let more = match (listed == found, is_object) {
             (false, _) => "",
             (true, false) => ", and another time of change",
@@ -264,17 +269,17 @@ impl DatasetError {
     /// Makes an error about a damaged tar file.
     #[must_use]
     pub fn tar_file(path: &Path, source: WebdatasetError) -> Self {
-        Self::tar_shard(Place::file(&path.to_string_lossy()), source)
+        Self::tar_shard(ValueLocation::file(&path.to_string_lossy()), source)
     }
 
     /// Makes an error about the sample of a tar file with this number.
-    pub fn tar(mut place: Place, sample: u64, source: WebdatasetError) -> Self {
+    pub fn tar(mut place: ValueLocation, sample: u64, source: WebdatasetError) -> Self {
         place.sample = Some(sample);
         Self::tar_shard(place, source)
     }
 
     /// Makes an error about a place in a tar file.
-    pub(crate) fn tar_shard(place: Place, source: WebdatasetError) -> Self {
+    pub(crate) fn tar_shard(place: ValueLocation, source: WebdatasetError) -> Self {
         Self::tar_in(reading(&place), place, source)
     }
 
@@ -313,14 +318,14 @@ impl DatasetError {
     }
 
     /// Makes an error about a compressed file that does not decompress.
-    pub(crate) fn decompress(place: Place, source: CodecError) -> Self {
+    pub(crate) fn decompress(place: ValueLocation, source: CodecError) -> Self {
         Self::mds("cannot decompress", place, source)
     }
 
     /// Makes an error about a file with another hash than the index declares. `raw` says whether it is the hash of the
     /// raw bytes of a compressed file.
     #[must_use]
-    pub fn hash(place: Place, raw: bool, source: CodecError) -> Self {
+    pub fn hash(place: ValueLocation, raw: bool, source: CodecError) -> Self {
         let action = match raw {
             true => "after decompression the hash is wrong",
             false => "the hash is wrong",
@@ -330,11 +335,11 @@ impl DatasetError {
 
     /// Returns the place in the dataset, if the error has one.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&ValueLocation> {
         match self {
             Self::ShardMissing { place, .. } | Self::ShardLength { place, .. } => Some(place),
             _ => match self.subject() {
-                Some(Subject::Place(place)) => Some(place),
+                Some(Subject::ValueLocation(place)) => Some(place),
                 _ => None,
             },
         }

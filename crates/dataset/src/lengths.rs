@@ -13,7 +13,7 @@ use crate::file_frame::{
 };
 use crate::live::LiveSamples;
 use crate::mapped::map;
-use crate::problem::{DatasetProblem, Place, Subject};
+use crate::problem::{DatasetProblem, Subject, ValueLocation};
 use crate::side_files::if_there;
 use crate::view::shown_digest;
 
@@ -257,9 +257,9 @@ fn measurable<'a>(
     name: &str,
 ) -> Result<Measurable<'a>, DatasetError> {
     let refused = |reason: String| {
-        let place = Place {
+        let place = ValueLocation {
             column: Some(name.to_owned()),
-            ..Place::file(&entry.raw_data.basename)
+            ..ValueLocation::file(&entry.raw_data.basename)
         };
         Err(DatasetProblem::LengthsColumn.at(place, reason))
     };
@@ -315,7 +315,7 @@ impl Measurable<'_> {
                 let mapping = map(file)?;
                 let limits = self.dataset.limits();
                 let first = self.dataset.stored_samples(shard).start;
-                let place = || Place::file(&self.entry.raw_data.basename);
+                let place = || ValueLocation::file(&self.entry.raw_data.basename);
                 let found = ShardView::open(self.entry, mapping.bytes(), None, limits)
                     .map_err(|source| DatasetError::shard(place(), first, source))
                     .and_then(|view| self.by_values(&view, shard));
@@ -370,7 +370,7 @@ impl Measurable<'_> {
     }
 
     fn by_values(&self, view: &ShardView<'_>, shard: usize) -> Result<Vec<u32>, DatasetError> {
-        let place = || Place::file(&self.entry.raw_data.basename);
+        let place = || ValueLocation::file(&self.entry.raw_data.basename);
         let first = self.dataset.stored_samples(shard).start;
         let mut fields = Vec::with_capacity(self.columns.len());
         let mut lengths = Vec::new();
@@ -379,7 +379,7 @@ impl Measurable<'_> {
                 .map_err(|source| DatasetError::shard(place(), first, source))?;
             let length = fields.get(self.at).map(|field| self.length(field));
             let length = length.transpose().map_err(|source| {
-                let place = Place {
+                let place = ValueLocation {
                     sample: Some(first.saturating_add(sample)),
                     column: Some(self.column.name.clone()),
                     ..place()
@@ -406,7 +406,7 @@ impl Measurable<'_> {
     }
 
     fn too_long(&self, shard: usize, sample: u64) -> DatasetError {
-        let place = Place {
+        let place = ValueLocation {
             file: self.entry.raw_data.basename.to_string(),
             sample: Some(
                 self.dataset

@@ -91,7 +91,7 @@ pub use live::LiveSamples;
 pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use place::StoredValue;
-pub use problem::{DatasetProblem, Place, Subject};
+pub use problem::{DatasetProblem, Subject, ValueLocation};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};

@@ -7,7 +7,7 @@ use shardmill_core::escape;
 
 /// A place in a dataset: a file, and optionally a sample and a column of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ValueLocation {
     /// The file, relative to the dataset.
     pub file: String,
     /// The number of the sample in the dataset, from 0, if the place is one sample.
@@ -16,7 +16,7 @@ pub struct Place {
     pub column: Option<String>,
 }
 
-impl Place {
+impl ValueLocation {
     /// Returns the place of a whole file of a shard.
     #[must_use]
     pub fn file(file: &str) -> Self {
@@ -28,7 +28,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValueLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&escape(&self.file))?;
         if let Some(sample) = self.sample {
@@ -51,7 +51,7 @@ pub enum Subject {
     /// A file or folder.
     Path(PathBuf),
     /// A place in a dataset.
-    Place(Place),
+    ValueLocation(ValueLocation),
 }
 
 impl From<&str> for Subject {
@@ -72,9 +72,9 @@ impl From<PathBuf> for Subject {
     }
 }
 
-impl From<Place> for Subject {
-    fn from(place: Place) -> Self {
-        Self::Place(place)
+impl From<ValueLocation> for Subject {
+    fn from(place: ValueLocation) -> Self {
+        Self::ValueLocation(place)
     }
 }
 

@@ -12,7 +12,7 @@ use shardmill_mds::{
 use shardmill_storage::Dir;
 
 use crate::error::DatasetError;
-use crate::problem::{DatasetProblem, Place};
+use crate::problem::{DatasetProblem, ValueLocation};
 use crate::side_files::unfinished;
 
 /// Options for rebuilding an index.
@@ -121,7 +121,7 @@ fn find(dir: &Dir, limits: &Limits) -> Result<Vec<Files>, DatasetError> {
         let ambiguous = |other: String| {
             let other = escape(&other).into_owned();
             let reason = format!("`{other}` could be the same shard; only one can be indexed");
-            DatasetProblem::Ambiguous.at(Place::file(&name), reason)
+            DatasetProblem::Ambiguous.at(ValueLocation::file(&name), reason)
         };
         if files.format != format {
             let other = files.any_name();
@@ -251,7 +251,7 @@ impl Rebuild<'_> {
         for meta in [false, true] {
             if (!meta || split) && !is_there(meta) {
                 return Err(DatasetProblem::PartnerMissing.at(
-                    Place::file(&self.files.any_name()),
+                    ValueLocation::file(&self.files.any_name()),
                     format!(
                         "`{}`, which belongs to it, is missing",
                         escape(&self.files.name(meta, None))
@@ -266,7 +266,7 @@ impl Rebuild<'_> {
     fn check_form(&self, name: &str, meta: bool, config: &ShardConfig) -> Result<(), DatasetError> {
         if config.format() != self.files.format {
             return Err(DatasetProblem::Format.at(
-                Place::file(name),
+                ValueLocation::file(name),
                 format!("its header is of a {} shard", config.format().name()),
             ));
         }
@@ -281,7 +281,7 @@ impl Rebuild<'_> {
     fn stored_form(&self, name: &str, expected: &str) -> DatasetError {
         let expected = escape(expected);
         let reason = format!("its header says it is stored as `{expected}`, which is missing");
-        DatasetProblem::StoredForm.at(Place::file(name), reason)
+        DatasetProblem::StoredForm.at(ValueLocation::file(name), reason)
     }
 
     fn read_config(&self, head: &Loaded, meta: bool) -> Result<(ShardConfig, u64), DatasetError> {
@@ -320,7 +320,7 @@ impl Rebuild<'_> {
             None => (stored, None),
             Some(compression) => {
                 let raw = compression.decompress(&stored, None, self.limits);
-                let place = || Place::file(&name);
+                let place = || ValueLocation::file(&name);
                 let raw = raw.map_err(|source| DatasetError::decompress(place(), source))?;
                 (raw, Some(stored))
             }
@@ -349,7 +349,7 @@ impl Rebuild<'_> {
 
 /// Makes an error about a shard that is in no dataset yet: its samples have no other numbers.
 fn shard_error(name: &str, source: MdsError) -> DatasetError {
-    DatasetError::mds("cannot read the shard", Place::file(name), source)
+    DatasetError::mds("cannot read the shard", ValueLocation::file(name), source)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use shardmill_webdataset::{
 
 use crate::error::DatasetError;
 use crate::mapped::map;
-use crate::problem::{DatasetProblem, Place};
+use crate::problem::{DatasetProblem, ValueLocation};
 use crate::tars::{Listing, TarPattern, raw_tar_name};
 
 /// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
@@ -87,8 +87,8 @@ impl Found {
         DatasetError::shard_changed(self.place())
     }
 
-    fn place(&self) -> Place {
-        Place::file(&self.name)
+    fn place(&self) -> ValueLocation {
+        ValueLocation::file(&self.name)
     }
 }
 

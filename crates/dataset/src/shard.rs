@@ -6,7 +6,7 @@ use shardmill_core::Limits;
 use shardmill_mds::{Field, MdsError, OwnedShard, SampleValue, ShardConfig, ShardEntry, ShardView};
 
 use crate::error::DatasetError;
-use crate::problem::Place;
+use crate::problem::ValueLocation;
 
 /// A shard in memory, decompressed and checked.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Shard {
         limits: &Limits,
     ) -> Result<Self, DatasetError> {
         let owned = OwnedShard::open(entry, data, meta, limits).map_err(|source| {
-            let place = Place::file(file);
+            let place = ValueLocation::file(file);
             DatasetError::shard(place, first_sample, source)
         })?;
         Ok(Self {
@@ -103,9 +103,9 @@ impl Shard {
     }
 
     fn error(&self, at: u64, source: MdsError) -> DatasetError {
-        let place = Place {
+        let place = ValueLocation {
             sample: Some(self.first_sample.saturating_add(at)),
-            ..Place::file(&self.file)
+            ..ValueLocation::file(&self.file)
         };
         DatasetError::shard(place, self.first_sample, source)
     }

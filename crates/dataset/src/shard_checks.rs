@@ -7,7 +7,7 @@ use shardmill_core::{Diagnostic, Progress, lock, parallel};
 use shardmill_mds::{Content, FileInfo, digest};
 
 use crate::error::DatasetError;
-use crate::problem::Place;
+use crate::problem::ValueLocation;
 use crate::report::{Findings, Found, Problem, ReadTotals, VerifyReport};
 use crate::side_files::{Converted, SideFiles};
 
@@ -67,7 +67,7 @@ impl ShardCheck {
             let found = digest(expected.algo(), bytes);
             if let Err(source) = file.hashes.check_digest(found) {
                 sound = false;
-                let place = Place::file(name);
+                let place = ValueLocation::file(name);
                 self.error(Path::new(""), &DatasetError::hash(place, raw, source));
             }
         }

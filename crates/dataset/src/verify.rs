@@ -14,7 +14,7 @@ use crate::entry::Part;
 use crate::error::DatasetError;
 use crate::late::COLUMNS_NAME;
 use crate::lengths::Lengths;
-use crate::problem::Place;
+use crate::problem::ValueLocation;
 use crate::report::{Found, Problem, ReadTotals, VerifyReport};
 use crate::shard_checks::{ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
@@ -153,11 +153,11 @@ impl MdsCheck<'_> {
         }
     }
 
-    fn place(&self, sample: Option<u64>, column: Option<&str>) -> Place {
-        Place {
+    fn place(&self, sample: Option<u64>, column: Option<&str>) -> ValueLocation {
+        ValueLocation {
             sample: sample.map(|at| self.first_sample().saturating_add(at)),
             column: column.map(str::to_owned),
-            ..Place::file(&self.file)
+            ..ValueLocation::file(&self.file)
         }
     }
 
@@ -213,7 +213,7 @@ impl MdsCheck<'_> {
                 }
                 // Frees the raw bytes of the previous shard before decompressing this one.
                 *raw = Vec::new();
-                let place = || Place::file(&zip.basename);
+                let place = || ValueLocation::file(&zip.basename);
                 let limits = self.loader.dataset.limits();
                 match packing.unpack(stored, part.raw.bytes, place, limits) {
                     Ok(bytes) => *raw = bytes,

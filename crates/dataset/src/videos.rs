@@ -13,7 +13,7 @@ use crate::file_frame::{
     FileFrame, HASH_BYTES, column_file_name, is_column_file_name, push_column, split_column,
 };
 use crate::mp4::{Mp4Problem, header_of};
-use crate::problem::{DatasetProblem, Place};
+use crate::problem::{DatasetProblem, ValueLocation};
 use crate::side_files::if_there;
 
 const FRAME: FileFrame = FileFrame {
@@ -143,10 +143,10 @@ fn places_in(
     entry: &ShardEntry,
     column: &str,
 ) -> Result<Vec<[u64; 4]>, DatasetError> {
-    let place = |sample: Option<u64>| Place {
+    let place = |sample: Option<u64>| ValueLocation {
         sample,
         column: Some(column.to_owned()),
-        ..Place::file(&entry.raw_data.basename)
+        ..ValueLocation::file(&entry.raw_data.basename)
     };
     let refused = |reason: String| Err(DatasetProblem::VideoColumn.at(place(None), reason));
     let Layout::Mds { columns } = &entry.config.layout else {
@@ -164,7 +164,7 @@ fn places_in(
     for sample in 0..view.len() {
         let stored = shard.first_sample().saturating_add(sample);
         view.fields_into(sample, &mut fields).map_err(|source| {
-            let file = Place::file(&entry.raw_data.basename);
+            let file = ValueLocation::file(&entry.raw_data.basename);
             DatasetError::shard(file, shard.first_sample(), source)
         })?;
         let video = fields.get(at).map_or(&[][..], |field| field.datum);

@@ -9,7 +9,7 @@ use crate::config::{BatchingMethod, PartitionAlgo, Resolved};
 use crate::error::{OrderError, OrderProblem, ensure};
 use crate::mixed::Mixed;
 use crate::num::{count, index, real, room, trunc};
-use crate::partition::{Cut, Partition, Place};
+use crate::partition::{Cut, Partition, RankPosition};
 use crate::rng::Pcg64;
 use crate::weights::Share;
 
@@ -156,7 +156,7 @@ impl BatchPlan {
     }
 
     /// Returns the source and the position at `entry` of global batch `batch`; `None` for padding.
-    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, Place)> {
+    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, RankPosition)> {
         if batch >= self.batches || entry >= self.global_batch() {
             return None;
         }

@@ -10,7 +10,7 @@ use crate::config::{BatchingMethod, EpochConfig, Resolved, Weight};
 use crate::error::{OrderError, OrderProblem, ensure};
 use crate::mixture::{Mixture, MixturePlan};
 use crate::num::{count, index, real};
-use crate::partition::Place;
+use crate::partition::RankPosition;
 use crate::weights::{Share, check_samples, stream_sizes};
 
 /// The samples of a mixture from where an epoch starts, by batch and entry.
@@ -134,7 +134,7 @@ impl Mixed {
     }
 
     /// Returns the source and the position at `entry` of a batch that exists.
-    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, Place)> {
+    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, RankPosition)> {
         let (samples, per_rank) = self.lengths(batch);
         let (rank, place) = (entry / self.batch_size, entry % self.batch_size);
         if place >= per_rank {
@@ -145,7 +145,7 @@ impl Mixed {
         let (stream, number_in_stream) = self.plan.at(sample)?;
         let size = self.sizes.get(stream)?;
         let pass = number_in_stream / size - self.passes.get(stream)?.start;
-        let place = Place {
+        let place = RankPosition {
             position: number_in_stream % size,
             canonical_node: 0,
             repeated: number >= samples,

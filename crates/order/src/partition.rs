@@ -12,7 +12,7 @@ use crate::shuffle::layout::node_of;
 
 /// A position of the epoch that a rank receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct RankPosition {
     /// The position, from 0 to the number of samples, exclusive.
     pub position: u64,
     /// The canonical node that owns the position.
@@ -184,7 +184,7 @@ impl Partition {
     }
 
     /// Returns what is at `entry` of global batch `batch`; `None` after the end.
-    pub fn place(&self, batch: u64, entry: u64) -> Option<Place> {
+    pub fn place(&self, batch: u64, entry: u64) -> Option<RankPosition> {
         let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
         if entry >= per_node * cut.nodes {
@@ -212,7 +212,7 @@ impl Partition {
         let global = cut.drop + entry * cut.nodes + node;
         let (column, row) = (global / cut.canonical_nodes, global % cut.canonical_nodes);
         let place = self.row_entry(row, column);
-        Some(Place {
+        Some(RankPosition {
             repeated: repeated || place.repeated,
             ..place
         })
@@ -305,12 +305,12 @@ impl Partition {
         found
     }
 
-    fn row_entry(&self, row: u64, column: u64) -> Place {
+    fn row_entry(&self, row: u64, column: u64) -> RankPosition {
         let (samples, canonical) = (self.cut.samples, self.cut.canonical_nodes);
         if self.tiny {
             let flat = row * self.padded_row + column;
             let position = flat % samples;
-            return Place {
+            return RankPosition {
                 position,
                 canonical_node: node_of(samples, position, canonical),
                 repeated: flat >= samples,
@@ -324,7 +324,7 @@ impl Partition {
             } else {
                 column - self.row
             };
-            return Place {
+            return RankPosition {
                 position: start + self.padding_from + over,
                 canonical_node: row,
                 repeated: true,
@@ -332,7 +332,7 @@ impl Partition {
         }
         // A short row repeats its last sample.
         let repeated = column >= length;
-        Place {
+        RankPosition {
             position: start + column - u64::from(repeated),
             canonical_node: row,
             repeated,

@@ -45,7 +45,7 @@ struct Part {
 
 /// A column whose values are measured.
 #[derive(Clone, Copy)]
-struct Place {
+struct MeasuredColumn {
     column: usize,
     /// The column that marks its nulls.
     mask: Option<usize>,
@@ -157,7 +157,7 @@ pub(crate) fn cancelled() -> SourceError {
 }
 
 /// Returns the columns to measure.
-fn places(schema: &SchemaRef, chosen: Option<&[String]>) -> Vec<Place> {
+fn places(schema: &SchemaRef, chosen: Option<&[String]>) -> Vec<MeasuredColumn> {
     let find = |name: &str| schema.index_of(name).ok();
     let is_mask = |column: usize| {
         let field = schema.field(column);
@@ -172,7 +172,7 @@ fn places(schema: &SchemaRef, chosen: Option<&[String]>) -> Vec<Place> {
     };
     columns
         .into_iter()
-        .map(|column| Place {
+        .map(|column| MeasuredColumn {
             column,
             mask: find(&format!("{}{MASK_SUFFIX}", schema.field(column).name()))
                 .filter(|mask| is_mask(*mask)),
@@ -195,7 +195,7 @@ fn quotas(source: &dyn Source, rows: Option<u64>) -> Option<Vec<u64>> {
     Some(quotas)
 }
 
-fn add(part: &mut Part, batch: &RecordBatch, places: &[Place], limits: &Limits) {
+fn add(part: &mut Part, batch: &RecordBatch, places: &[MeasuredColumn], limits: &Limits) {
     part.rows += batch.num_rows() as u64;
     for (place, column) in places.iter().zip(&mut part.columns) {
         let mask = place.mask.map(|mask| batch.column(mask));

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use shardmill_core::{Diagnostic, ErrorKind};
-use shardmill_dataset::{DatasetError, Place};
+use shardmill_dataset::{DatasetError, ValueLocation};
 use shardmill_order::OrderError;
 use shardmill_peers::PeersError;
 use shardmill_storage::StorageError;
@@ -115,7 +115,7 @@ impl From<CacheError<DatasetError>> for ReaderError {
 impl ReaderError {
     /// Returns the place in the dataset, if the error has one.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&ValueLocation> {
         match self {
             Self::Dataset(error) => error.place(),
             _ => None,

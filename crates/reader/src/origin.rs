@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use shardmill_cache::{BlobPart, Pending};
 use shardmill_dataset::{
-    Catalog, DatasetError, DatasetProblem, Entry, FileEntry, FileRanges, Part, Place, Stream,
+    Catalog, DatasetError, DatasetProblem, Entry, FileEntry, FileRanges, Part, Stream,
+    ValueLocation,
 };
 use shardmill_mds::{FileInfo, HashAlgo, Hasher};
 use shardmill_peers::PeerFile;
@@ -247,7 +248,7 @@ pub(crate) fn check_listed(
 }
 
 /// Returns the error for a file in a store that changed since it was listed.
-fn object_changed(place: Place) -> DatasetError {
+fn object_changed(place: ValueLocation) -> DatasetError {
     let reason = "the object has changed since it was listed: it has another ETag";
     DatasetProblem::ObjectChanged.at(place, reason)
 }

@@ -7,7 +7,7 @@ use arrow::array::{Array as _, AsArray as _};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{Source, SourceError, SourceKind};
 
-use crate::help::{Place, batches, open_with, read};
+use crate::help::{TestDir, batches, open_with, read};
 use crate::text::types;
 
 /// Returns the path of a file in `fixtures/array_record-0.8.6`.
@@ -78,7 +78,7 @@ fn corrupt_arrayrecord_file_is_an_error_with_offset() {
         (error.kind(), error.to_string().as_str()),
         (ErrorKind::Unsupported, "the chunk at byte 64 is transposed")
     );
-    let place = Place::new();
+    let place = TestDir::new();
     let error = open(&place.write("x.array_record", b"no records at all"))
         .err()
         .unwrap();

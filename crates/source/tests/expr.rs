@@ -6,9 +6,9 @@ use parquet::file::properties::WriterProperties;
 use shardmill_core::Diagnostic as _;
 use shardmill_source::{SelectColumn, SourceOptions};
 
-use crate::help::{Place, array, batch, batches, open_with, read, refused, rows_per_group};
+use crate::help::{TestDir, array, batch, batches, open_with, read, refused, rows_per_group};
 
-fn table(place: &Place) -> std::path::PathBuf {
+fn table(place: &TestDir) -> std::path::PathBuf {
     let text = (0..1000).map(|i| (i % 10 != 3).then(|| format!("Text {i}")));
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", array(Int64Array::from_iter_values(0..1000))),
@@ -37,7 +37,7 @@ fn int(found: &arrow::array::RecordBatch, column: usize) -> Vec<i64> {
 
 #[test]
 fn filter_keeps_matching_rows_of_each_unit() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
         options.query.filter = Some("id % 250 = 7 AND Text IS NOT NULL".to_owned())
@@ -61,7 +61,7 @@ fn filter_keeps_matching_rows_of_each_unit() {
 
 #[test]
 fn statistics_prune_row_groups_without_losing_rows() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     for (filter, units, ids) in [
         ("id >= 950", 1, (950..1000).collect::<Vec<_>>()),
@@ -100,7 +100,7 @@ fn statistics_prune_row_groups_without_losing_rows() {
 
 #[test]
 fn select_picks_computes_and_renames_columns() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
         options.query.select = Some("lower(Text) AS text, id * 2 AS twice, source.id".to_owned());
@@ -170,7 +170,7 @@ fn select_picks_computes_and_renames_columns() {
 
 #[test]
 fn nulls_are_counted_and_located_in_selected_columns() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
         options.query.select = Some("Text AS t, upper(Text) AS u, id".to_owned())
@@ -199,7 +199,7 @@ fn nulls_are_counted_and_located_in_selected_columns() {
 
 #[test]
 fn expressions_that_are_not_row_functions_are_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     let filter = |text: &str| {
         let text = text.to_owned();
@@ -246,7 +246,7 @@ fn expressions_that_are_not_row_functions_are_rejected() {
 
 #[test]
 fn runtime_error_in_expression_names_the_option() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     let source = open_with(&path, |options| {
         options.query.select = Some("CAST(Text AS BIGINT) AS n".to_owned())
@@ -263,7 +263,7 @@ fn runtime_error_in_expression_names_the_option() {
 #[test]
 fn only_needed_columns_are_read() {
     // The column `bad` is overwritten, so reading it fails.
-    let place = Place::new();
+    let place = TestDir::new();
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("good", array(Int64Array::from_iter_values(0..10))),
         (
@@ -307,7 +307,7 @@ fn only_needed_columns_are_read() {
 
 #[test]
 fn integer_overflow_in_expression_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place);
     for text in [
         "id + 9223372036854775000",

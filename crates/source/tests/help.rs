@@ -12,9 +12,9 @@ use shardmill_core::Diagnostic as _;
 use shardmill_source::{Source, SourceError, SourceOptions, open};
 
 /// A temporary directory.
-pub struct Place(tempfile::TempDir);
+pub struct TestDir(tempfile::TempDir);
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }

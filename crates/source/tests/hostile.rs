@@ -10,7 +10,7 @@ use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, Write
 use parquet::schema::types::ColumnPath;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 
-use crate::help::{Place, array, batch, check_error, open_one, parquet_bytes, refused, try_read};
+use crate::help::{TestDir, array, batch, check_error, open_one, parquet_bytes, refused, try_read};
 
 fn small() -> RecordBatch {
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
@@ -77,7 +77,7 @@ fn within_time<T>(what: &str, run: impl FnOnce() -> T) -> T {
 
 #[test]
 fn truncated_parquet_file_is_an_error_at_every_length() {
-    let place = Place::new();
+    let place = TestDir::new();
     let bytes = parquet_bytes(&small(), variants().remove(0).build());
     let path = place.path("x.parquet");
     for length in 0..bytes.len() {
@@ -94,7 +94,7 @@ fn truncated_parquet_file_is_an_error_at_every_length() {
 
 #[test]
 fn flipped_bits_give_an_error_or_rows() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.path("x.parquet");
     let (mut errors, mut read) = (0, 0);
     for (number, properties) in variants().into_iter().enumerate() {
@@ -128,7 +128,7 @@ fn flipped_bits_give_an_error_or_rows() {
 
 #[test]
 fn overwritten_ranges_give_an_error_or_rows() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.path("x.parquet");
     for (number, properties) in variants().into_iter().enumerate() {
         let bytes = parquet_bytes(&small(), properties.build());
@@ -148,7 +148,7 @@ fn overwritten_ranges_give_an_error_or_rows() {
 
 #[test]
 fn non_parquet_or_encrypted_file_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.write("x.parquet", "<!DOCTYPE html><html>not found</html>");
     assert_eq!(refused(&path, |_| {}).id(), "parquet-magic");
     let path = place.write("x.parquet", b"PARE\0\0\0\0\0\0\0\0PARE");
@@ -184,7 +184,7 @@ fn around(footer: &[u8]) -> Vec<u8> {
 
 #[test]
 fn footers_with_huge_counts_or_depth_are_errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     // Version 1, a schema of one root, and then a claim of about two billion row groups.
     let schema = [0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0];
     let mut groups = schema.to_vec();
@@ -243,7 +243,7 @@ fn zigzag(value: u32) -> Vec<u8> {
 fn pages_that_claim_too_large_size_are_errors() {
     // A small page that claims 2 GB. The claimed size takes five bytes in the header, so the page is written with an
     // actual size that takes as many.
-    let place = Place::new();
+    let place = TestDir::new();
     let values = array(BinaryArray::from_iter_values(vec![vec![7_u8; 300_000_000]]));
     for (codec, id) in [
         (Compression::SNAPPY, "parquet-corrupt"),
@@ -285,7 +285,7 @@ fn pages_that_claim_too_large_size_are_errors() {
 
 #[test]
 fn corrupt_page_error_names_file_row_group_and_column() {
-    let place = Place::new();
+    let place = TestDir::new();
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(100))
@@ -314,7 +314,7 @@ fn corrupt_page_error_names_file_row_group_and_column() {
 #[test]
 fn unsupported_codec_is_an_error_naming_it() {
     // Change the codec of a column to LZO (3): field 4 of its metadata.
-    let place = Place::new();
+    let place = TestDir::new();
     let properties = WriterProperties::builder()
         .set_compression(Compression::GZIP(GzipLevel::default()))
         .build();
@@ -376,7 +376,7 @@ fn gzip_page_larger_than_declared_is_an_error() {
     bytes.extend(&footer);
     bytes.extend((footer.len() as u32).to_le_bytes());
     bytes.extend(b"PAR1");
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.write("x.parquet", &bytes);
     let error = within_time("a gzip bomb", || check_error(try_read(&path).unwrap_err()));
     assert_eq!(error.id(), "parquet-corrupt");
@@ -388,7 +388,7 @@ fn gzip_page_larger_than_declared_is_an_error() {
 
 #[test]
 fn corrupt_arrow_files_give_an_error_or_rows() {
-    let place = Place::new();
+    let place = TestDir::new();
     let all = small();
     let mut file = FileWriter::try_new(Vec::new(), &all.schema()).unwrap();
     file.write(&all).unwrap();

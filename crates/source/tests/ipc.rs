@@ -12,7 +12,7 @@ use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{SelectColumn, SourceKind};
 
-use crate::help::{Place, array, batch, batches, open_one, open_with, read, refused};
+use crate::help::{TestDir, array, batch, batches, open_one, open_with, read, refused};
 
 fn part(from: i64, words: &[&str]) -> RecordBatch {
     let dictionary: DictionaryArray<Int8Type> = words.iter().copied().collect();
@@ -51,7 +51,7 @@ fn file(parts: &[RecordBatch], options: IpcWriteOptions) -> Vec<u8> {
 
 #[test]
 fn each_record_batch_is_a_unit_in_files_and_streams() {
-    let place = Place::new();
+    let place = TestDir::new();
     // The stream replaces its dictionary.
     let parts = [part(0, &["a", "bb", "a"]), part(10, &["ccc", "bb"])];
     let compressed = || {
@@ -117,7 +117,7 @@ fn each_record_batch_is_a_unit_in_files_and_streams() {
 
 #[test]
 fn large_record_batches_are_sliced() {
-    let place = Place::new();
+    let place = TestDir::new();
     let all = batch(vec![
         ("id", array(Int64Array::from_iter_values(0..1_000_000))),
         ("b", array(Int64Array::from_iter_values(0..1_000_000))),
@@ -138,7 +138,7 @@ fn large_record_batches_are_sliced() {
 
 #[test]
 fn arrow_columns_are_matched_by_name_across_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     let options = IpcWriteOptions::default;
     place.write(
         "d/0.arrow",
@@ -181,7 +181,7 @@ fn arrow_columns_are_matched_by_name_across_files() {
 
 #[test]
 fn non_arrow_file_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     let error = refused(&place.write("x.feather", b"FEA1\0\0\0\0"), |_| {});
     assert_eq!(
         (error.id(), error.kind()),

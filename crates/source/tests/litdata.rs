@@ -8,7 +8,7 @@ use arrow::datatypes::{Float32Type, Float64Type, Int8Type, Int32Type, Int64Type,
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{Source, SourceError, SourceKind};
 
-use crate::help::{Place, batches, open_with, read};
+use crate::help::{TestDir, batches, open_with, read};
 use crate::text::types;
 
 /// Returns the path of a folder in `fixtures/litdata-0.2.76`.
@@ -22,7 +22,7 @@ fn open(path: &Path) -> Result<Arc<dyn Source>, SourceError> {
 }
 
 /// Copies a folder of the fixtures to `d` of a place.
-fn copy(place: &Place, name: &str) {
+fn copy(place: &TestDir, name: &str) {
     for entry in std::fs::read_dir(fixture(name)).unwrap() {
         let entry = entry.unwrap();
         let bytes = std::fs::read(entry.path()).unwrap();
@@ -128,7 +128,7 @@ fn pickles_and_unsupported_loaders_are_rejected() {
             "`set` is pickled, and unpickling runs code that the file chooses"
         )
     );
-    let place = Place::new();
+    let place = TestDir::new();
     for (from, to, message) in [
         (
             "PyTreeLoader",
@@ -159,7 +159,7 @@ fn pickles_and_unsupported_loaders_are_rejected() {
 
 #[test]
 fn corrupt_or_missing_chunks_are_errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     let refused = |name: &str, file: &str, change: &dyn Fn(&mut Vec<u8>)| {
         copy(&place, name);
         let path = place.path(&format!("d/{file}"));

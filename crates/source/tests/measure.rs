@@ -13,12 +13,12 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use shardmill_source::{Source, SourceKind, TreeGroup};
 
-use crate::help::{Place, array, batch, open_one, open_with};
+use crate::help::{TestDir, array, batch, open_one, open_with};
 
 const ROWS: i32 = 20_000;
 const LENGTH: i32 = 2048;
 
-fn tokens(place: &Place, name: &str, properties: WriterPropertiesBuilder) -> PathBuf {
+fn tokens(place: &TestDir, name: &str, properties: WriterPropertiesBuilder) -> PathBuf {
     let mut state = 1_u32;
     let values: Int32Array = (0..ROWS * LENGTH)
         .map(|_| {
@@ -90,7 +90,7 @@ fn plain_reader(path: &Path, rows: usize) -> usize {
 #[test]
 #[ignore = "prints figures"]
 fn measure_decoding() {
-    let place = Place::new();
+    let place = TestDir::new();
     let megabytes = f64::from(ROWS) * f64::from(LENGTH * 4 + 8) / 1e6;
     for (name, properties) in [
         (
@@ -159,7 +159,7 @@ fn measure_decoding() {
 #[test]
 #[ignore = "prints figures"]
 fn measure_opening_many_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     let columns = (0..50)
         .map(|number| {
             (
@@ -236,7 +236,7 @@ fn measure_listing() {
 #[test]
 #[ignore = "prints figures"]
 fn measure_text() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut json = String::new();
     let mut csv = "id,text,score\n".to_owned();
     for row in 0..1_500_000 {

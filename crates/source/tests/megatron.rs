@@ -7,7 +7,7 @@ use arrow::datatypes::{Int8Type, Int32Type, UInt16Type};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{Source, SourceError, SourceKind};
 
-use crate::help::{Place, batches, open_with, read};
+use crate::help::{TestDir, batches, open_with, read};
 use crate::text::types;
 
 /// Returns the path of a file in `fixtures/megatron-core-0.16.1`.
@@ -24,7 +24,7 @@ fn open(
 }
 
 /// Copies a file of tokens and its index to `d/x` of a place.
-fn copy(place: &Place, name: &str) -> [Vec<u8>; 2] {
+fn copy(place: &TestDir, name: &str) -> [Vec<u8>; 2] {
     [".bin", ".idx"].map(|end| {
         let bytes = std::fs::read(fixture(&format!("{name}{end}"))).unwrap();
         place.write(&format!("d/x{end}"), &bytes);
@@ -62,7 +62,7 @@ fn sequences_or_documents_are_read_as_rows() {
             assert_eq!(lists.value_length(3), 300);
         }
     }
-    let place = Place::new();
+    let place = TestDir::new();
     copy(&place, "sentences");
     for path in ["d", "d/x", "d/*"] {
         let path = place.path(path);
@@ -99,7 +99,7 @@ fn modes_are_read_as_a_column() {
 
 #[test]
 fn large_files_are_read_in_units_and_batches() {
-    let place = Place::new();
+    let place = TestDir::new();
     let [_, index] = copy(&place, "int32");
     // 100 sequences of 200,000 tokens, which share three parts of the file.
     let (count, length) = (100_u64, 200_000_u32);
@@ -144,7 +144,7 @@ fn corrupt_or_missing_megatron_files_are_errors() {
         let error = open(&fixture(name), SourceKind::Megatron).err().unwrap();
         assert_eq!((error.id(), error.to_string().as_str()), (id, message));
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let [_, good] = copy(&place, "sentences");
     let refused = |at: usize, bytes: &[u8]| {
         let mut index = good.clone();

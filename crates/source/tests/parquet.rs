@@ -14,7 +14,7 @@ use shardmill_core::Diagnostic as _;
 use shardmill_source::{SchemaRule, SelectColumn, SourceKind, SourceOptions, open};
 
 use crate::help::{
-    Place, array, batch, batches, open_one, open_with, read, refused, rows_per_group,
+    TestDir, array, batch, batches, open_one, open_with, read, refused, rows_per_group,
 };
 
 fn ids(range: std::ops::Range<i64>) -> ArrayRef {
@@ -23,7 +23,7 @@ fn ids(range: std::ops::Range<i64>) -> ArrayRef {
 
 #[test]
 fn units_are_row_groups_in_file_and_row_order() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.parquet(
         "d/b.parquet",
         &batch(vec![("id", ids(100..250))]),
@@ -85,7 +85,7 @@ fn units_are_row_groups_in_file_and_row_order() {
 
 #[test]
 fn columns_are_selected_by_name_in_requested_order() {
-    let place = Place::new();
+    let place = TestDir::new();
     let all = batch(vec![
         ("a", ids(0..10)),
         (
@@ -124,7 +124,7 @@ fn columns_are_selected_by_name_in_requested_order() {
 
 #[test]
 fn batches_have_about_the_requested_size() {
-    let place = Place::new();
+    let place = TestDir::new();
     let wide = array(BinaryArray::from_iter_values(
         (0..2000).map(|i| vec![i as u8; 10_000]),
     ));
@@ -146,7 +146,7 @@ fn batches_have_about_the_requested_size() {
 #[test]
 fn batch_size_counts_expanded_dictionary_values() {
     // A file of a few kilobytes with 400 MB of values.
-    let place = Place::new();
+    let place = TestDir::new();
     let value = "x".repeat(200_000);
     let large = array(StringArray::from_iter_values(
         (0..2000).map(|_| value.as_str()),
@@ -169,7 +169,7 @@ fn batch_size_counts_expanded_dictionary_values() {
 
 #[test]
 fn all_types_and_codecs_round_trip() {
-    let place = Place::new();
+    let place = TestDir::new();
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>((0..500).map(|i| {
         if i % 7 == 0 {
             None
@@ -229,7 +229,7 @@ fn all_types_and_codecs_round_trip() {
 
 #[test]
 fn dictionaries_and_views_are_read_as_plain_values() {
-    let place = Place::new();
+    let place = TestDir::new();
     let words = ["a", "b", "a"];
     let dictionary: DictionaryArray<Int32Type> = words.into_iter().collect();
     let all = batch(vec![
@@ -243,7 +243,7 @@ fn dictionaries_and_views_are_read_as_plain_values() {
 
 #[test]
 fn hive_partition_directories_become_columns() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (directory, from) in [
         ("k=10/l=x", 0),
         ("k=9/l=a%2Fb", 2),
@@ -325,7 +325,7 @@ fn hive_partition_directories_become_columns() {
 
 #[test]
 fn columns_are_matched_by_name_and_mismatches_are_errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     let nullable = |values: Vec<Option<i64>>| array(Int64Array::from(values));
     let text = |values: Vec<&str>| array(StringArray::from(values));
     let first = batch(vec![
@@ -416,7 +416,7 @@ fn columns_are_matched_by_name_and_mismatches_are_errors() {
 
 #[test]
 fn nulls_are_counted_from_statistics_and_located_by_reading() {
-    let place = Place::new();
+    let place = TestDir::new();
     let values = (0..1000).map(|i| (i != 730 && i != 731).then_some(i));
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
         (0..1000).map(|i| (i != 5).then(|| vec![Some(i)])),
@@ -453,7 +453,7 @@ fn nulls_are_counted_from_statistics_and_located_by_reading() {
 
 #[test]
 fn file_changed_while_reading_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.parquet(
         "x.parquet",
         &batch(vec![("id", ids(0..10))]),
@@ -480,7 +480,7 @@ fn file_changed_while_reading_is_an_error() {
 
 #[test]
 fn empty_files_and_row_groups_are_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     let empty = batch(vec![("id", ids(0..0))]);
     let path = place.parquet("d/0.parquet", &empty, WriterProperties::default());
     let source = open_one(&path);
@@ -499,7 +499,7 @@ fn empty_files_and_row_groups_are_read() {
 #[test]
 fn dataset_of_many_files_is_read_completely() {
     // 600 files: more than are read at a time, with the same footers in another order of files.
-    let place = Place::new();
+    let place = TestDir::new();
     let one = crate::help::parquet_bytes(
         &batch(vec![("id", ids(0..2)), ("b", ids(0..2))]),
         WriterProperties::default(),
@@ -521,7 +521,7 @@ fn dataset_of_many_files_is_read_completely() {
 
 #[test]
 fn hugging_face_image_structs_are_read_as_bytes() {
-    let place = Place::new();
+    let place = TestDir::new();
     let bytes: ArrayRef = array(BinaryArray::from_opt_vec(vec![
         Some(b"one"),
         Some(b"two"),
@@ -612,7 +612,7 @@ fn int96_timestamps_keep_their_date() {
 #[test]
 fn page_checksums_are_verified() {
     for name in ["checksums-1.0.parquet", "checksums-2.0.parquet"] {
-        let place = Place::new();
+        let place = TestDir::new();
         let mut bytes = fs::read(fixture(name)).unwrap();
         let value = 1042_i64.to_le_bytes();
         let at = bytes.windows(8).position(|found| found == value).unwrap();

@@ -12,17 +12,17 @@ use shardmill_source::{
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
 
-use crate::help::{Place, array, batch, batches, check_error, rows_per_group};
+use crate::help::{TestDir, array, batch, batches, check_error, rows_per_group};
 
 /// A directory, and the same files in a store.
 struct StoreCopy {
-    place: Place,
+    place: TestDir,
     server: S3Server,
 }
 
 impl StoreCopy {
     fn with(settings: Settings) -> Self {
-        let place = Place::new();
+        let place = TestDir::new();
         let server = S3Server::start(Objects::folder("bucket", &place.path("")), settings).unwrap();
         Self { place, server }
     }
@@ -616,7 +616,7 @@ fn google_azure_and_volumes_read_like_a_directory() {
             flavor,
             ..Settings::default()
         };
-        let place = Place::new();
+        let place = TestDir::new();
         let bucket = if flavor == Flavor::Files {
             "c/s/v"
         } else {
@@ -678,7 +678,7 @@ fn temporary_files_are_unnamed() {
     let store_copy = StoreCopy::new();
     tables(&store_copy, 3);
     store_copy.place.write("c/a.csv", "h\n1\n");
-    let room = Place::new();
+    let room = TestDir::new();
     let mut options = store_copy.options();
     options.resources.temp_dir = Some(room.path(""));
     let empty = |path: &Path| std::fs::read_dir(path).unwrap().next().is_none();

@@ -15,10 +15,10 @@ use parquet::file::properties::WriterProperties;
 use shardmill_core::Diagnostic as _;
 use shardmill_source::{ReadAs, SchemaRule, SelectColumn, SourceError, SourceOptions};
 
-use crate::help::{Place, array, batch, open_with, read, refused};
+use crate::help::{TestDir, array, batch, open_with, read, refused};
 
 /// Writes files of one column `x`, in that order, in both formats.
-fn files(columns: &[ArrayRef]) -> (Place, [&'static str; 2]) {
+fn files(columns: &[ArrayRef]) -> (TestDir, [&'static str; 2]) {
     let batches: Vec<_> = columns
         .iter()
         .map(|column| batch(vec![("x", ArrayRef::clone(column))]))
@@ -26,8 +26,8 @@ fn files(columns: &[ArrayRef]) -> (Place, [&'static str; 2]) {
     tables(&batches)
 }
 
-fn tables(batches: &[RecordBatch]) -> (Place, [&'static str; 2]) {
-    let place = Place::new();
+fn tables(batches: &[RecordBatch]) -> (TestDir, [&'static str; 2]) {
+    let place = TestDir::new();
     for (number, batch) in batches.iter().enumerate() {
         place.parquet(
             &format!("parquet/{number}.parquet"),

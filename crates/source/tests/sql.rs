@@ -6,10 +6,10 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{SelectColumn, Source, SourceOptions};
 
 use crate::help::{
-    Place, array, batch, batches, check_error, open_with, read, refused, rows_per_group,
+    TestDir, array, batch, batches, check_error, open_with, read, refused, rows_per_group,
 };
 
-fn table(place: &Place, rows: i64) -> std::path::PathBuf {
+fn table(place: &TestDir, rows: i64) -> std::path::PathBuf {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", array(Int64Array::from_iter_values(0..rows))),
         (
@@ -42,7 +42,7 @@ fn int(source: &dyn Source, column: usize) -> Vec<i64> {
 
 #[test]
 fn query_result_is_one_unit_over_the_whole_table() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place, 20_000);
     let source = query(
         &path,
@@ -92,7 +92,7 @@ fn query_result_is_one_unit_over_the_whole_table() {
 
 #[test]
 fn repeated_query_returns_rows_in_the_same_order() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place, 20_000);
     for sql in [
         "SELECT k, count(*) AS n, min(text) AS t FROM source GROUP BY k",
@@ -111,7 +111,7 @@ fn repeated_query_returns_rows_in_the_same_order() {
 
 #[test]
 fn columns_are_selected_from_the_query_result() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place, 100);
     let source = open_with(&path, |options| {
         options.query.sql = Some("SELECT id AS a, k FROM source ORDER BY id DESC".to_owned());
@@ -126,7 +126,7 @@ fn columns_are_selected_from_the_query_result() {
 
 #[test]
 fn queries_that_do_more_than_read_are_rejected() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place, 10);
     let target = place.path("out.csv");
     let refuse = |sql: &str| {
@@ -194,7 +194,7 @@ fn queries_that_do_more_than_read_are_rejected() {
 
 #[test]
 fn query_runtime_errors_have_specific_ids() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place, 20_000);
     let source = query(&path, "SELECT CAST(text AS BIGINT) AS n FROM source");
     assert_eq!(
@@ -212,7 +212,7 @@ fn query_runtime_errors_have_specific_ids() {
 
 #[test]
 fn query_beyond_memory_limit_spills_or_fails() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = table(&place, 200_000);
     let spill = place.path("spill");
     std::fs::create_dir(&spill).unwrap();

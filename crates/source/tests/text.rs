@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{SelectColumn, SourceKind, SourceOptions};
 
-use crate::help::{Place, batches, check_error, open_one, open_with, read, refused};
+use crate::help::{TestDir, batches, check_error, open_one, open_with, read, refused};
 
 pub fn types(source: &dyn shardmill_source::Source) -> Vec<String> {
     let show = |field: &std::sync::Arc<arrow::datatypes::Field>| {
@@ -23,7 +23,7 @@ pub fn types(source: &dyn shardmill_source::Source) -> Vec<String> {
 
 #[test]
 fn csv_types_are_inferred_from_all_rows() {
-    let place = Place::new();
+    let place = TestDir::new();
     let text = "\u{feff}id,name,score,flag,zip,empty,day\n1,\"a, \"\"b\"\"\nc\",1,true,007,,2024-01-01\n2,,2.5,FALSE,12,,2024-02-01";
     let source = open_one(&place.write("x.csv", text));
     assert_eq!(
@@ -65,7 +65,7 @@ fn csv_types_are_inferred_from_all_rows() {
 
 #[test]
 fn csv_columns_are_matched_by_name_across_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("d/a.csv", "id,v\n1,1\n2,2\n");
     place.write("d/b.csv", "v,id\nx,3\n");
     let source = open_one(&place.path("d"));
@@ -85,7 +85,7 @@ fn csv_columns_are_matched_by_name_across_files() {
 
 #[test]
 fn csv_delimiter_header_and_compression_are_applied() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.write("x.csv", "1;a\n2;b\n");
     let source = open_with(&path, |options| {
         options.csv.delimiter = Some(b';');
@@ -107,7 +107,7 @@ fn csv_delimiter_header_and_compression_are_applied() {
 
 #[test]
 fn invalid_csv_is_an_error_with_line_and_column() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (text, id, fact) in [
         ("", "csv-header", "header: the file is empty"),
         (
@@ -181,7 +181,7 @@ fn invalid_csv_is_an_error_with_line_and_column() {
 
 #[test]
 fn csv_batches_stay_bounded_when_rows_become_long() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut text = "id,text\n".to_owned();
     for id in 0..20_000 {
         text.push_str(&format!("{id},a\n"));
@@ -204,7 +204,7 @@ fn csv_batches_stay_bounded_when_rows_become_long() {
 
 #[test]
 fn csv_rows_after_many_empty_lines_or_long_header_are_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     let ids = |path: &std::path::Path| {
         let source = open_with(path, |options| options.limits.sample_bytes = 1000).unwrap();
         let found = read(source.as_ref());
@@ -234,7 +234,7 @@ fn csv_skips_leading_bom_and_empty_lines() {
         "\u{feff}a,b\n3,4",
         "\n\na,b\n3,4",
     ] {
-        let place = Place::new();
+        let place = TestDir::new();
         let path = place.write("x.csv", text);
         let found = read(open_one(&path).as_ref());
         assert_eq!(found.schema().field(0).name(), "a", "{text:?}");
@@ -244,7 +244,7 @@ fn csv_skips_leading_bom_and_empty_lines() {
 
 #[test]
 fn csv_lines_may_end_with_carriage_return_only() {
-    let place = Place::new();
+    let place = TestDir::new();
     // Longer than a header may be, unless it ends at the carriage return.
     let text = format!(
         "a,b\r{}",
@@ -260,7 +260,7 @@ fn csv_lines_may_end_with_carriage_return_only() {
 
 #[test]
 fn tsv_files_are_read_as_csv_with_tab_delimiter() {
-    let place = Place::new();
+    let place = TestDir::new();
     place.write("t/a.tsv", "id\tb\n1\tx\n");
     place.write("t/b.tsv", "id\tb\n2\ty\n");
     place.write("t/notes.txt", "nothing");
@@ -274,7 +274,7 @@ fn tsv_files_are_read_as_csv_with_tab_delimiter() {
 
 #[test]
 fn csv_unclosed_quote_beyond_the_limit_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut text = "a,b\n1,\"".to_owned();
     text.push_str(&"x".repeat(80 << 20));
     let path = place.write("x.csv", text);
@@ -284,7 +284,7 @@ fn csv_unclosed_quote_beyond_the_limit_is_an_error() {
 
 #[test]
 fn json_types_are_inferred_from_all_rows() {
-    let place = Place::new();
+    let place = TestDir::new();
     let text = concat!(
         "{\"id\": 1, \"v\": {\"b\": [1, 2], \"a\": \"x\"}, \"n\": null}\n",
         "\n",
@@ -338,7 +338,7 @@ fn json_types_are_inferred_from_all_rows() {
 
 #[test]
 fn invalid_json_line_is_an_error_with_its_line() {
-    let place = Place::new();
+    let place = TestDir::new();
     for (text, line, fact) in [
         (
             "{\"a\": 1}\n{\"a\": \"x\"}\n",
@@ -378,7 +378,7 @@ fn invalid_json_line_is_an_error_with_its_line() {
 
 #[test]
 fn large_json_files_are_read_in_ranges() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut text = String::new();
     for row in 0..3_000_000 {
         text.push_str(&format!("{{\"id\": {row}, \"t\": \"text\"}}\n"));
@@ -435,7 +435,7 @@ fn large_json_files_are_read_in_ranges() {
 
 #[test]
 fn empty_json_lines_and_crlf_endings_are_read() {
-    let place = Place::new();
+    let place = TestDir::new();
     let source = open_one(&place.write("x.jsonl", "\n \n"));
     assert_eq!(
         (
@@ -455,7 +455,7 @@ fn empty_json_lines_and_crlf_endings_are_read() {
 
 #[test]
 fn json_lines_skip_bom_only_at_file_start() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = place.write("x.jsonl", "\u{feff}{\"a\": 1}\n\n{\"a\": 2}\n");
     let found = read(open_one(&path).as_ref());
     assert_eq!(

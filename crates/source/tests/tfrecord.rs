@@ -8,7 +8,7 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_records::masked_crc;
 use shardmill_source::{Source, SourceKind};
 
-use crate::help::{Place, batches, open_one, open_with, read, refused};
+use crate::help::{TestDir, batches, open_one, open_with, read, refused};
 use crate::text::types;
 
 /// Returns the path of a file in `fixtures/tfrecord-1.14.6`.
@@ -78,7 +78,7 @@ fn features_are_read_as_columns() {
         assert_eq!(source.description().rows, Some(5));
         checks_examples(source.as_ref());
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let bytes = std::fs::read(fixture("examples.tfrecord")).unwrap();
     place.write("d/x-train.tfrecord-00000-of-00001", bytes);
     place.write("d/dataset_info.json", "{}");
@@ -180,7 +180,7 @@ fn corrupt_tfrecord_file_is_an_error_with_offset() {
             assert!(error.object().unwrap().ends_with(name), "{name}");
         }
     }
-    let place = Place::new();
+    let place = TestDir::new();
     let absurd = u64::MAX.to_le_bytes();
     let head = [&absurd[..], &masked_crc(&absurd).to_le_bytes()].concat();
     let error = refused(&place.write("x.tfrecord", head), |_| {});
@@ -193,7 +193,7 @@ fn corrupt_tfrecord_file_is_an_error_with_offset() {
 
 #[test]
 fn features_of_different_types_are_errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     let bytes = [10, 11, 10, 9, 10, 1, b'n', 18, 4, 10, 2, 10, 0];
     let differs = [frame(&numbers("n", &[1])), frame(&bytes)].concat();
     let error = refused(&place.write("x.tfrecord", &differs), |_| {});
@@ -211,7 +211,7 @@ fn features_of_different_types_are_errors() {
 
 #[test]
 fn zlib_compression_is_rejected_with_a_hint() {
-    let place = Place::new();
+    let place = TestDir::new();
     let zlib = b"\x78\x9c\x0b\x49\xad\x28\x01\x00\x03\xe8\x01\x9c";
     let error = refused(&place.write("x.tfrecord", zlib), |_| {});
     assert_eq!(
@@ -227,7 +227,7 @@ fn zlib_compression_is_rejected_with_a_hint() {
 /// A first record of 35,615 bytes begins with the magic number of gzip.
 #[test]
 fn length_equal_to_gzip_magic_is_read_uncompressed() {
-    let place = Place::new();
+    let place = TestDir::new();
     let file = frame(&vec![7; 0x8b1f]);
     assert_eq!(&file[..2], b"\x1f\x8b");
     let source = open_with(&place.write("x.tfrecord", file), |options| {
@@ -238,7 +238,7 @@ fn length_equal_to_gzip_magic_is_read_uncompressed() {
 
 #[test]
 fn large_tfrecord_files_are_split_into_units() {
-    let place = Place::new();
+    let place = TestDir::new();
     let mut file = Vec::new();
     for number in 0..70 {
         let mut record = vec![number; 1 << 20];

@@ -9,9 +9,9 @@ use shardmill_source::{
     ENCODING_KEY, SelectColumn, Source, SourceKind, SourceOptions, TreeGroup, open, shuffled,
 };
 
-use crate::help::{Place, batches, check_error, open_one, open_with, read, refused};
+use crate::help::{TestDir, batches, check_error, open_one, open_with, read, refused};
 
-fn images(place: &Place) -> std::path::PathBuf {
+fn images(place: &TestDir) -> std::path::PathBuf {
     for (name, bytes) in [
         ("t/b/002.jpg", "jpeg two"),
         ("t/a/001.jpg", "jpeg one"),
@@ -27,7 +27,7 @@ fn images(place: &Place) -> std::path::PathBuf {
 
 #[test]
 fn files_with_a_common_stem_are_one_sample() {
-    let place = Place::new();
+    let place = TestDir::new();
     let source = open_one(&images(&place));
     let schema = source.schema();
     let fields: Vec<_> = schema
@@ -98,7 +98,7 @@ fn files_with_a_common_stem_are_one_sample() {
 
 #[test]
 fn group_by_file_makes_each_file_a_sample() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = images(&place);
     let source = open_with(&path, |options| {
         options.tree.group = TreeGroup::File;
@@ -129,7 +129,7 @@ fn group_by_file_makes_each_file_a_sample() {
 
 #[test]
 fn filters_and_columns_read_only_needed_files() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = images(&place);
     // This file is replaced by a directory, so opening it fails.
     let source = open_with(&path, |options| {
@@ -151,7 +151,7 @@ fn filters_and_columns_read_only_needed_files() {
 
 #[test]
 fn tree_units_are_limited_in_files_and_bytes() {
-    let place = Place::new();
+    let place = TestDir::new();
     for number in 0..2500 {
         place.write(&format!("t/{number:05}.txt"), format!("text {number}"));
     }
@@ -205,7 +205,7 @@ fn tree_units_are_limited_in_files_and_bytes() {
 
 #[test]
 fn file_changed_after_listing_is_an_error() {
-    let place = Place::new();
+    let place = TestDir::new();
     for change in ["grow", "shrink", "touch", "remove", "link"] {
         place.write("t/a.bin", "0123456789");
         let source = open_one(&place.path("t"));
@@ -237,7 +237,7 @@ fn file_changed_after_listing_is_an_error() {
 
 #[test]
 fn invalid_trees_are_errors() {
-    let place = Place::new();
+    let place = TestDir::new();
     let id = |name: &str| {
         refused(&place.path(name), |options| {
             options.kind = Some(SourceKind::Tree)
@@ -302,7 +302,7 @@ fn invalid_trees_are_errors() {
 
 #[test]
 fn rows_and_fingerprint_do_not_depend_on_jobs_or_location() {
-    let place = Place::new();
+    let place = TestDir::new();
     let first = images(&place);
     let one = open_one(&first);
     let expected = (read(one.as_ref()), one.description().fingerprint.clone());
@@ -328,7 +328,7 @@ fn rows_and_fingerprint_do_not_depend_on_jobs_or_location() {
 
 #[test]
 fn row_places_name_the_sample_key() {
-    let place = Place::new();
+    let place = TestDir::new();
     let path = images(&place);
     let keys_of = |source: &dyn Source| -> Vec<(String, String)> {
         let mut found = Vec::new();

@@ -13,7 +13,7 @@ use shardmill_source::{Source, SourceError, SourceKind, SourceOptions, open};
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 
-use crate::help::{Place, batches, check_error, open_with, read, refused};
+use crate::help::{TestDir, batches, check_error, open_with, read, refused};
 use crate::text::types;
 
 fn fixture(name: &str) -> PathBuf {
@@ -155,7 +155,7 @@ fn windows_include_types_coordinates_and_starts() {
 
 /// Opens one array as a single window, and returns its values.
 fn whole(store: &Path, variable: &str) -> Result<Vec<f64>, SourceError> {
-    let place = Place::new();
+    let place = TestDir::new();
     name_dimensions(store, variable, &place);
     let source = open_with(&place.path(""), |options| {
         select(options, &[variable], "y=50,x=40", "")
@@ -166,7 +166,7 @@ fn whole(store: &Path, variable: &str) -> Result<Vec<f64>, SourceError> {
 }
 
 /// Copies an array, and names its dimensions `y` and `x`.
-fn name_dimensions(store: &Path, variable: &str, place: &Place) {
+fn name_dimensions(store: &Path, variable: &str, place: &TestDir) {
     let mut folders = vec![store.join(variable)];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -383,7 +383,7 @@ fn corrupt_chunks_are_errors_naming_the_chunk() {
     ] {
         let bytes = fs::read(fixture(store).join(variable).join(chunk)).unwrap();
         for keep in [0, 3, bytes.len() / 2, bytes.len() - 1] {
-            let place = Place::new();
+            let place = TestDir::new();
             name_dimensions(&fixture(store), variable, &place);
             place.write(&format!("{variable}/{chunk}"), &bytes[..keep]);
             let source = open_with(&place.path(""), |options| {
@@ -404,7 +404,7 @@ fn corrupt_chunks_are_errors_naming_the_chunk() {
             );
         }
     }
-    let place = Place::new();
+    let place = TestDir::new();
     name_dimensions(&fixture("codecs3"), "zstd-crc32c", &place);
     let mut bytes = fs::read(place.path("zstd-crc32c/c/0/0")).unwrap();
     bytes[40] ^= 1;
@@ -426,7 +426,7 @@ fn corrupt_chunks_are_errors_naming_the_chunk() {
 #[test]
 fn invalid_array_metadata_is_an_error() {
     let change = |from: &str, to: &str| {
-        let place = Place::new();
+        let place = TestDir::new();
         name_dimensions(&fixture("codecs3"), "sharded", &place);
         let path = place.path("sharded/zarr.json");
         let text = fs::read_to_string(&path).unwrap();
@@ -528,7 +528,7 @@ fn windows_match_with_a_small_chunk_cache() {
 
 #[test]
 fn changed_chunk_changes_the_fingerprint() {
-    let place = Place::new();
+    let place = TestDir::new();
     name_dimensions(&fixture("codecs3"), "raw", &place);
     let open = || -> Arc<dyn Source> {
         open_with(&place.path(""), |options| {

@@ -77,16 +77,16 @@ pub struct ListedFile {
     pub tag: String,
 }
 
-/// An entry in a folder of a [`Place`](crate::Place).
+/// An entry in a folder of a [`Destination`](crate::Destination).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PlaceEntry {
+pub struct DestinationEntry {
     /// The name. A name that is not UTF-8 has replacement characters and cannot be opened.
     pub name: String,
     /// Whether it is a folder. In a store, a folder is a prefix of longer names.
     pub is_folder: bool,
 }
 
-impl From<Entry> for PlaceEntry {
+impl From<Entry> for DestinationEntry {
     fn from(entry: Entry) -> Self {
         Self {
             name: entry.name.to_string_lossy().into_owned(),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use shardmill_core::lock;
 
 use crate::dir::Dir;
-use crate::entry::PlaceEntry;
+use crate::entry::DestinationEntry;
 use crate::error::{StorageError, check_name, if_found};
 use crate::file::FileHandle;
 use crate::location::{Location, RemoteLocation};
@@ -208,11 +208,11 @@ impl Folder {
 
     /// Lists the direct entries. Names that are not UTF-8 have replacement characters.
     /// Errors are those of [`Dir::entries`] and [`Remote::entries`].
-    pub fn entries(&self) -> Result<Vec<PlaceEntry>, StorageError> {
+    pub fn entries(&self) -> Result<Vec<DestinationEntry>, StorageError> {
         match self {
             Self::Local(dir) => {
                 let entries = dir.entries()?.into_iter();
-                Ok(entries.map(PlaceEntry::from).collect())
+                Ok(entries.map(DestinationEntry::from).collect())
             }
             Self::Store(store) => store.remote.entries("", &mut |_| true),
         }

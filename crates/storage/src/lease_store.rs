@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::CancelToken;
 
+use crate::destination::Destination;
 use crate::error::StorageError;
 use crate::heartbeat::{Heartbeat, LeaseWait, Moment, Sign};
 use crate::lease::Lease;
-use crate::place::Place;
 use crate::random::random_number;
 use crate::remote::Remote;
 
@@ -35,7 +35,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The shortest wait that is announced.
 const ANNOUNCED: Duration = Duration::from_secs(1);
 
-/// An exclusive lock of one writer on a folder of a [`Place`]. It avoids wasted work and names the other writer.
+/// An exclusive lock of one writer on a folder of a [`Destination`]. It avoids wasted work and names the other writer.
 /// Correctness depends on atomic publishing, not on the lease.
 ///
 /// In a directory it is a [`Lease`]. In a store it is an object that the writer creates only if it does not exist. The
@@ -48,7 +48,7 @@ const ANNOUNCED: Duration = Duration::from_secs(1);
 /// seconds, and the clocks include the time that the machine is suspended. If the object is missing or belongs to
 /// another writer, the lease is lost, and the request fails with `other-writer`.
 #[derive(Debug)]
-pub struct PlaceLease(Kind);
+pub struct DestinationLease(Kind);
 
 #[derive(Debug)]
 enum Kind {
@@ -74,21 +74,23 @@ struct HeldLease {
     heartbeat: Arc<Heartbeat>,
 }
 
-impl PlaceLease {
+impl DestinationLease {
     /// Acquires the lease `name` of a place. Calls `cancel` while it waits; `false` cancels the wait.
     ///
     /// # Errors
     ///
     /// `other-writer`, a conflict, when another writer holds it; `interrupted`; errors of the file system or the store.
     pub fn acquire(
-        place: &Place,
+        place: &Destination,
         name: &str,
         patience: Duration,
         cancel: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
         let store = match place {
-            Place::Local(dir) => return Lease::acquire(dir, name).map(|it| Self(Kind::Local(it))),
-            Place::Store(store) => store,
+            Destination::Local(dir) => {
+                return Lease::acquire(dir, name).map(|it| Self(Kind::Local(it)));
+            }
+            Destination::Store(store) => store,
         };
         let remote = store.remote().for_lease();
         let owner = format!("{:016x}", random_number());

@@ -22,7 +22,7 @@
 //! - A [`Claim`] is a lock file by which the processes of one machine agree which of them creates, reads or removes a
 //!   file.
 //! - A [`Lease`] is the exclusive right of one writer to a folder. The kernel releases it when the process ends.
-//! - A [`Place`] is a directory or a prefix in a store that files are published to. [`PlaceLease`] and [`PlaceLog`]
+//! - A [`Destination`] is a directory or a prefix in a store that files are published to. [`DestinationLease`] and [`DestinationLog`]
 //!   have the same interface for both.
 //! - A [`Location`] is a path or a prefix in a store. A [`Remote`] reads whole objects and ranges below a prefix,
 //!   uploads objects and lists them. Stores differ in their protocols and in nothing else.
@@ -70,8 +70,8 @@ mod lease; // The lease of one writer on a directory.
 
 mod remote; // Objects in stores.
 
+mod destination; // Directories and prefixes that are written.
 mod folder; // Directories and prefixes that are read.
-mod place; // Directories and prefixes that are written.
 mod tree; // All files below a directory.
 
 mod lease_store; // The lease of one writer on a place.
@@ -85,18 +85,18 @@ pub use shardmill_core::CancelToken;
 
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
+pub use destination::{Destination, StoreDestination};
 pub use dir::{Dir, PublishMode, Space};
-pub use entry::{Entry, EntryKind, FileVersion, ListedFile, PlaceEntry, StoreKind};
+pub use entry::{DestinationEntry, Entry, EntryKind, FileVersion, ListedFile, StoreKind};
 pub use error::StorageError;
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
 pub use folder::{Folder, StoreFolder, Stored, StoredObject};
 pub use heartbeat::LeaseWait;
 pub use lease::Lease;
-pub use lease_store::{LEASE_PATIENCE, PlaceLease};
+pub use lease_store::{DestinationLease, LEASE_PATIENCE};
 pub use location::{Location, RemoteLocation};
-pub use log::PlaceLog;
+pub use log::DestinationLog;
 pub use open_claims::take_inherited_claims;
-pub use place::{Place, StorePlace};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use random::random_number;
 pub use remote::{

@@ -5,16 +5,16 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use shardmill_core::{CancelToken, lock};
 
 use crate::append::AppendFile;
+use crate::destination::Destination;
 use crate::error::{StorageError, if_found};
-use crate::place::Place;
 use crate::remote::Remote;
 
-/// A log in a [`Place`]: a file in a directory, or a sequence of numbered objects in a store.
+/// A log in a [`Destination`]: a file in a directory, or a sequence of numbered objects in a store.
 ///
 /// An added line survives if the process is killed. In a directory the last line may be incomplete, and nothing is
 /// synchronised to the disk.
 #[derive(Debug)]
-pub struct PlaceLog(Kind);
+pub struct DestinationLog(Kind);
 
 #[derive(Debug)]
 enum Kind {
@@ -43,23 +43,23 @@ struct State {
     busy: bool,
 }
 
-impl PlaceLog {
+impl DestinationLog {
     /// Reads a log of at most `most` bytes. Returns `None` if it does not exist.
-    /// Errors are those of [`Place::read`] and [`Place::entries`].
+    /// Errors are those of [`Destination::read`] and [`Destination::entries`].
     pub fn read(
-        place: &Place,
+        place: &Destination,
         name: &str,
         max: u64,
         cancel: &mut CancelToken<'_>,
     ) -> Result<Option<Vec<u8>>, StorageError> {
         let store = match place {
-            Place::Local(dir) => {
+            Destination::Local(dir) => {
                 return match dir.open_file(name) {
                     Err(StorageError::NotDirectory { .. }) => Ok(None),
                     opened => if_found(opened.and_then(|file| file.read_log(max))),
                 };
             }
-            Place::Store(store) => store,
+            Destination::Store(store) => store,
         };
         let numbers = numbers(place, name, cancel)?;
         let mut bytes: Option<Vec<u8>> = None;
@@ -77,17 +77,17 @@ impl PlaceLog {
     /// Opens a log for appending, and keeps its first `keep_bytes` bytes.
     /// Errors are those of [`AppendFile::open`], [`Remote::put`] and [`Remote::remove`].
     pub fn open(
-        place: &Place,
+        place: &Destination,
         name: &str,
         keep_bytes: u64,
         cancel: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
         let store = match place {
-            Place::Local(dir) => {
+            Destination::Local(dir) => {
                 let file = AppendFile::open(dir, name, keep_bytes)?;
                 return Ok(Self(Kind::File(Mutex::new(file))));
             }
-            Place::Store(store) => store,
+            Destination::Store(store) => store,
         };
         let remote = store.remote().clone();
         let (mut parts, mut kept) = (Vec::new(), Vec::new());
@@ -134,15 +134,15 @@ impl PlaceLog {
         }
     }
 
-    /// Removes a log. Errors are those of [`Place::remove`].
+    /// Removes a log. Errors are those of [`Destination::remove`].
     pub fn remove(
-        place: &Place,
+        place: &Destination,
         name: &str,
         cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
         match place {
-            Place::Local(_) => place.remove(name, cancel),
-            Place::Store(store) => {
+            Destination::Local(_) => place.remove(name, cancel),
+            Destination::Store(store) => {
                 // From the end, so that the objects a reader finds meanwhile are a prefix of the log.
                 for number in numbers(place, name, cancel)?.into_iter().rev() {
                     store.remote().remove(&part(name, number), cancel)?;
@@ -162,7 +162,7 @@ fn part(name: &str, number: u64) -> String {
 
 /// Returns the numbers of the objects of a log, in order. Other names are ignored.
 fn numbers(
-    place: &Place,
+    place: &Destination,
     name: &str,
     cancel: &mut CancelToken<'_>,
 ) -> Result<Vec<u64>, StorageError> {

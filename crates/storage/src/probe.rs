@@ -8,10 +8,10 @@ use shardmill_core::{Diagnostic as _, ErrorKind};
 
 use shardmill_core::CancelToken;
 
+use crate::destination::{Destination, StoreDestination};
 use crate::dir::PublishMode;
 use crate::error::StorageError;
 use crate::location::Location;
-use crate::place::{Place, StorePlace};
 use crate::random::random_number;
 use crate::remote::{CredentialSource, Remote, RemoteOptions};
 
@@ -184,7 +184,11 @@ impl ProbeReport {
 }
 
 /// Tries to create an object that exists with other contents. Returns whether that was refused.
-fn create(place: &Place, name: &str, cancel: &mut CancelToken<'_>) -> Result<bool, StorageError> {
+fn create(
+    place: &Destination,
+    name: &str,
+    cancel: &mut CancelToken<'_>,
+) -> Result<bool, StorageError> {
     match place.publish_bytes(None, name, b"other", PublishMode::CreateNew, cancel) {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
@@ -192,23 +196,23 @@ fn create(place: &Place, name: &str, cancel: &mut CancelToken<'_>) -> Result<boo
     }
 }
 
-fn get(place: &Place, name: &str) -> Result<Vec<u8>, StorageError> {
+fn get(place: &Destination, name: &str) -> Result<Vec<u8>, StorageError> {
     match place {
-        Place::Local(dir) => dir.open_file(name)?.read_all(1 << 20),
-        Place::Store(store) => store.remote().read(name, 1 << 20),
+        Destination::Local(dir) => dir.open_file(name)?.read_all(1 << 20),
+        Destination::Store(store) => store.remote().read(name, 1 << 20),
     }
 }
 
-fn range(place: &Place, name: &str, from: u64, to: u64) -> Result<Vec<u8>, StorageError> {
+fn range(place: &Destination, name: &str, from: u64, to: u64) -> Result<Vec<u8>, StorageError> {
     match place {
-        Place::Local(dir) => dir.open_file(name)?.read_range(from, to - from),
-        Place::Store(store) => store.remote().read_range(name, None, from..to),
+        Destination::Local(dir) => dir.open_file(name)?.read_range(from, to - from),
+        Destination::Store(store) => store.remote().read_range(name, None, from..to),
     }
 }
 
 /// Uploads an object in two parts, and reads the bytes around the border between them.
 fn put_parts(
-    place: &Place,
+    place: &Destination,
     remote: &Remote,
     name: &str,
     cancel: &mut CancelToken<'_>,
@@ -260,8 +264,10 @@ pub fn probe(
     options.upload.split_above = PART as u64;
     options.upload.part_bytes = PART as u64;
     let place = match location {
-        Location::Local(_) => Place::open(location, &options, None)?,
-        Location::Remote(remote) => Place::Store(StorePlace::open(remote, &options, None)?),
+        Location::Local(_) => Destination::open(location, &options, None)?,
+        Location::Remote(remote) => {
+            Destination::Store(StoreDestination::open(remote, &options, None)?)
+        }
     };
     let mut report = ProbeReport {
         location: location.to_string(),
@@ -270,8 +276,8 @@ pub fn probe(
             Location::Remote(remote) => remote.kind().to_string(),
         },
         credentials: match &place {
-            Place::Local(_) => None,
-            Place::Store(store) => store.remote().credential_source(cancel).ok(),
+            Destination::Local(_) => None,
+            Destination::Store(store) => store.remote().credential_source(cancel).ok(),
         },
         steps: Vec::new(),
         left: Vec::new(),
@@ -294,8 +300,8 @@ pub fn probe(
     let mut there: Option<(String, u64)> = None;
     step(ProbeAction::List, &mut || {
         outcome_of(match &place {
-            Place::Local(dir) => dir.list().map(|_| None),
-            Place::Store(store) => store.remote().peek("", 100, cancel).map(|objects| {
+            Destination::Local(dir) => dir.list().map(|_| None),
+            Destination::Store(store) => store.remote().peek("", 100, cancel).map(|objects| {
                 let small = objects.into_iter().filter(|object| object.bytes > 0);
                 there = small
                     .min_by_key(|object| object.bytes)
@@ -352,7 +358,7 @@ pub fn probe(
             )
         });
         step(ProbeAction::Parts, &mut || match &place {
-            Place::Store(store) if store.remote().has_parts() => {
+            Destination::Store(store) if store.remote().has_parts() => {
                 outcome_of(put_parts(&place, store.remote(), &large, cancel))
             }
             _ => ProbeOutcome::Absent,
@@ -377,7 +383,7 @@ pub fn probe(
     let interrupted = report.steps.iter().any(|step| {
         matches!(&step.outcome, ProbeOutcome::Failed { kind, .. } if *kind == ErrorKind::Interrupted)
     });
-    if interrupted && let Place::Store(store) = &place {
+    if interrupted && let Destination::Store(store) = &place {
         return Err(store.remote().interrupted());
     }
     Ok(report)

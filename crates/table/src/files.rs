@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{FieldRef, Fields};
 use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, Place};
+use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, ValueLocation};
 use shardmill_parquet::{Partitions, arrow_fields, decode_footer, footer_range, index_range};
 use shardmill_storage::{Dir, Folder, StorageError};
 
@@ -48,7 +48,12 @@ impl TableFiles {
 
     fn changed(&self, file: usize, found: u64) -> DatasetError {
         let listed = self.files.get(file).map_or(0, |file| file.info.bytes);
-        DatasetError::listed_file_changed(Place::file(&self.name(file)), listed, found, false)
+        DatasetError::listed_file_changed(
+            ValueLocation::file(&self.name(file)),
+            listed,
+            found,
+            false,
+        )
     }
 
     /// Reads the ends of some files, with concurrent requests if they are in a store.
@@ -81,12 +86,12 @@ impl TableFiles {
 
     fn read_error(&self, file: usize, error: StorageError) -> DatasetError {
         if error.is_not_found() {
-            return DatasetError::file_missing(Place::file(&self.name(file)));
+            return DatasetError::file_missing(ValueLocation::file(&self.name(file)));
         }
         match error.fault() {
             StorageError::ObjectChanged => {
                 let reason = "the object has changed since it was listed: it has another ETag";
-                DatasetProblem::ObjectChanged.at(Place::file(&self.name(file)), reason)
+                DatasetProblem::ObjectChanged.at(ValueLocation::file(&self.name(file)), reason)
             }
             _ => error.into(),
         }

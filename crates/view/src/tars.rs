@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use shardmill_core::{Limits, lock};
-use shardmill_dataset::{DatasetError, DatasetProblem, Place, ShardBytes, TarFile, TarSet};
+use shardmill_dataset::{DatasetError, DatasetProblem, ShardBytes, TarFile, TarSet, ValueLocation};
 use shardmill_storage::Stored;
 use shardmill_webdataset::{
     Consumer, FieldEntry, Grouper, SampleEntry, Scanner, ShardView, Step, WebdatasetError,
@@ -242,7 +242,7 @@ impl TarShard {
     /// Returns the error for a shard that changed while it was read.
     fn changed(&self) -> DatasetError {
         let reason = "the file was changed while it was read";
-        let place = Place::file(&self.path.to_string_lossy());
+        let place = ValueLocation::file(&self.path.to_string_lossy());
         DatasetProblem::ShardChanged.at(place, reason)
     }
 

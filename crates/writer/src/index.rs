@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use shardmill_mds::Index;
-use shardmill_storage::{CancelToken, Dir, Place, PublishMode, StorageError};
+use shardmill_storage::{CancelToken, Destination, Dir, PublishMode, StorageError};
 
 use crate::entry::DatasetIndex;
 use crate::error::WriteError;
@@ -18,7 +18,7 @@ pub use shardmill_core::{INDEX_NAME, TABLE_INDEX_NAME};
 ///
 /// Returns a conflict if a different index exists, or the error of the disk or the store.
 pub fn publish_index(
-    place: &Place,
+    place: &Destination,
     temp_folder: &str,
     folder: &str,
     index: &DatasetIndex,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use shardmill_core::{Progress, lock};
 use shardmill_mds::Content;
-use shardmill_storage::{CancelToken, Place, PublishMode, StorageError};
+use shardmill_storage::{CancelToken, Destination, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::content::{DedupIndex, UnitSamples};
@@ -29,7 +29,7 @@ use crate::shard::{FinishedShard, ShardKind, Temps};
 /// Where shards are written, and their form.
 pub struct Output<'a> {
     /// The root of the dataset.
-    pub place: &'a Place,
+    pub place: &'a Destination,
     /// The folder for temporary files in the root, if the root is a local directory.
     pub temp_folder: &'a str,
     /// The directories of the datasets to write, relative to the root; `""` is the root itself.
@@ -328,7 +328,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
     }
 
     fn temps(&self) -> Temps<'_> {
-        Temps::Place(self.output.place, self.output.temp_folder)
+        Temps::Destination(self.output.place, self.output.temp_folder)
     }
 
     fn publish(

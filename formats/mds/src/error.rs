@@ -11,14 +11,14 @@ use crate::encoding::{DType, Encoding};
 
 /// A position in an index, or in the config of a shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct IndexPosition {
     /// The shard, counted from 0 in the order of the index; `None` outside of shards.
     pub shard: Option<u64>,
     /// The field, with a dot between the names of nested fields; empty for the whole object.
     pub field: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for IndexPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.shard, self.field.as_str()) {
             (None, "") => f.write_str("index"),
@@ -193,7 +193,10 @@ pub enum MdsError {
     Read { kind: ErrorKind, reason: String },
     /// An error at a position in an index, or in the config of a shard.
     #[error("{problem}")]
-    At { place: Place, problem: Box<Self> },
+    At {
+        place: IndexPosition,
+        problem: Box<Self>,
+    },
     /// A shard format that does not exist.
     #[error(transparent)]
     Format(#[from] ParseFormatError),
@@ -280,7 +283,7 @@ fn config_place(problem: &MdsError) -> String {
 impl MdsError {
     /// Returns the position in the index or the config, if the error has one.
     #[must_use]
-    pub const fn place(&self) -> Option<&Place> {
+    pub const fn place(&self) -> Option<&IndexPosition> {
         match self {
             Self::At { place, .. } => Some(place),
             _ => None,
@@ -303,7 +306,7 @@ impl MdsError {
     }
 
     /// Adds the position in an index or a config.
-    pub(crate) fn at(self, place: Place) -> Self {
+    pub(crate) fn at(self, place: IndexPosition) -> Self {
         Self::At {
             place,
             problem: Box::new(self),

@@ -54,7 +54,7 @@ mod value;
 pub use decode::decode;
 pub use encode::{check_datum, encode_jpeg_array, encode_list, ndarray_header};
 pub use encoding::{DType, Encoding, ImageKind};
-pub use error::{MdsError, MdsProblem, Place};
+pub use error::{IndexPosition, MdsError, MdsProblem};
 pub use half::f16;
 pub use json::{check_json, check_new_json};
 pub use shardmill_codec::{

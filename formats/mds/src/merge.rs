@@ -2,7 +2,7 @@
 
 use shardmill_core::check_relative_path;
 
-use crate::error::{MdsError, Place};
+use crate::error::{IndexPosition, MdsError};
 use crate::index::{Index, check_unique};
 use crate::shown::shorten;
 
@@ -31,7 +31,7 @@ impl Index {
                         let name = format!("{folder}/{}", file.basename);
                         check_relative_path(&name).map_err(|problem| {
                             let name = shorten(&name);
-                            MdsError::Path { name, problem }.at(Place {
+                            MdsError::Path { name, problem }.at(IndexPosition {
                                 shard: Some(number),
                                 field: format!("{field}.basename"),
                             })

@@ -10,7 +10,7 @@ use shardmill_dataset::{
     DatasetError, DatasetProblem, Pending, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides,
 };
 use shardmill_source::{DeltaHistory, Source, SourceKind, SourceOptions};
-use shardmill_storage::{Place, StorageError};
+use shardmill_storage::{Destination, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME};
 
 use crate::error::ConvertError;
@@ -73,7 +73,8 @@ impl Increment {
         if options.run.overwrite {
             return Ok(None);
         }
-        let place = match Place::open(&options.dest, &options.source.remote, options.spool()) {
+        let place = match Destination::open(&options.dest, &options.source.remote, options.spool())
+        {
             Ok(place) => place,
             Err(error) if error.is_not_found() => return Ok(None),
             // The later inspection of the destination reports this error.

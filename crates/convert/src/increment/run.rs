@@ -9,7 +9,7 @@ use shardmill_dataset::{
     TarSet, tombstones_note,
 };
 use shardmill_source::{DeltaFile, DeltaSummary};
-use shardmill_storage::{Place, PlaceLease};
+use shardmill_storage::{Destination, DestinationLease};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
     Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, WriteError,
@@ -38,7 +38,7 @@ pub(crate) fn run(
 ) -> Result<ConvertReport, ConvertError> {
     let began = Instant::now();
     let options = &plan.options;
-    let place = Place::open(&options.dest, &options.source.remote, options.spool())?;
+    let place = Destination::open(&options.dest, &options.source.remote, options.spool())?;
     let target = Target::new(&place, progress);
     let entries = target.entries("")?;
     let is_left = entries.iter().any(|entry| entry.name == WORK_FOLDER);
@@ -219,7 +219,7 @@ struct Addition<'a> {
     plan: &'a ConvertPlan,
     increment: &'a Increment,
     target: Target<'a>,
-    lease: &'a PlaceLease,
+    lease: &'a DestinationLease,
     is_published: &'a mut bool,
 }
 

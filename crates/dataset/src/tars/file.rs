@@ -15,7 +15,7 @@ use crate::entry::check_hash;
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::mapped::ShardBytes;
-use crate::problem::Place;
+use crate::problem::ValueLocation;
 use crate::side_files::read_file;
 
 /// One tar file.
@@ -88,8 +88,8 @@ impl TarFile {
         self.root.join(&self.name)
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place::file(&self.path().to_string_lossy())
+    pub(crate) fn place(&self) -> ValueLocation {
+        ValueLocation::file(&self.path().to_string_lossy())
     }
 
     /// Returns the entry of the index, if an index lists the file.

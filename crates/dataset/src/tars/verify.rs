@@ -15,7 +15,7 @@ use super::repeated::{RepeatedKey, RepeatedKeys};
 use super::set::TarSet;
 use crate::error::DatasetError;
 use crate::live::starts_of;
-use crate::problem::Place;
+use crate::problem::ValueLocation;
 use crate::report::{Found, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
 use crate::shard_checks::{Checked, ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, SideFiles};
@@ -169,7 +169,7 @@ impl TarCheck<'_> {
     /// Returns the samples; none if a hash is wrong.
     fn run(&mut self) -> Result<Vec<SampleEntry>, DatasetError> {
         let shard = self.shard;
-        let place = || Place::file(shard.name());
+        let place = || ValueLocation::file(shard.name());
         let file = shard.open()?;
         self.found.read.files += 1;
         self.found.read.stored_bytes += file.len();

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 pub use shardmill_testing::delta::inline_deletion;
 use shardmill_testing::delta::{bitmap, z85};
 
-use crate::help::{Place, parquet_bytes};
+use crate::help::{TestDir, parquet_bytes};
 
 /// A table in a temporary directory.
 pub struct Table {
-    pub place: Place,
+    pub place: TestDir,
     next: u64,
 }
 
@@ -113,7 +113,7 @@ pub fn mapped(name: &str, data_type: impl Into<Value>, id: i64, physical: &str) 
 impl Table {
     pub fn new() -> Self {
         Self {
-            place: Place::new(),
+            place: TestDir::new(),
             next: 0,
         }
     }

@@ -11,7 +11,7 @@ use super::live::{Live, bare};
 use super::pages::{Listed, Page, Paging};
 use super::protocol::Stat;
 use super::send::send;
-use crate::entry::{FileVersion, PlaceEntry, StoreKind};
+use crate::entry::{DestinationEntry, FileVersion, StoreKind};
 use crate::error::{StorageError, check_name};
 
 /// The maximum number of consecutive empty pages.
@@ -213,7 +213,7 @@ async fn list(live: &Live, prefix: &str, max: u64) -> Result<Vec<RemoteObject>, 
 }
 
 /// Lists one folder, page by page.
-async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageError> {
+async fn entries(live: &Live, folder: &str) -> Result<Vec<DestinationEntry>, StorageError> {
     let mut prefix = live.location.key(folder);
     if !prefix.is_empty() {
         prefix.push('/');
@@ -228,7 +228,7 @@ async fn entries(live: &Live, folder: &str) -> Result<Vec<PlaceEntry>, StorageEr
             let folder = name.split_once('/').map(|(folder, _)| folder);
             let (name, is_folder) = (folder.unwrap_or(name), folder.is_some());
             if !name.is_empty() {
-                found.insert(PlaceEntry {
+                found.insert(DestinationEntry {
                     name: name.to_owned(),
                     is_folder,
                 });
@@ -307,7 +307,7 @@ impl Remote {
         &self,
         folder: &str,
         cancel: &mut CancelToken<'_>,
-    ) -> Result<Vec<PlaceEntry>, StorageError> {
+    ) -> Result<Vec<DestinationEntry>, StorageError> {
         if !folder.is_empty() {
             check_name(folder)?;
         }

@@ -25,7 +25,7 @@ const SUM: &str = "x-amz-checksum-sha256";
 
 /// The kind of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum UrlKind {
     /// An object, or the bucket if the key is empty.
     Object,
     /// A folder, for stores where folders have their own addresses.
@@ -38,7 +38,7 @@ pub(super) enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct RequestSpec {
     pub(super) method: Method,
-    pub(super) place: Place,
+    pub(super) place: UrlKind,
     pub(super) key: String,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) headers: Vec<(&'static str, String)>,
@@ -55,7 +55,7 @@ impl RequestSpec {
         Self {
             changes: method != Method::GET && method != Method::HEAD,
             method,
-            place: Place::Object,
+            place: UrlKind::Object,
             key: key.to_owned(),
             query: Vec::new(),
             headers: Vec::new(),
@@ -194,7 +194,7 @@ impl StoreKind {
     /// Returns the request for the commit of the revision, for stores with revisions.
     pub(super) fn revision() -> RequestSpec {
         let mut ask = RequestSpec::new(Method::GET, "", &[200]).query("expand", "sha");
-        ask.place = Place::Revision;
+        ask.place = UrlKind::Revision;
         ask.max = PAGE;
         ask
     }
@@ -466,7 +466,7 @@ impl StoreKind {
                     &[200, 404],
                 )
                 .query(name, max);
-                ask.place = Place::Folder;
+                ask.place = UrlKind::Folder;
                 match self {
                     // Without it, the Hub lists the folders below as well.
                     Self::HubBucket => ask.query("recursive", "false"),

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::credential::{CredentialCache, authorize};
 use super::payload::Payload;
-use super::protocol::{Place, RequestSpec};
+use super::protocol::{RequestSpec, UrlKind};
 use super::settings::with_query;
 use super::signing::Access;
 use crate::entry::StoreKind;
@@ -51,20 +51,20 @@ impl Signer {
         let bug = || StorageError::NoAnswer;
         let key = &ask.key;
         let url = match (ask.place, self.commit.get()) {
-            (Place::Revision, _) => self.access.revision_url(),
-            (Place::Object, Some(commit)) => self.access.url(&format!("resolve/{commit}/{key}")),
-            (Place::Folder, Some(commit)) if key.is_empty() => {
+            (UrlKind::Revision, _) => self.access.revision_url(),
+            (UrlKind::Object, Some(commit)) => self.access.url(&format!("resolve/{commit}/{key}")),
+            (UrlKind::Folder, Some(commit)) if key.is_empty() => {
                 self.access.folder_url(&format!("tree/{commit}"))
             }
-            (Place::Folder, Some(commit)) => {
+            (UrlKind::Folder, Some(commit)) => {
                 self.access.folder_url(&format!("tree/{commit}/{key}"))
             }
             // The root of a bucket of the Hub.
-            (Place::Folder, None) if key.is_empty() && self.kind() == StoreKind::HubBucket => {
+            (UrlKind::Folder, None) if key.is_empty() && self.kind() == StoreKind::HubBucket => {
                 self.access.folders.clone()
             }
-            (Place::Object, None) => self.access.url(key),
-            (Place::Folder, None) => self.access.folder_url(key),
+            (UrlKind::Object, None) => self.access.url(key),
+            (UrlKind::Folder, None) => self.access.folder_url(key),
         };
         let credential = self.credentials.credential(&self.access).await?;
         let mut signed = http::Request::builder()

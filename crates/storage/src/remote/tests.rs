@@ -2,12 +2,12 @@
 
 mod chain;
 mod conformance;
+mod destinations;
 mod dialects;
 mod faults;
 mod lists;
 mod logins;
 mod millions;
-mod places;
 mod rounds;
 mod shapes;
 mod throughput;

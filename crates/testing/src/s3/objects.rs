@@ -14,13 +14,13 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 #[derive(Debug)]
 pub struct Objects {
     bucket: String,
-    place: Place,
+    place: ObjectStorage,
     /// The tag and the checksum of each object that was written through the server.
     sums: Mutex<BTreeMap<String, (String, String)>>,
 }
 
 #[derive(Debug)]
-enum Place {
+enum ObjectStorage {
     Memory(Mutex<BTreeMap<String, Arc<Vec<u8>>>>),
     Folder {
         root: PathBuf,
@@ -61,7 +61,7 @@ impl Objects {
             .collect();
         Self {
             bucket: bucket.to_owned(),
-            place: Place::Memory(Mutex::new(objects)),
+            place: ObjectStorage::Memory(Mutex::new(objects)),
             sums: Mutex::default(),
         }
     }
@@ -71,7 +71,7 @@ impl Objects {
     pub fn folder(bucket: &str, root: &Path) -> Self {
         Self {
             bucket: bucket.to_owned(),
-            place: Place::Folder {
+            place: ObjectStorage::Folder {
                 root: root.to_owned(),
                 tags: Mutex::default(),
             },
@@ -85,7 +85,7 @@ impl Objects {
     pub fn made(bucket: &str, count: u64, key: fn(u64) -> String) -> Self {
         Self {
             bucket: bucket.to_owned(),
-            place: Place::Made { count, key },
+            place: ObjectStorage::Made { count, key },
             sums: Mutex::default(),
         }
     }
@@ -98,14 +98,14 @@ impl Objects {
 
     /// Stores an object in memory, and replaces an existing one. Does nothing for a directory.
     pub fn put(&self, key: &str, bytes: Vec<u8>) {
-        if let Place::Memory(objects) = &self.place {
+        if let ObjectStorage::Memory(objects) = &self.place {
             lock(objects).insert(key.to_owned(), Arc::new(bytes));
         }
     }
 
     /// Removes an object from memory. Does nothing for a directory.
     pub fn remove(&self, key: &str) {
-        if let Place::Memory(objects) = &self.place {
+        if let ObjectStorage::Memory(objects) = &self.place {
             lock(objects).remove(key);
         }
     }
@@ -114,8 +114,8 @@ impl Objects {
     #[must_use]
     pub fn count(&self) -> usize {
         match &self.place {
-            Place::Memory(objects) => lock(objects).len(),
-            Place::Folder { .. } | Place::Made { .. } => 0,
+            ObjectStorage::Memory(objects) => lock(objects).len(),
+            ObjectStorage::Folder { .. } | ObjectStorage::Made { .. } => 0,
         }
     }
 
@@ -123,11 +123,11 @@ impl Objects {
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, Vec<u8>> {
         match &self.place {
-            Place::Memory(objects) => lock(objects)
+            ObjectStorage::Memory(objects) => lock(objects)
                 .iter()
                 .map(|(key, contents)| (key.clone(), contents.to_vec()))
                 .collect(),
-            Place::Folder { .. } | Place::Made { .. } => BTreeMap::new(),
+            ObjectStorage::Folder { .. } | ObjectStorage::Made { .. } => BTreeMap::new(),
         }
     }
 
@@ -153,14 +153,14 @@ impl Objects {
     ) -> io::Result<Option<String>> {
         let etag = tag(xxh3_64(&bytes));
         match &self.place {
-            Place::Memory(objects) => {
+            ObjectStorage::Memory(objects) => {
                 let mut objects = lock(objects);
                 if only_new && objects.contains_key(key) {
                     return Ok(None);
                 }
                 objects.insert(key.to_owned(), Arc::new(bytes));
             }
-            Place::Folder { root, .. } => {
+            ObjectStorage::Folder { root, .. } => {
                 if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
                     return Err(io::ErrorKind::InvalidInput.into());
                 }
@@ -177,7 +177,7 @@ impl Objects {
                 std::fs::write(&half, &bytes)?;
                 std::fs::rename(&half, &path)?;
             }
-            Place::Made { .. } => return Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            ObjectStorage::Made { .. } => return Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
         let mut sums = lock(&self.sums);
         match sum {
@@ -196,12 +196,12 @@ impl Objects {
 
     pub(super) fn find(&self, key: &str) -> io::Result<Option<Found>> {
         match &self.place {
-            Place::Memory(objects) => Ok(lock(objects).get(key).map(|contents| Found {
+            ObjectStorage::Memory(objects) => Ok(lock(objects).get(key).map(|contents| Found {
                 bytes: contents.len() as u64,
                 etag: tag(xxh3_64(contents)),
                 from: From::Memory(Arc::clone(contents)),
             })),
-            Place::Folder { root, tags } => {
+            ObjectStorage::Folder { root, tags } => {
                 if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
                     return Ok(None);
                 }
@@ -241,7 +241,7 @@ impl Objects {
                     from: From::File(file),
                 }))
             }
-            Place::Made { count, key: made } => {
+            ObjectStorage::Made { count, key: made } => {
                 let at = first_at(*count, |at| made(at).as_str() >= key);
                 let is_there = at < *count && made(at) == key;
                 Ok(is_there.then(|| Found {
@@ -256,10 +256,10 @@ impl Objects {
     /// Returns one page of the keys that begin with `prefix` and follow `after`, in order.
     pub(super) fn page(&self, wanted: &Wanted<'_>) -> io::Result<Page> {
         match &self.place {
-            Place::Memory(objects) => Ok(page_of(&lock(objects), wanted, |_, contents| {
+            ObjectStorage::Memory(objects) => Ok(page_of(&lock(objects), wanted, |_, contents| {
                 (contents.len() as u64, tag(xxh3_64(contents)))
             })),
-            Place::Folder { root, .. } => {
+            ObjectStorage::Folder { root, .. } => {
                 let mut found = Vec::new();
                 walk(root, "", &mut found)?;
                 let found: BTreeMap<String, u64> = found.into_iter().collect();
@@ -271,15 +271,15 @@ impl Objects {
                     }
                 }))
             }
-            Place::Made { count, key } => Ok(page_of_made(*count, *key, wanted)),
+            ObjectStorage::Made { count, key } => Ok(page_of_made(*count, *key, wanted)),
         }
     }
 
     /// Removes an object, and returns whether it existed.
     pub(super) fn delete(&self, key: &str) -> io::Result<bool> {
         match &self.place {
-            Place::Memory(objects) => Ok(lock(objects).remove(key).is_some()),
-            Place::Folder { root, .. } => {
+            ObjectStorage::Memory(objects) => Ok(lock(objects).remove(key).is_some()),
+            ObjectStorage::Folder { root, .. } => {
                 if key.split('/').any(|part| matches!(part, "" | "." | "..")) {
                     return Ok(false);
                 }
@@ -289,7 +289,7 @@ impl Objects {
                     Err(error) => Err(error),
                 }
             }
-            Place::Made { .. } => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            ObjectStorage::Made { .. } => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
-use shardmill_storage::{Dir, Place, PlaceLease, PublishMode, StorageError};
+use shardmill_storage::{Destination, DestinationLease, Dir, PublishMode, StorageError};
 
 use super::gc::abort;
 use super::lease::{claim, release, remove_leftovers};
@@ -75,7 +75,7 @@ pub struct Committed {
 ///
 /// After any error the dataset is unchanged.
 pub fn commit(
-    place: &Place,
+    place: &Destination,
     staging: &Staging,
     manifests: Vec<Manifest>,
     options: &CommitOptions,
@@ -129,7 +129,7 @@ pub fn commit(
 
 /// The shards to publish.
 struct Commit<'a> {
-    place: &'a Place,
+    place: &'a Destination,
     staging: &'a Staging,
     options: &'a CommitOptions,
     entries: Vec<IndexEntry>,
@@ -147,7 +147,7 @@ impl Commit<'_> {
 
     /// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
     /// already published the same manifests.
-    fn publish(&mut self, lease: &PlaceLease) -> Result<(u64, bool), WriteError> {
+    fn publish(&mut self, lease: &DestinationLease) -> Result<(u64, bool), WriteError> {
         let place = self.place;
         let changed = || {
             let reason = "the dataset was changed since the job began";
@@ -251,8 +251,8 @@ impl Commit<'_> {
     fn check_files(&mut self) -> Result<(), WriteError> {
         let (place, files, verify) = (self.place, &self.files, self.options.verify);
         let jobs = match place {
-            Place::Local(_) => 1,
-            Place::Store(_) => CONCURRENT_CHECKS,
+            Destination::Local(_) => 1,
+            Destination::Store(_) => CONCURRENT_CHECKS,
         };
         let stopped = AtomicBool::new(false);
         let stay = || !stopped.load(Ordering::Relaxed);
@@ -311,7 +311,7 @@ impl Commit<'_> {
 
 /// Sorts the manifests by part number and checks that they are complete and compatible.
 fn in_order(
-    place: &Place,
+    place: &Destination,
     staging: &Staging,
     manifests: Vec<Manifest>,
     parts: Option<u64>,
@@ -366,7 +366,7 @@ fn in_order(
 
 /// Combines the existing index and the new shards into one index.
 fn joined(
-    place: &Place,
+    place: &Destination,
     staging: &Staging,
     before: Option<DatasetIndex>,
     new: Vec<IndexEntry>,
@@ -425,7 +425,7 @@ fn described(entry: &IndexEntry) -> String {
 }
 
 fn check_file(
-    place: &Place,
+    place: &Destination,
     part: u64,
     file: &FileRecord,
     verify: Verify,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
-use shardmill_storage::{Dir, Place, Remote, StorageError, TempFile};
+use shardmill_storage::{Destination, Dir, Remote, StorageError, TempFile};
 
 use super::lease::{claim, is_converting, release};
 use super::names::{NameForm, is_shard_name, part_of, token, token_of};
@@ -75,14 +75,14 @@ pub struct GcReport {
 ///
 /// Returns the error of the disk or the store, or [`WriteError::Index`].
 pub fn abort(
-    place: &Place,
+    place: &Destination,
     staging: &Staging,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<u64, WriteError> {
     let mut removed = 0_u64;
     match place {
-        Place::Local(dir) => {
+        Destination::Local(dir) => {
             let own = format!("{}-", staging.job());
             for entry in place.entries(PARTS_FOLDER, &mut |_| cancel())? {
                 if entry.is_folder && entry.name.starts_with(&own) {
@@ -95,7 +95,7 @@ pub fn abort(
                 let _ = dir.remove_dir(folder);
             }
         }
-        Place::Store(_) => {
+        Destination::Store(_) => {
             let prefix = staging.names().prefix();
             let own = token(staging.job(), "");
             let listed = listed(place, limits, cancel)?.unwrap_or_default();
@@ -123,7 +123,7 @@ pub fn abort(
 /// - A conflict if another commit is running.
 /// - The error of the disk or the store.
 pub fn gc(
-    place: &Place,
+    place: &Destination,
     options: &GcOptions,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
@@ -151,7 +151,7 @@ pub fn gc(
 }
 
 fn find(
-    place: &Place,
+    place: &Destination,
     options: &GcOptions,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
@@ -224,7 +224,7 @@ fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
 
 /// Returns the files that the index lists, or `None` if there is no index.
 fn listed(
-    place: &Place,
+    place: &Destination,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeSet<String>>, WriteError> {
@@ -248,10 +248,10 @@ struct Size {
 
 /// Returns the sizes and ages of all objects, if the root is in a store.
 fn object_sizes(
-    place: &Place,
+    place: &Destination,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeMap<String, Size>>, WriteError> {
-    let Place::Store(store) = place else {
+    let Destination::Store(store) = place else {
         return Ok(None);
     };
     let objects = store
@@ -271,7 +271,7 @@ fn object_sizes(
 /// Returns the size and the last change of a file or folder. A folder includes all files in it. Returns `None` if it no
 /// longer exists.
 fn local_size(
-    place: &Place,
+    place: &Destination,
     dir: &Dir,
     name: &str,
     is_folder: bool,
@@ -310,7 +310,7 @@ fn local_size(
 }
 
 fn remove_tree(
-    place: &Place,
+    place: &Destination,
     name: &str,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), StorageError> {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use shardmill_core::{JOURNAL_NAME, PARTS_FOLDER, WORK_FOLDER};
-use shardmill_storage::{LEASE_PATIENCE, Place, PlaceEntry, PlaceLease, StorageError, TempFile};
+use shardmill_storage::{
+    Destination, DestinationEntry, DestinationLease, LEASE_PATIENCE, StorageError, TempFile,
+};
 
 use crate::index::in_folder;
 
@@ -13,19 +15,19 @@ pub const COMMIT_FOLDER: &str = ".shardmill/commit";
 const COMMIT_LEASE: &str = ".shardmill/commit/lease";
 
 /// Returns whether a conversion without parts is in progress, given the entries of the work folder.
-pub(super) fn is_converting(work: &[PlaceEntry]) -> bool {
+pub(super) fn is_converting(work: &[DestinationEntry]) -> bool {
     let mut names = work.iter().map(|entry| in_folder(WORK_FOLDER, &entry.name));
     names.any(|name| name == JOURNAL_NAME)
 }
 
 /// Acquires the commit lease of a dataset.
 pub(super) fn claim(
-    place: &Place,
+    place: &Destination,
     patience: Option<Duration>,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<PlaceLease, StorageError> {
+) -> Result<DestinationLease, StorageError> {
     let patience = patience.unwrap_or(LEASE_PATIENCE);
-    PlaceLease::acquire(place, COMMIT_LEASE, patience, &mut |_| cancel())
+    DestinationLease::acquire(place, COMMIT_LEASE, patience, &mut |_| cancel())
 }
 
 /// Removes the temporary files of a killed process. The caller must hold the lease of its kind of job, so that their
@@ -35,7 +37,7 @@ pub(super) fn claim(
 ///
 /// Returns the error of the disk. Temporary files for a store have no name, so there are none to remove.
 pub fn remove_temporary(
-    place: &Place,
+    place: &Destination,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), StorageError> {
     if place.as_local().is_none() {
@@ -51,7 +53,11 @@ pub fn remove_temporary(
 
 /// Releases the lease and removes temporary files of killed commits and empty folders. Errors are ignored, because `gc`
 /// finds the rest.
-pub(super) fn release(lease: PlaceLease, place: &Place, cancel: &mut dyn FnMut() -> bool) {
+pub(super) fn release(
+    lease: DestinationLease,
+    place: &Destination,
+    cancel: &mut dyn FnMut() -> bool,
+) {
     let work = place.entries(WORK_FOLDER, &mut |_| cancel());
     // If a conversion without parts is in progress, the temporary files belong to it.
     if work.is_ok_and(|work| !is_converting(&work)) {
@@ -66,7 +72,7 @@ pub(super) fn release(lease: PlaceLease, place: &Place, cancel: &mut dyn FnMut()
 /// Removes the leftovers of killed commits of a published dataset. Does nothing while another commit is running.
 /// `patience` is as in [`CommitOptions::lease_patience`](super::CommitOptions::lease_patience).
 pub fn remove_leftovers(
-    place: &Place,
+    place: &Destination,
     patience: Option<Duration>,
     cancel: &mut dyn FnMut() -> bool,
 ) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use shardmill_core::{Limits, PARTS_FOLDER, escape};
-use shardmill_storage::Place;
+use shardmill_storage::Destination;
 use shardmill_webdataset::TarCompression;
 
 use super::names::{PART_DIGITS, name_in, token};
@@ -171,7 +171,7 @@ impl ManifestBuilder {
     /// Returns [`WriteProblem::Token`] or [`WriteProblem::PartNumber`], or [`WriteProblem::PartNames`] if the job was begun for another
     /// form.
     pub fn new(
-        place: &Place,
+        place: &Destination,
         staging: &Staging,
         part: u64,
         attempt: &str,

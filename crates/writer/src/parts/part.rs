@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use shardmill_storage::{Dir, FileVersion, Place, PublishMode, StorageError};
+use shardmill_storage::{Destination, Dir, FileVersion, PublishMode, StorageError};
 
 use super::manifest::{Manifest, ManifestBuilder, part_form};
 use super::staging::Staging;
@@ -26,7 +26,7 @@ const SPARE_BUFFERS: usize = 40;
 /// [`finish`](Self::finish), it removes the files that it has written.
 #[derive(Debug)]
 pub struct PartWriter {
-    place: Place,
+    place: Destination,
     builder: Option<ManifestBuilder>,
     /// In a local directory, the folder of the attempt.
     folder: Option<Dir>,
@@ -52,7 +52,7 @@ impl PartWriter {
     /// Returns the errors of [`ManifestBuilder::new`], [`StorageError::Exists`] if the attempt already exists, or the
     /// error of the disk.
     pub fn new(
-        place: Place,
+        place: Destination,
         staging: &Staging,
         part: u64,
         attempt: &str,
@@ -62,7 +62,7 @@ impl PartWriter {
     ) -> Result<Self, WriteError> {
         let builder = ManifestBuilder::new(&place, staging, part, attempt, &form)?;
         let folder = match (&place, builder.folder()) {
-            (Place::Local(dir), Some(folder)) => {
+            (Destination::Local(dir), Some(folder)) => {
                 if dir.exists(folder)? {
                     return Err(StorageError::Exists {
                         path: dir.path_of(folder),
@@ -179,7 +179,7 @@ impl PartWriter {
         }
         let temps = match &self.folder {
             Some(folder) => Temps::Dir(folder),
-            None => Temps::Place(&self.place, ""),
+            None => Temps::Destination(&self.place, ""),
         };
         let shard = finish(shard, &self.kind, temps, &mut self.scratch)?;
         let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
@@ -187,12 +187,12 @@ impl PartWriter {
             let at = builder.at(name);
             let version = match &self.place {
                 // The folder belongs to this attempt, and the attempt created it.
-                Place::Local(_) => {
+                Destination::Local(_) => {
                     let bytes = temp.written();
                     temp.publish_pending(name, PublishMode::CreateNew, true)?;
                     FileVersion { bytes, etag: None }
                 }
-                Place::Store(_) => {
+                Destination::Store(_) => {
                     self.begun.push(at.clone());
                     let mode = PublishMode::Replace;
                     self.place.publish(temp, &at, mode, &mut |_| cancel())?
@@ -212,13 +212,13 @@ impl Drop for PartWriter {
         };
         // `abort` or `gc` removes files that cannot be removed now.
         match &self.place {
-            Place::Local(dir) => {
+            Destination::Local(dir) => {
                 if let Some(folder) = builder.folder() {
                     let _ = dir.remove_all_in(folder);
                     let _ = dir.remove_dir(folder);
                 }
             }
-            Place::Store(_) => {
+            Destination::Store(_) => {
                 for name in &self.begun {
                     let _ = self.place.remove(name, &mut |_| true);
                 }

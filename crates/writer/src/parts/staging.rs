@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use shardmill_core::{Limits, escape};
 use shardmill_mds::{HashAlgo, hash_hex};
-use shardmill_storage::Place;
+use shardmill_storage::Destination;
 
 use super::names::{NameForm, part_of};
 use crate::entry::DatasetIndex;
@@ -73,7 +73,7 @@ impl Staging {
     /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns [`WriteError::Index`],
     /// [`WriteProblem::Token`], or the error of the storage.
     pub fn begin(
-        place: &Place,
+        place: &Destination,
         job: &str,
         names: NameForm,
         mode: SaveMode,
@@ -201,12 +201,12 @@ pub(super) fn part_names(staging: &Staging, found: &str) -> WriteError {
 }
 
 /// Builds the error for a destination that already has a dataset.
-pub(super) fn dataset_exists(place: &Place) -> WriteError {
+pub(super) fn dataset_exists(place: &Destination) -> WriteError {
     WriteProblem::DatasetExists.at(place.display(INDEX_NAME), "there is a dataset already")
 }
 
 pub(super) fn parse_index(
-    place: &Place,
+    place: &Destination,
     text: &[u8],
     limits: &Limits,
 ) -> Result<DatasetIndex, WriteError> {

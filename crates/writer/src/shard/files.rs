@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io::Write as _;
 
 use shardmill_mds::{FileHashes, FileInfo, HashAlgo, Hasher};
-use shardmill_storage::{Dir, Place, StorageError, TempFile};
+use shardmill_storage::{Destination, Dir, StorageError, TempFile};
 
 use crate::error::WriteError;
 
@@ -30,14 +30,14 @@ pub(crate) enum Temps<'a> {
     /// In a directory.
     Dir(&'a Dir),
     /// In a folder of a root, if the root is local.
-    Place(&'a Place, &'a str),
+    Destination(&'a Destination, &'a str),
 }
 
 impl Temps<'_> {
     fn file(self) -> Result<TempFile, StorageError> {
         match self {
             Self::Dir(dir) => dir.temp_file(None).map(TempFile::written_behind),
-            Self::Place(place, folder) => place.temp_file(Some(folder)),
+            Self::Destination(place, folder) => place.temp_file(Some(folder)),
         }
     }
 }

@@ -8,7 +8,7 @@ use arrow::datatypes::*;
 use half::f16;
 use shardmill_core::{Diagnostic, Format, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
-use shardmill_storage::{CancelToken, Dir, Place};
+use shardmill_storage::{CancelToken, Destination, Dir};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, Target, WriteError,
@@ -94,7 +94,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
     let dir = Dir::open(root.path()).unwrap();
     dir.make_dir("work").unwrap();
     let output = Output {
-        place: &Place::Local(dir.clone()),
+        place: &Destination::Local(dir.clone()),
         temp_folder: "work",
         splits: &[String::new()],
         form: Arc::new(config).into(),

@@ -10,7 +10,7 @@ use shardmill_mds::{
     Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn,
     TextEncoding, hash_hex,
 };
-use shardmill_storage::{CancelToken, Dir, Place, StorageError};
+use shardmill_storage::{CancelToken, Destination, Dir, StorageError};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardForm,
@@ -192,7 +192,7 @@ pub(crate) fn convert_to(
     dir.make_dir("work").unwrap();
     let splits = [String::new()];
     let output = Output {
-        place: &Place::Local(dir.clone()),
+        place: &Destination::Local(dir.clone()),
         temp_folder: "work",
         splits: &splits,
         form,

@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits};
 use shardmill_mds::{HashAlgo, ShardConfig};
-use shardmill_storage::{Location, Place, RemoteOptions};
+use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_webdataset::{FieldSet, Profile, ShardView, TarCompression};
 use shardmill_writer::parts::{
@@ -24,7 +24,7 @@ use tempfile::TempDir;
 /// A place, and the folder that its files are in.
 pub(crate) struct Spot {
     pub(crate) root: TempDir,
-    pub(crate) place: Place,
+    pub(crate) place: Destination,
     pub(crate) server: Option<S3Server>,
 }
 
@@ -32,7 +32,7 @@ impl Spot {
     pub(crate) fn local() -> Self {
         let root = tempfile::tempdir().unwrap();
         let location = Location::Local(root.path().join("set"));
-        let place = Place::create(&location, &RemoteOptions::default(), None).unwrap();
+        let place = Destination::create(&location, &RemoteOptions::default(), None).unwrap();
         Self {
             root,
             place,
@@ -49,7 +49,7 @@ impl Spot {
             settings: server.environment(),
             ..RemoteOptions::default()
         };
-        let place = Place::create(&location, &options, None).unwrap();
+        let place = Destination::create(&location, &options, None).unwrap();
         Self {
             root,
             place,

@@ -8,7 +8,7 @@ use arrow::datatypes::{Float32Type, Schema};
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic as _, Limits, Progress};
 use shardmill_mds::HashAlgo;
-use shardmill_storage::{Dir, Place};
+use shardmill_storage::{Destination, Dir};
 use shardmill_webdataset::{
     DType, FieldSet, GROUP_BYTES, Profile, ShardBuilder, ShardCut, ShardMap, TarCompression, Value,
     compress_shard, decode, write_offsets,
@@ -263,7 +263,7 @@ fn write_one(columns: Vec<(&str, ArrayRef)>) -> (DatasetIndex, Vec<u8>) {
     let dir = Dir::open(root.path()).unwrap();
     dir.make_dir("work").unwrap();
     let output = Output {
-        place: &Place::Local(dir.clone()),
+        place: &Destination::Local(dir.clone()),
         temp_folder: "work",
         splits: &[String::new()],
         form,

@@ -12,7 +12,7 @@ use super::entry::ShardEntry;
 use super::fields::{Files, RawConfig};
 use super::parser::Parser;
 use crate::config::{Column, Layout, ShardConfig, fixed_separator, is_json_blank};
-use crate::error::{MdsError, MdsProblem, Place};
+use crate::error::{IndexPosition, MdsError, MdsProblem};
 use crate::shown::{parse_name, shorten};
 
 impl RawConfig {
@@ -224,7 +224,7 @@ pub(crate) fn check_unique(shards: &[ShardEntry]) -> Result<(), MdsError> {
     for (number, shard) in (0_u64..).zip(shards) {
         for (field, file) in shard.files() {
             if let Some((first, first_field)) = seen.insert(&*file.basename, (number, field)) {
-                let place = Place {
+                let place = IndexPosition {
                     shard: Some(number),
                     field: format!("{field}.basename"),
                 };

@@ -18,7 +18,7 @@ use super::fields::{Fields, Files, RawConfig};
 use super::parser::Parser;
 use super::values::{Columns, File, Ignored, Nullable, Number, Sizes, Str, Strings, seeds};
 use crate::config::ShardConfig;
-use crate::error::{MdsError, MdsProblem, Place, not_json};
+use crate::error::{IndexPosition, MdsError, MdsProblem, not_json};
 use crate::shown::parse_name;
 
 impl Index {
@@ -34,7 +34,7 @@ impl Index {
     /// [`MdsError`]: `Corrupt` for an index that is damaged or contradicts itself; `Unsupported` for other versions,
     /// unknown names and exceeded limits.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, MdsError> {
-        let too_long = |problem| MdsError::Limit(problem).at(Place::default());
+        let too_long = |problem| MdsError::Limit(problem).at(IndexPosition::default());
         Limits::check("index-bytes", json.len() as u64, limits.index_bytes).map_err(too_long)?;
         check_start(json)?;
         run(&mut serde_json::Deserializer::from_slice(json), limits)
@@ -57,7 +57,7 @@ impl Index {
             value: limits.index_bytes.saturating_add(1),
             limit: limits.index_bytes,
         };
-        Err(MdsError::Limit(problem).at(Place::default()))
+        Err(MdsError::Limit(problem).at(IndexPosition::default()))
     }
 }
 

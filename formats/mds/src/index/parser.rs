@@ -8,7 +8,7 @@ use shardmill_core::{ErrorKind, Limits};
 
 use super::fields::RawConfig;
 use crate::config::ShardConfig;
-use crate::error::{MdsError, MdsProblem, Place, not_json};
+use crate::error::{IndexPosition, MdsError, MdsProblem, not_json};
 use crate::shown::shorten;
 
 /// The current position and the fields read so far.
@@ -39,28 +39,28 @@ impl<'l> Parser<'l> {
         }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> IndexPosition {
         let mut field = self.field.to_owned();
         if !self.inner.is_empty() {
             field.push('.');
             field.push_str(self.inner);
         }
-        Place {
+        IndexPosition {
             shard: self.shard,
             field,
         }
     }
 
     /// Returns the position of a field of the current shard.
-    pub(super) fn place_of(&self, field: &str) -> Place {
-        Place {
+    pub(super) fn place_of(&self, field: &str) -> IndexPosition {
+        IndexPosition {
             shard: self.shard,
             field: field.to_owned(),
         }
     }
 
     /// Returns the position of a key of the current object.
-    pub(super) fn place_inside(&self, key: &str) -> Place {
+    pub(super) fn place_inside(&self, key: &str) -> IndexPosition {
         let mut place = self.place();
         if !place.field.is_empty() {
             place.field.push('.');

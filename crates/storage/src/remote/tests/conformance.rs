@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = Remote::MAX_LISTED;
     clippy::large_enum_variant,
     reason = "there is one of them in each test"
 )]
-enum Place {
+enum TestStore {
     Folder(Dir),
     Store {
         remote: Remote,
@@ -56,7 +56,7 @@ fn walk(dir: &Dir, prefix: &str, into: &mut Vec<(String, u64)>) {
     }
 }
 
-impl Place {
+impl TestStore {
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
         match self {
             Self::Folder(dir) => publish(dir, name, bytes, PublishMode::Replace).map(|_| ()),
@@ -164,7 +164,7 @@ fn publish(dir: &Dir, name: &str, bytes: &[u8], mode: PublishMode) -> Result<boo
     }
 }
 
-type Promise = fn(&Place) -> Kept;
+type Promise = fn(&TestStore) -> Kept;
 
 /// The promises, with their names in the reference.
 const PROMISES: [(&str, Promise); 14] = [
@@ -184,13 +184,13 @@ const PROMISES: [(&str, Promise); 14] = [
     ("denied", denied),
 ];
 
-fn put_and_get(place: &Place) -> Kept {
+fn put_and_get(place: &TestStore) -> Kept {
     for bytes in [0, 1, SMALL] {
         let sent = contents(bytes as u64, bytes);
         place.put("put/a", &sent).unwrap();
         assert!(place.get("put/a").unwrap() == sent);
     }
-    if let (true, Place::Store { remote, .. }) = (place.is_read_only(), place) {
+    if let (true, TestStore::Store { remote, .. }) = (place.is_read_only(), place) {
         let error = remote.put("put/a", Vec::new(), &mut cancel).unwrap_err();
         assert_eq!(error.id(), "store-unsupported");
         return Named;
@@ -198,7 +198,7 @@ fn put_and_get(place: &Place) -> Kept {
     Yes
 }
 
-fn ranges(place: &Place) -> Kept {
+fn ranges(place: &TestStore) -> Kept {
     let sent = contents(1, SMALL);
     place.put("range", &sent).unwrap();
     for (from, to) in [(0, 1), (10, 1000), (SMALL - 1, SMALL), (0, SMALL)] {
@@ -214,7 +214,7 @@ fn ranges(place: &Place) -> Kept {
     Yes
 }
 
-fn head(place: &Place) -> Kept {
+fn head(place: &TestStore) -> Kept {
     place.put("head/a", &contents(1, 1234)).unwrap();
     assert_eq!(place.size("head/a").unwrap(), Some(1234));
     assert_eq!(place.size("head/b").unwrap(), None);
@@ -222,11 +222,11 @@ fn head(place: &Place) -> Kept {
     Yes
 }
 
-fn list(place: &Place) -> Kept {
+fn list(place: &TestStore) -> Kept {
     let names = ["list/a", "list/a-b", "list/a/b/c", "list/ab", "lisz"];
     for (at, name) in names.iter().enumerate().rev() {
         // A directory cannot have a file and a folder of the same name.
-        if *name == "list/a" && matches!(place, Place::Folder(_)) {
+        if *name == "list/a" && matches!(place, TestStore::Folder(_)) {
             continue;
         }
         place.put(name, &contents(1, at)).unwrap();
@@ -243,7 +243,7 @@ fn list(place: &Place) -> Kept {
         .enumerate()
         .map(|(at, name)| ((*name).to_owned(), at as u64))
         .filter(|(name, _)| name != "lisz")
-        .filter(|(name, _)| name != "list/a" || !matches!(place, Place::Folder(_)))
+        .filter(|(name, _)| name != "list/a" || !matches!(place, TestStore::Folder(_)))
         .collect();
     assert_eq!(all, expected);
     // A prefix is a text, not a folder.
@@ -253,8 +253,8 @@ fn list(place: &Place) -> Kept {
     Yes
 }
 
-fn pages(place: &Place) -> Kept {
-    let Place::Store { remote, server, .. } = place else {
+fn pages(place: &TestStore) -> Kept {
+    let TestStore::Store { remote, server, .. } = place else {
         return Untried;
     };
     // The stubs have seven objects on a page.
@@ -277,7 +277,7 @@ fn pages(place: &Place) -> Kept {
     Yes
 }
 
-fn delete(place: &Place) -> Kept {
+fn delete(place: &TestStore) -> Kept {
     place.put("delete/a", b"1").unwrap();
     place.put("delete/b", b"2").unwrap();
     if place.is_read_only() {
@@ -296,7 +296,7 @@ fn delete(place: &Place) -> Kept {
     Yes
 }
 
-fn create_only(place: &Place) -> Kept {
+fn create_only(place: &TestStore) -> Kept {
     match place.put_new("new/a", b"first") {
         Ok(created) => assert!(created),
         Err(error) => {
@@ -311,7 +311,7 @@ fn create_only(place: &Place) -> Kept {
     Yes
 }
 
-fn one_of_eight(place: &Place) -> Kept {
+fn one_of_eight(place: &TestStore) -> Kept {
     if place.is_read_only() {
         return Named;
     }
@@ -333,8 +333,8 @@ fn one_of_eight(place: &Place) -> Kept {
     Yes
 }
 
-fn parts(place: &Place) -> Kept {
-    let Place::Store { remote, .. } = place else {
+fn parts(place: &TestStore) -> Kept {
+    let TestStore::Store { remote, .. } = place else {
         return Untried;
     };
     if !remote.location().kind().can_write() {
@@ -352,8 +352,8 @@ fn parts(place: &Place) -> Kept {
     Yes
 }
 
-fn changed(place: &Place) -> Kept {
-    let Place::Store {
+fn changed(place: &TestStore) -> Kept {
+    let TestStore::Store {
         location, options, ..
     } = place
     else {
@@ -365,7 +365,7 @@ fn changed(place: &Place) -> Kept {
     // If only times distinguish versions, they have a resolution of seconds.
     if !matches!(
         place,
-        Place::Store {
+        TestStore::Store {
             server: Some(_),
             ..
         }
@@ -383,7 +383,7 @@ fn changed(place: &Place) -> Kept {
     Yes
 }
 
-fn odd_keys(place: &Place) -> Kept {
+fn odd_keys(place: &TestStore) -> Kept {
     let names = [
         "odd/a b+c&d=e;f,g@h$i!j'k(l)m*n",
         "odd/100%25 [x] {y} ~z^`|\"<>",
@@ -412,12 +412,12 @@ fn odd_keys(place: &Place) -> Kept {
 }
 
 /// Names with empty parts are refused. Existing objects with such names are listed unchanged.
-fn no_paths(place: &Place) -> Kept {
+fn no_paths(place: &TestStore) -> Kept {
     for name in ["a//b", "/a", "a/", "a/../b", "./a"] {
         let error = place.get(name).unwrap_err();
         assert!(error.id().starts_with("path-"), "{name} {error:?}");
     }
-    let Place::Store { remote, .. } = place else {
+    let TestStore::Store { remote, .. } = place else {
         return Yes;
     };
     let kind = remote.location().kind();
@@ -438,7 +438,7 @@ fn no_paths(place: &Place) -> Kept {
     Yes
 }
 
-fn missing(place: &Place) -> Kept {
+fn missing(place: &TestStore) -> Kept {
     for result in [place.get("none"), place.range("none", 0, 1)] {
         let error = result.unwrap_err();
         assert!(error.is_not_found());
@@ -450,8 +450,8 @@ fn missing(place: &Place) -> Kept {
     Yes
 }
 
-fn denied(place: &Place) -> Kept {
-    let Place::Store {
+fn denied(place: &TestStore) -> Kept {
+    let TestStore::Store {
         location,
         options,
         server,
@@ -507,7 +507,7 @@ fn options(settings: BTreeMap<String, String>) -> RemoteOptions {
 }
 
 /// A stub store with seven objects on a page.
-fn ours(flavor: Flavor) -> Place {
+fn ours(flavor: Flavor) -> TestStore {
     let bucket = match flavor {
         Flavor::Files => "main/default/volume",
         _ => "bucket",
@@ -520,7 +520,7 @@ fn ours(flavor: Flavor) -> Place {
     let server = S3Server::start(Objects::memory(bucket, []), settings).unwrap();
     let options = options(server.environment());
     let location = remote_location(&format!("{}/some/where", server.url()));
-    Place::Store {
+    TestStore::Store {
         remote: Remote::new(&location, &options, true).unwrap(),
         location,
         options,
@@ -528,7 +528,7 @@ fn ours(flavor: Flavor) -> Place {
     }
 }
 
-fn keeps(place: &Place, others: &[(&str, Kept)]) {
+fn keeps(place: &TestStore, others: &[(&str, Kept)]) {
     for (name, promise) in PROMISES {
         let expected = others.iter().find(|(other, _)| *other == name);
         let expected = expected.map_or(Yes, |(_, kept)| *kept);
@@ -539,7 +539,7 @@ fn keeps(place: &Place, others: &[(&str, Kept)]) {
 #[test]
 fn directory() {
     let root = tempfile::tempdir().unwrap();
-    let place = Place::Folder(Dir::open(root.path()).unwrap());
+    let place = TestStore::Folder(Dir::open(root.path()).unwrap());
     let untried = ["pages", "parts", "a changed object", "denied"];
     keeps(&place, &untried.map(|name| (name, Untried)));
 }
@@ -604,7 +604,7 @@ fn real_stores() {
         let settings = settings.collect();
         let options = options(settings);
         let location = remote_location(url).join(&format!("run-{:x}", crate::random_number()));
-        let place = Place::Store {
+        let place = TestStore::Store {
             remote: Remote::new(&location, &options, true).unwrap(),
             location,
             options,

@@ -89,7 +89,7 @@ pub(super) struct Guess {
     /// The text before the letter.
     head: String,
     letter: char,
-    place: Place,
+    place: LetterPosition,
 }
 
 /// The position of a cut.
@@ -135,9 +135,9 @@ pub(super) struct Requests {
 struct Letters {
     all: BTreeSet<char>,
     /// The letters that were seen at each place.
-    at: BTreeMap<Place, BTreeSet<char>>,
+    at: BTreeMap<LetterPosition, BTreeSet<char>>,
     /// Places at which keys differ that are a page apart, or more.
-    wide: BTreeSet<Place>,
+    wide: BTreeSet<LetterPosition>,
     /// Prefixes after which different letters were seen.
     varies: BTreeSet<String>,
 }
@@ -148,11 +148,11 @@ struct Guesses {
     /// Prefixes at which a cut was made only because keys differ at the same place elsewhere.
     tried: BTreeSet<String>,
     /// The number of unverified guesses at each place.
-    pending: BTreeMap<Place, usize>,
+    pending: BTreeMap<LetterPosition, usize>,
     /// Places where a guess was right.
-    trusted: BTreeSet<Place>,
+    trusted: BTreeSet<LetterPosition>,
     /// The smallest letter at each place for which a guess found nothing.
-    refuted: BTreeMap<Place, char>,
+    refuted: BTreeMap<LetterPosition, char>,
 }
 
 /// Prefixes whose direct subfolders are listed.
@@ -164,10 +164,10 @@ pub(super) struct Folders {
 
 /// The place of a letter in a key: the number of separators before it, and the number of letters and digits since the
 /// last separator. So parts of different lengths before it do not matter.
-pub(super) type Place = (usize, usize);
+pub(super) type LetterPosition = (usize, usize);
 
 /// Returns the letters of a text with their offsets and places.
-fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, Place)> {
+fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, LetterPosition)> {
     let mut next = (0, 0);
     text.char_indices().map(move |(at, letter)| {
         let place = next;
@@ -239,7 +239,7 @@ impl State {
     }
 
     /// Records the letters at which two keys differ. Returns the text before them and their place.
-    fn note<'a>(&mut self, a: &'a str, b: &str) -> Option<(&'a str, Place)> {
+    fn note<'a>(&mut self, a: &'a str, b: &str) -> Option<(&'a str, LetterPosition)> {
         let mut pairs = letters_of(a).zip(b.chars());
         let ((at, a_letter, place), b_letter) = pairs.find(|((_, a, _), b)| a != b)?;
         if self.letters.all.len() < LETTERS {
@@ -311,7 +311,7 @@ impl State {
             let end = interval.end.as_deref().unwrap_or_default();
             (self.value(end, level) - self.value(pos, level)) / width
         } else {
-            let may_differ = |(at, _, place): &(usize, char, Place)| {
+            let may_differ = |(at, _, place): &(usize, char, LetterPosition)| {
                 self.letters.wide.contains(place)
                     || pos
                         .get(..*at)

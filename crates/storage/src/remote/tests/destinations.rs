@@ -9,23 +9,24 @@ use shardmill_testing::s3::{Action, Asked, Fault, Flavor, Objects, S3Server, Scr
 
 use crate::tests::options_for;
 use crate::{
-    Location, Place, PlaceEntry, PlaceLease, PlaceLog, PublishMode, RemoteOptions, StorageError,
+    Destination, DestinationEntry, DestinationLease, DestinationLog, Location, PublishMode,
+    RemoteOptions, StorageError,
 };
 
 fn server(settings: Settings) -> S3Server {
     S3Server::start(Objects::memory("bucket", []), settings).unwrap()
 }
 
-fn in_store(server: &S3Server) -> Place {
+fn in_store(server: &S3Server) -> Destination {
     let location = Location::parse(&format!("{}/a/set", server.url())).unwrap();
-    Place::create(&location, &options_for(server), None).unwrap()
+    Destination::create(&location, &options_for(server), None).unwrap()
 }
 
 /// Runs a test in a directory and in stores of every kind.
-fn everywhere(test: impl Fn(&Place)) {
+fn everywhere(test: impl Fn(&Destination)) {
     let root = tempfile::tempdir().unwrap();
     let location = Location::Local(root.path().join("a/set"));
-    test(&Place::create(&location, &RemoteOptions::default(), None).unwrap());
+    test(&Destination::create(&location, &RemoteOptions::default(), None).unwrap());
     for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
         let server = server(Settings {
             flavor,
@@ -36,7 +37,7 @@ fn everywhere(test: impl Fn(&Place)) {
 }
 
 fn published(
-    place: &Place,
+    place: &Destination,
     name: &str,
     bytes: &[u8],
     mode: PublishMode,
@@ -77,7 +78,7 @@ fn files_are_published_inspected_and_removed() {
         );
         assert_eq!(place.read("train/none", 100, cancel).unwrap(), None);
         assert_eq!(place.file_version("train/none", cancel).unwrap(), None);
-        let entry = |name: &str, is_folder| PlaceEntry {
+        let entry = |name: &str, is_folder| DestinationEntry {
             name: name.to_owned(),
             is_folder,
         };
@@ -132,7 +133,7 @@ fn spool_folder_has_no_named_temporary_files() {
     let server = server(Settings::default());
     let spool = tempfile::tempdir().unwrap();
     let location = Location::parse("s3://bucket/set").unwrap();
-    let place = Place::create(&location, &options_for(&server), Some(spool.path())).unwrap();
+    let place = Destination::create(&location, &options_for(&server), Some(spool.path())).unwrap();
     let mut temp = place.temp_file(None).unwrap();
     temp.write_all(b"bytes").unwrap();
     assert_eq!(std::fs::read_dir(spool.path()).unwrap().count(), 0);
@@ -143,7 +144,7 @@ fn log_keeps_lines_of_concurrent_threads() {
     everywhere(|place| {
         let cancel = &mut |_| true;
         place.make_folder("work").unwrap();
-        let log = PlaceLog::open(place, "work/log", 0, cancel).unwrap();
+        let log = DestinationLog::open(place, "work/log", 0, cancel).unwrap();
         log.add_line("head", cancel).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -158,7 +159,7 @@ fn log_keeps_lines_of_concurrent_threads() {
         });
         drop(log);
         let read = || {
-            let bytes = PlaceLog::read(place, "work/log", 1 << 20, &mut |_| true).unwrap();
+            let bytes = DestinationLog::read(place, "work/log", 1 << 20, &mut |_| true).unwrap();
             String::from_utf8(bytes.unwrap()).unwrap()
         };
         let text = read();
@@ -169,12 +170,15 @@ fn log_keeps_lines_of_concurrent_threads() {
         assert_eq!(lines.len(), 80);
         // A writer that continues truncates the log before a damaged line, and so drops what follows.
         let keep = 5 + u64::try_from(text.lines().nth(1).unwrap().len()).unwrap() + 1;
-        let log = PlaceLog::open(place, "work/log", keep, cancel).unwrap();
+        let log = DestinationLog::open(place, "work/log", keep, cancel).unwrap();
         log.add_line("tail", cancel).unwrap();
         let kept = text.get(..usize::try_from(keep).unwrap()).unwrap();
         assert_eq!(read(), format!("{kept}tail\n"));
-        PlaceLog::remove(place, "work/log", cancel).unwrap();
-        assert_eq!(PlaceLog::read(place, "work/log", 10, cancel).unwrap(), None);
+        DestinationLog::remove(place, "work/log", cancel).unwrap();
+        assert_eq!(
+            DestinationLog::read(place, "work/log", 10, cancel).unwrap(),
+            None
+        );
     });
 }
 
@@ -184,19 +188,19 @@ fn log_opened_with_keep_zero_is_truncated() {
     everywhere(|place| {
         let cancel = &mut |_| true;
         place.make_folder("work").unwrap();
-        let log = PlaceLog::open(place, "work/log", 0, cancel).unwrap();
+        let log = DestinationLog::open(place, "work/log", 0, cancel).unwrap();
         for line in ["other head", "other 1", "other 2"] {
             log.add_line(line, cancel).unwrap();
         }
         drop(log);
-        let log = PlaceLog::open(place, "work/log", 0, cancel).unwrap();
+        let log = DestinationLog::open(place, "work/log", 0, cancel).unwrap();
         assert!(
-            PlaceLog::read(place, "work/log", 100, cancel)
+            DestinationLog::read(place, "work/log", 100, cancel)
                 .unwrap()
                 .is_none_or(|bytes| bytes.is_empty())
         );
         log.add_line("head", cancel).unwrap();
-        let found = PlaceLog::read(place, "work/log", 100, cancel).unwrap();
+        let found = DestinationLog::read(place, "work/log", 100, cancel).unwrap();
         assert_eq!(found.unwrap(), b"head\n");
     });
 }
@@ -207,10 +211,10 @@ const PATIENCE: Duration = Duration::from_millis(400);
 fn lease_is_exclusive_and_taken_over_after_timeout() {
     everywhere(|place| {
         let cancel = &mut |_| true;
-        let acquire = || PlaceLease::acquire(place, "claim/lease", PATIENCE, &mut |_| true);
+        let acquire = || DestinationLease::acquire(place, "claim/lease", PATIENCE, &mut |_| true);
         let first = acquire().unwrap();
         // A writer with a long wait gives up at the first heartbeat.
-        let second = PlaceLease::acquire(place, "claim/lease", PATIENCE * 50, &mut |_| true);
+        let second = DestinationLease::acquire(place, "claim/lease", PATIENCE * 50, &mut |_| true);
         assert_eq!(second.unwrap_err().id(), "other-writer");
         place
             .publish_bytes(None, "claim/more", b"x", PublishMode::Replace, cancel)
@@ -228,7 +232,7 @@ fn lease_is_exclusive_and_taken_over_after_timeout() {
         .objects()
         .put("a/set/claim/lease", b"0123456789abcdef 7\n".to_vec());
     let began = Instant::now();
-    let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let lease = DestinationLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
     assert!(began.elapsed() >= PATIENCE);
     // The silent holder becomes active again.
     server
@@ -265,8 +269,8 @@ const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
 fn deleted_lease_object_is_detected_as_lost() {
     let server = server(Settings::default());
     let place = in_store(&server);
-    let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
-    let log = PlaceLog::open(&place, "claim/log", 0, &mut |_| true).unwrap();
+    let lease = DestinationLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let log = DestinationLog::open(&place, "claim/log", 0, &mut |_| true).unwrap();
     log.add_line("ours", &mut |_| true).unwrap();
     server.objects().remove("a/set/claim/lease");
     let began = Instant::now();
@@ -293,7 +297,7 @@ fn deleted_lease_object_is_detected_as_lost() {
 fn lease_survives_temporary_store_failures() {
     let server = server(Settings::default());
     let place = in_store(&server);
-    let lease = PlaceLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let lease = DestinationLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
     let sick = |asked: &Asked| {
         (asked.key == "a/set/claim/lease").then(|| {
             Fault::status(if asked.nth.is_multiple_of(2) {
@@ -330,7 +334,7 @@ fn suspended_writer_does_not_change_files_of_its_successor() {
     /// The minimum duration of a lease.
     const LASTS: Duration = Duration::from_secs(5);
 
-    let put = |place: &Place, name: &str, bytes: &[u8]| {
+    let put = |place: &Destination, name: &str, bytes: &[u8]| {
         let mut temp = place.temp_file(None).unwrap();
         temp.write_all(bytes).unwrap();
         place.publish(temp, name, PublishMode::Replace, &mut |_| true)
@@ -342,8 +346,8 @@ fn suspended_writer_does_not_change_files_of_its_successor() {
                 .collect(),
             ..RemoteOptions::default()
         };
-        let place = Place::create(&Location::parse(&url).unwrap(), &options, None).unwrap();
-        let lease = PlaceLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
+        let place = Destination::create(&Location::parse(&url).unwrap(), &options, None).unwrap();
+        let lease = DestinationLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
         for number in 0.. {
             // Large enough to be in flight at any time.
             let bytes = vec![b'a'; 3 << 20];
@@ -373,7 +377,7 @@ fn suspended_writer_does_not_change_files_of_its_successor() {
     first.signal(rustix::process::Signal::STOP).unwrap();
 
     let place = in_store(&server);
-    let lease = PlaceLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
+    let lease = DestinationLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
     for number in 0..4 {
         put(&place, &format!("shard.{number}"), b"successor").unwrap();
     }

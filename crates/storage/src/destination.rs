@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use shardmill_core::{CancelToken, lock};
 
 use crate::dir::{Dir, PublishMode};
-use crate::entry::{FileVersion, PlaceEntry};
+use crate::entry::{DestinationEntry, FileVersion};
 use crate::error::{StorageError, if_found};
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
@@ -14,20 +14,20 @@ use crate::temp::TempFile;
 
 /// The root that a dataset is written to: a local directory or a prefix in a store. Clones share all state.
 ///
-/// A file begins as a [`TempFile`] in the directory, or for a store in a local spool directory. [`Place::publish`]
+/// A file begins as a [`TempFile`] in the directory, or for a store in a local spool directory. [`Destination::publish`]
 /// gives it its name. Long operations call `cancel` several times a second, and fail with `interrupted` when it returns
 /// `false`.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Destination {
     /// A local directory.
     Local(Dir),
     /// A prefix in a store.
-    Store(StorePlace),
+    Store(StoreDestination),
 }
 
 /// A prefix in a store, and the local directory for files that are to be uploaded.
 #[derive(Clone, Debug)]
-pub struct StorePlace {
+pub struct StoreDestination {
     remote: Remote,
     spool: Dir,
     uploads: Arc<Uploads>,
@@ -36,7 +36,7 @@ pub struct StorePlace {
 /// How often an upload is verified before it counts as failed, because an answer may be wrong.
 const VERIFY_ATTEMPTS: usize = 3;
 
-impl Place {
+impl Destination {
     /// Opens an existing location; sends no request to a store. `spool` is the directory for files that are to be
     /// uploaded. It defaults to the temporary directory of the system.
     ///
@@ -54,7 +54,7 @@ impl Place {
         }
     }
 
-    /// Opens a location as [`Place::open`] does, and creates a directory that is missing.
+    /// Opens a location as [`Destination::open`] does, and creates a directory that is missing.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Place {
         match location {
             Location::Local(path) => Dir::create(path).map(Self::Local),
             Location::Remote(remote) => {
-                let store = StorePlace::open(remote, options, spool)?;
+                let store = StoreDestination::open(remote, options, spool)?;
                 store.remote.writable("")?;
                 Ok(Self::Store(store))
             }
@@ -120,7 +120,7 @@ impl Place {
         }
     }
 
-    /// Publishes a file of [`Place::temp_file`] under a name. When this returns, the file is durable: synchronised to
+    /// Publishes a file of [`Destination::temp_file`] under a name. When this returns, the file is durable: synchronised to
     /// the disk in a directory, or verified by checksum and length in a store.
     /// Errors are those of [`TempFile::publish`], [`Remote::put_file`] and [`Remote::put_new`].
     pub fn publish(
@@ -162,7 +162,7 @@ impl Place {
 
     /// Publishes `bytes` as one file, in a directory through a temporary file in `folder`. With
     /// [`PublishMode::CreateNew`], an existing file with the same bytes counts as published.
-    /// Errors are those of [`Place::publish`].
+    /// Errors are those of [`Destination::publish`].
     pub fn publish_bytes(
         &self,
         folder: Option<&str>,
@@ -233,7 +233,7 @@ impl Place {
         &self,
         folder: &str,
         cancel: &mut CancelToken<'_>,
-    ) -> Result<Vec<PlaceEntry>, StorageError> {
+    ) -> Result<Vec<DestinationEntry>, StorageError> {
         let dir = match self {
             Self::Store(store) => return store.remote.entries(folder, cancel),
             Self::Local(dir) if folder.is_empty() => dir.clone(),
@@ -243,10 +243,10 @@ impl Place {
             },
         };
         let entries = dir.entries()?.into_iter();
-        Ok(entries.map(PlaceEntry::from).collect())
+        Ok(entries.map(DestinationEntry::from).collect())
     }
 
-    /// Removes a file. A missing file is not an error. [`Place::sync`] makes the removal durable.
+    /// Removes a file. A missing file is not an error. [`Destination::sync`] makes the removal durable.
     /// Errors are those of [`Dir::remove`] and [`Remote::remove`].
     pub fn remove(&self, name: &str, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         match self {
@@ -281,7 +281,7 @@ impl Place {
     }
 }
 
-impl StorePlace {
+impl StoreDestination {
     /// Files of up to this many bytes are uploaded in one request.
     const WHOLE_BYTES: u64 = 16 << 20;
     /// The initial number of bytes of each part of a larger file.
