@@ -33,19 +33,19 @@ fn scores(keys: impl Iterator<Item = i64> + Clone) -> RecordBatch {
 }
 
 /// Creates `shards` of 100 samples, and `scores.parquet` with their rows in another order.
-fn place(compression: &str) -> TestDir {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(100));
+fn dir(compression: &str) -> TestDir {
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(100));
     let convert = ["convert", "data", "shards", "--samples-per-shard", "30"];
-    place.ok(&[&convert[..], &["--compression", compression]].concat());
-    place.parquet("scores.parquet", &scores((0..100).map(|n| n * 37 % 100)));
-    place
+    dir.ok(&[&convert[..], &["--compression", compression]].concat());
+    dir.parquet("scores.parquet", &scores((0..100).map(|n| n * 37 % 100)));
+    dir
 }
 
 const ADD: [&str; 5] = ["add-column", "shards", "scores.parquet", "--on", "id"];
 
-fn samples(place: &TestDir) -> Vec<serde_json::Value> {
-    let text = place.ok(&["cat", "shards", "0..100"]);
+fn samples(dir: &TestDir) -> Vec<serde_json::Value> {
+    let text = dir.ok(&["cat", "shards", "0..100"]);
     let lines = text.lines();
     lines
         .map(|line| serde_json::from_str(line).unwrap())
@@ -55,42 +55,42 @@ fn samples(place: &TestDir) -> Vec<serde_json::Value> {
 #[test]
 fn added_values_are_joined_by_key() {
     for compression in ["none", "zstd:1"] {
-        let place = place(compression);
-        let before: Vec<Vec<u8>> = files(&place, "shards")
+        let dir = dir(compression);
+        let before: Vec<Vec<u8>> = files(&dir, "shards")
             .iter()
-            .map(|name| place.read(name))
+            .map(|name| dir.read(name))
             .collect();
-        let names = files(&place, "shards");
-        let added = place.ok(&ADD);
+        let names = files(&dir, "shards");
+        let added = dir.ok(&ADD);
         assert!(
             added.contains("added caption (str), quality (float32)"),
             "{added}"
         );
-        for (number, sample) in samples(&place).iter().enumerate() {
+        for (number, sample) in samples(&dir).iter().enumerate() {
             assert_eq!(sample["id"], number);
             assert_eq!(sample["name"], format!("row {number}"));
             assert_eq!(sample["caption"], format!("caption {number}"));
             assert_eq!(sample["quality"], number as f64 / 2.0);
         }
         // The files of the dataset are as they were.
-        let after: Vec<Vec<u8>> = names.iter().map(|name| place.read(name)).collect();
+        let after: Vec<Vec<u8>> = names.iter().map(|name| dir.read(name)).collect();
         assert_eq!(before, after);
-        place.ok(&["verify", "shards", "--deep", "--strict"]);
-        let sample = place.ok(&["cat", "shards", "7", "--raw", "--column", "caption"]);
+        dir.ok(&["verify", "shards", "--deep", "--strict"]);
+        let sample = dir.ok(&["cat", "shards", "7", "--raw", "--column", "caption"]);
         assert_eq!(sample, "caption 7");
-        let found = place.json(&["stats", "shards", "--json"]);
+        let found = dir.json(&["stats", "shards", "--json"]);
         let columns = found["columns"].as_array().unwrap();
         assert!(columns.iter().any(|column| column["name"] == "quality"));
         // The dataset with its late columns is a source like any other.
-        place.ok(&["convert", "shards", "joined", "--where", "quality > 40"]);
-        assert_eq!(place.json(&["inspect", "joined", "--json"])["samples"], 19);
-        std::fs::remove_file(place.path().join("shards/index.columns")).unwrap();
-        assert!(samples(&place)[0].get("quality").is_none());
+        dir.ok(&["convert", "shards", "joined", "--where", "quality > 40"]);
+        assert_eq!(dir.json(&["inspect", "joined", "--json"])["samples"], 19);
+        std::fs::remove_file(dir.path().join("shards/index.columns")).unwrap();
+        assert!(samples(&dir)[0].get("quality").is_none());
     }
 }
 
-fn files(place: &TestDir, folder: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(place.path().join(folder)).unwrap();
+fn files(dir: &TestDir, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(dir.path().join(folder)).unwrap();
     let entries = entries.map(|entry| entry.unwrap());
     let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
     let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
@@ -102,10 +102,10 @@ fn files(place: &TestDir, folder: &str) -> Vec<String> {
 #[test]
 fn row_order_does_not_change_output_bytes() {
     let index = |keys: Vec<i64>, jobs: &str| {
-        let place = place("zstd:1");
-        place.parquet("scores.parquet", &scores(keys.into_iter()));
-        place.ok(&[&ADD[..], &["--jobs", jobs]].concat());
-        let text = String::from_utf8(place.read("shards/index.columns")).unwrap();
+        let dir = dir("zstd:1");
+        dir.parquet("scores.parquet", &scores(keys.into_iter()));
+        dir.ok(&[&ADD[..], &["--jobs", jobs]].concat());
+        let text = String::from_utf8(dir.read("shards/index.columns")).unwrap();
         // The folder is named after the table.
         let folder = text.split_once("columns/").unwrap().1;
         let folder = folder.split_once('/').unwrap().0.to_owned();
@@ -117,30 +117,30 @@ fn row_order_does_not_change_output_bytes() {
 
 #[test]
 fn second_column_can_be_added_but_not_repeated() {
-    let place = place("zstd:1");
-    place.ok(&[&ADD[..], &["--column", "quality"]].concat());
-    let again = place.run(&[&ADD[..], &["--column", "quality"]].concat());
+    let dir = dir("zstd:1");
+    dir.ok(&[&ADD[..], &["--column", "quality"]].concat());
+    let again = dir.run(&[&ADD[..], &["--column", "quality"]].concat());
     snapshot!(again.shown(), @r#"
     exit 2
     --- stderr
     error[columns-exist]: shards: the dataset already has a column `quality`; name the columns to add with --column, or give the column another name
     "#);
-    let added = place.ok(&[&ADD[..], &["--column", "words:str=caption"]].concat());
+    let added = dir.ok(&[&ADD[..], &["--column", "words:str=caption"]].concat());
     assert!(added.contains("added words (str)"), "{added}");
-    for (number, sample) in samples(&place).iter().enumerate() {
+    for (number, sample) in samples(&dir).iter().enumerate() {
         assert_eq!(sample["quality"], number as f64 / 2.0);
         assert_eq!(sample["words"], format!("caption {number}"));
     }
-    place.ok(&["verify", "shards", "--deep", "--strict"]);
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
 }
 
 #[test]
 fn missing_extra_and_repeated_keys_are_errors() {
-    let place = place("none");
+    let dir = dir("none");
     let refused = |keys: Vec<i64>| {
-        place.parquet("scores.parquet", &scores(keys.into_iter()));
-        let ran = place.run(&ADD);
-        assert!(!place.exists("shards/index.columns"));
+        dir.parquet("scores.parquet", &scores(keys.into_iter()));
+        let ran = dir.run(&ADD);
+        assert!(!dir.exists("shards/index.columns"));
         ran.shown()
     };
     snapshot!(refused((0..99).collect()), @r#"
@@ -158,13 +158,13 @@ fn missing_extra_and_repeated_keys_are_errors() {
     --- stderr
     error[columns-key-repeated]: shards: the rows 7 and 100 of the table have the key `7`
     "#);
-    let other = place.run(&["add-column", "shards", "scores.parquet", "--on", "quality"]);
+    let other = dir.run(&["add-column", "shards", "scores.parquet", "--on", "quality"]);
     snapshot!(other.shown(), @r#"
     exit 2
     --- stderr
     error[columns-key]: shards: the table has values of float32 in `quality`; name a column with texts or whole numbers that identify the samples, in both
     "#);
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "data",
         "twice",
@@ -173,7 +173,7 @@ fn missing_extra_and_repeated_keys_are_errors() {
         "--column",
         "name",
     ]);
-    let twice = place.run(&["add-column", "twice", "scores.parquet", "--on", "id"]);
+    let twice = dir.run(&["add-column", "twice", "scores.parquet", "--on", "id"]);
     assert!(
         twice.stderr.contains("columns-key-repeated"),
         "{}",
@@ -183,17 +183,17 @@ fn missing_extra_and_repeated_keys_are_errors() {
 
 #[test]
 fn columns_of_another_dataset_are_rejected() {
-    let place = place("none");
-    place.ok(&ADD);
-    place.ok(&["convert", "data", "other", "--samples-per-shard", "30"]);
-    let columns = place.read("shards/index.columns");
-    place.write("other/index.columns", columns);
+    let dir = dir("none");
+    dir.ok(&ADD);
+    dir.ok(&["convert", "data", "other", "--samples-per-shard", "30"]);
+    let columns = dir.read("shards/index.columns");
+    dir.write("other/index.columns", columns);
     for command in [
         &["cat", "other", "0"][..],
         &["verify", "other"],
         &["inspect", "other"],
     ] {
-        let ran = place.run(&[command, &["--json"]].concat());
+        let ran = dir.run(&[command, &["--json"]].concat());
         assert_eq!(
             (ran.code, &ran.error()["id"]),
             (4, &"columns-dataset".into()),
@@ -201,7 +201,7 @@ fn columns_of_another_dataset_are_rejected() {
         );
     }
     // A new conversion replaces the dataset, and its late columns with it.
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "data",
         "shards",
@@ -209,57 +209,57 @@ fn columns_of_another_dataset_are_rejected() {
         "20",
         "--overwrite",
     ]);
-    assert!(!place.exists("shards/index.columns") && !place.exists("shards/columns"));
+    assert!(!dir.exists("shards/index.columns") && !dir.exists("shards/columns"));
 }
 
 #[test]
 fn damaged_column_shard_is_detected() {
-    let place = place("none");
-    let added = place.json(&[&ADD[..], &["--json"]].concat());
+    let dir = dir("none");
+    let added = dir.json(&[&ADD[..], &["--json"]].concat());
     let name = format!(
         "shards/{}/shard.00001.mds",
         added["folder"].as_str().unwrap()
     );
-    let mut bytes = place.read(&name);
+    let mut bytes = dir.read(&name);
     *bytes.last_mut().unwrap() ^= 1;
-    place.write(&name, bytes);
-    let ran = place.run(&["verify", "shards", "--json"]);
+    dir.write(&name, bytes);
+    let ran = dir.run(&["verify", "shards", "--json"]);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
     assert!(ran.stdout.contains("shard.00001.mds"), "{}", ran.stdout);
-    std::fs::remove_file(place.path().join(&name)).unwrap();
-    let ran = place.run(&["cat", "shards", "40", "--json"]);
+    std::fs::remove_file(dir.path().join(&name)).unwrap();
+    let ran = dir.run(&["cat", "shards", "40", "--json"]);
     assert_eq!(ran.error()["id"], "shard-missing");
 }
 
 #[test]
 fn deleted_samples_need_no_row() {
-    let place = TestDir::new();
-    place.parquet("data/a.parquet", &rows(10));
-    place.ok(&["convert", "data", "shards"]);
+    let dir = TestDir::new();
+    dir.parquet("data/a.parquet", &rows(10));
+    dir.ok(&["convert", "data", "shards"]);
     let tombstones = r#"{"tombstones": 1, "count": 2, "samples": [[3, 5]]}"#;
-    place.write("shards/index.tombstones", tombstones);
+    dir.write("shards/index.tombstones", tombstones);
     let mut side: serde_json::Value =
-        serde_json::from_slice(&place.read("shards/index.provenance")).unwrap();
+        serde_json::from_slice(&dir.read("shards/index.provenance")).unwrap();
     side["tombstones"] = serde_json::json!({"count": 2});
-    place.write("shards/index.provenance", side.to_string());
+    dir.write("shards/index.provenance", side.to_string());
     let keys = (0..10).filter(|key| ![3, 4].contains(key));
-    place.parquet("scores.parquet", &scores(keys));
-    place.ok(&ADD);
-    let text = place.ok(&["cat", "shards", "0..8"]);
+    dir.parquet("scores.parquet", &scores(keys));
+    dir.ok(&ADD);
+    let text = dir.ok(&["cat", "shards", "0..8"]);
     let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&last["id"], &last["quality"]), (&9.into(), &4.5.into()));
     // Deleted samples are read without late columns.
-    let all = place.ok(&["cat", "shards", "3", "--with-deleted"]);
+    let all = dir.ok(&["cat", "shards", "3", "--with-deleted"]);
     assert!(!all.contains("quality"), "{all}");
 }
 
 #[test]
 fn columns_are_added_to_a_dataset_in_a_store() {
-    let place = place("zstd:1");
-    let objects = Objects::folder("bucket", place.path());
+    let dir = dir("zstd:1");
+    let objects = Objects::folder("bucket", dir.path());
     let server = S3Server::start(objects, Settings::default()).unwrap();
     let ok = |args: &[&str]| {
-        let mut command = place.command();
+        let mut command = dir.command();
         let output = command.args(args).envs(server.environment());
         let output = output.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -274,11 +274,11 @@ fn columns_are_added_to_a_dataset_in_a_store() {
         "--on",
         "id",
     ]);
-    assert!(place.exists("shards/index.columns"));
+    assert!(dir.exists("shards/index.columns"));
     ok(&["verify", there, "--deep", "--strict"]);
     assert_eq!(
         ok(&["cat", there, "0..100"]),
-        place.ok(&["cat", "shards", "0..100"])
+        dir.ok(&["cat", "shards", "0..100"])
     );
     let quality = ["select", there, "--where", "quality >= 49", "--out", "view"];
     ok(&quality);

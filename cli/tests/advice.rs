@@ -53,8 +53,8 @@ fn options(text: &str) -> BTreeSet<String> {
 
 /// The verbs, and the options of each with those that all of them have.
 fn verbs() -> BTreeMap<String, BTreeSet<String>> {
-    let place = TestDir::new();
-    let help = place.run(&["--help"]).stdout;
+    let dir = TestDir::new();
+    let help = dir.run(&["--help"]).stdout;
     let listed = help.split("Commands:").nth(1).unwrap();
     let listed = listed.split("\n\n").next().unwrap();
     let names = listed.lines().filter_map(|line| {
@@ -62,12 +62,7 @@ fn verbs() -> BTreeMap<String, BTreeSet<String>> {
         line.split(' ').next().filter(|name| !name.is_empty())
     });
     let mut verbs: BTreeMap<String, BTreeSet<String>> = names
-        .map(|name| {
-            (
-                name.to_owned(),
-                options(&place.run(&[name, "--help"]).stdout),
-            )
-        })
+        .map(|name| (name.to_owned(), options(&dir.run(&[name, "--help"]).stdout)))
         .collect();
     for (verb, inner) in [
         ("index", "rebuild"),
@@ -77,7 +72,7 @@ fn verbs() -> BTreeMap<String, BTreeSet<String>> {
         ("tar", "fix"),
         ("tar", "repair"),
     ] {
-        let more = options(&place.run(&[verb, inner, "--help"]).stdout);
+        let more = options(&dir.run(&[verb, inner, "--help"]).stdout);
         verbs.get_mut(verb).unwrap().extend(more);
     }
     verbs

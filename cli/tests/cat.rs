@@ -18,8 +18,8 @@ fn first_ten_samples_are_shown_by_default_with_a_note() {
     insta::assert_snapshot!(ran.stderr, @"10 of 100 samples; `0..` for all of them, `A..B` for some");
 }
 
-fn ids(place: &TestDir, range: &str) -> Vec<u64> {
-    let lines = place.ok(&["cat", "shards", range, "-c", "id"]);
+fn ids(dir: &TestDir, range: &str) -> Vec<u64> {
+    let lines = dir.ok(&["cat", "shards", range, "-c", "id"]);
     lines
         .lines()
         .map(|line| {
@@ -32,45 +32,45 @@ fn ids(place: &TestDir, range: &str) -> Vec<u64> {
 
 #[test]
 fn negative_range_bounds_count_from_the_end() {
-    let place = TestDir::with_shards();
-    assert_eq!(ids(&place, "28..33"), [28, 29, 30, 31, 32]);
-    assert_eq!(ids(&place, "-1"), [99]);
-    assert_eq!(ids(&place, "98.."), [98, 99]);
-    assert_eq!(ids(&place, "-2.."), [98, 99]);
-    assert_eq!(ids(&place, "..2"), [0, 1]);
-    assert_eq!(ids(&place, ".."), (0..100).collect::<Vec<_>>());
-    assert_eq!(ids(&place, "5..5"), [] as [u64; 0]);
+    let dir = TestDir::with_shards();
+    assert_eq!(ids(&dir, "28..33"), [28, 29, 30, 31, 32]);
+    assert_eq!(ids(&dir, "-1"), [99]);
+    assert_eq!(ids(&dir, "98.."), [98, 99]);
+    assert_eq!(ids(&dir, "-2.."), [98, 99]);
+    assert_eq!(ids(&dir, "..2"), [0, 1]);
+    assert_eq!(ids(&dir, ".."), (0..100).collect::<Vec<_>>());
+    assert_eq!(ids(&dir, "5..5"), [] as [u64; 0]);
 }
 
 #[test]
 fn out_of_range_samples_are_errors() {
-    let place = TestDir::with_shards();
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "100"]), @r"
+    let dir = TestDir::with_shards();
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "100"]), @r"
     exit 2
     --- stderr
     error[sample-out-of-range]: shards: sample 100 does not exist; the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "90..101"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "90..101"]), @r"
     exit 2
     --- stderr
     error[sample-out-of-range]: shards: sample 101 does not exist; the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "-101"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "-101"]), @r"
     exit 2
     --- stderr
     error[sample-out-of-range]: shards: sample -101 does not exist; the dataset has 100; samples are numbered from 0 to 99, or from -1 backwards
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..4"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "5..4"]), @r"
     exit 2
     --- stderr
     error[config-range]: 5..4: the range ends before it begins
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "five"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "five"]), @r"
     exit 2
     --- stderr
     error[config-range]: five: it is neither a number nor a range; write 7, -1, 10..20, 10.. or ..20
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--fiv"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "--fiv"]), @r"
     exit 2
     --- stderr
     error[usage-unknown-option]: --fiv: there is no such option or argument; see `shardmill --help`
@@ -79,9 +79,9 @@ fn out_of_range_samples_are_errors() {
 
 #[test]
 fn columns_are_printed_in_requested_order() {
-    let place = TestDir::with_shards();
-    insta::assert_snapshot!(place.ok(&["cat", "shards", "3", "-c", "name", "-c", "id"]), @r#"{"name":"row 3","id":3}"#);
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "3", "-c", "nam"]), @r"
+    let dir = TestDir::with_shards();
+    insta::assert_snapshot!(dir.ok(&["cat", "shards", "3", "-c", "name", "-c", "id"]), @r#"{"name":"row 3","id":3}"#);
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "3", "-c", "nam"]), @r"
     exit 2
     --- stderr
     error[column-unknown]: shards: there is no column `nam`; its columns are blob, id, name, pair, score
@@ -90,7 +90,7 @@ fn columns_are_printed_in_requested_order() {
 
 #[test]
 fn sample_is_found_by_key() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let by_name = [
         "cat",
         "shards",
@@ -101,19 +101,19 @@ fn sample_is_found_by_key() {
         "-c",
         "id",
     ];
-    insta::assert_snapshot!(place.ok(&by_name), @r#"{"id":77}"#);
-    insta::assert_snapshot!(place.ok(&["cat", "shards", "--key", "78", "--key-column", "id", "-c", "name"]), @r#"{"name":"row 78"}"#);
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "name"]), @r"
+    insta::assert_snapshot!(dir.ok(&by_name), @r#"{"id":77}"#);
+    insta::assert_snapshot!(dir.ok(&["cat", "shards", "--key", "78", "--key-column", "id", "-c", "name"]), @r#"{"name":"row 78"}"#);
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "--key", "row", "--key-column", "name"]), @r"
     exit 2
     --- stderr
     error[key-not-found]: shards: no sample has `row` in the column `name`; name the column that holds keys with --key-column
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "--key", "row"]), @r"
     exit 2
     --- stderr
     error[column-unknown]: shards: there is no column `__key__`; its columns are blob, id, name, pair, score
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--key", "row", "--key-column", "score"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "--key", "row", "--key-column", "score"]), @r"
     exit 2
     --- stderr
     error[key-encoding]: score: the column has encoding float64, which cannot be a key; choose a column of strings or integers with --key-column
@@ -122,28 +122,27 @@ fn sample_is_found_by_key() {
 
 #[test]
 fn raw_writes_the_bytes_of_one_field() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     assert_eq!(
-        place
-            .output(&["cat", "shards", "5", "-c", "blob", "--raw"])
+        dir.output(&["cat", "shards", "5", "-c", "blob", "--raw"])
             .stdout,
         5_i64.to_le_bytes()
     );
     assert_eq!(
-        place.ok(&["cat", "shards", "5", "-c", "name", "--raw"]),
+        dir.ok(&["cat", "shards", "5", "-c", "name", "--raw"]),
         "row 5"
     );
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5", "--raw"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "5", "--raw"]), @r"
     exit 2
     --- stderr
     error[config-raw]: --raw: it writes one column; name it with --column
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "5..7", "-c", "name", "--raw"]), @r"
     exit 2
     --- stderr
     error[config-raw]: --raw: it writes one sample, but 2 are selected; pass one number or a key
     ");
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "-c", "name", "--raw"]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "-c", "name", "--raw"]), @r"
     exit 2
     --- stderr
     error[config-raw]: --raw: it writes one sample; pass its number or its key
@@ -157,19 +156,19 @@ fn max_bytes_shortens_long_values() {
 
 #[test]
 fn extract_writes_fields_as_files() {
-    let place = TestDir::with_shards();
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "5..7", "--extract", "out"]), @r"
+    let dir = TestDir::with_shards();
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "5..7", "--extract", "out"]), @r"
     exit 0
     --- stdout
     out: 10 files of 2 samples
     ");
-    assert_eq!(place.read("out/6/name.txt"), b"row 6");
-    assert_eq!(place.read("out/6/id.txt"), b"6");
-    assert_eq!(place.read("out/6/score.txt"), b"0.6");
-    assert_eq!(place.read("out/6/blob.bin"), 6_i64.to_le_bytes());
-    let npy = place.read("out/6/pair.npy");
+    assert_eq!(dir.read("out/6/name.txt"), b"row 6");
+    assert_eq!(dir.read("out/6/id.txt"), b"6");
+    assert_eq!(dir.read("out/6/score.txt"), b"0.6");
+    assert_eq!(dir.read("out/6/blob.bin"), 6_i64.to_le_bytes());
+    let npy = dir.read("out/6/pair.npy");
     assert_eq!((&npy[..6], npy.len()), (&b"\x93NUMPY"[..], 128 + 8));
-    let report = place.json(&["cat", "shards", "8", "--extract", "out", "--json"]);
+    let report = dir.json(&["cat", "shards", "8", "--extract", "out", "--json"]);
     assert_eq!(
         (&report["files"], &report["samples"]),
         (&5.into(), &1.into())
@@ -178,57 +177,57 @@ fn extract_writes_fields_as_files() {
 
 #[test]
 fn extract_does_not_overwrite_existing_files() {
-    let place = TestDir::with_shards();
-    place.write("out/5/name.txt", "mine");
-    let ran = place.run(&["cat", "shards", "5", "--column", "name", "--extract", "out"]);
+    let dir = TestDir::with_shards();
+    dir.write("out/5/name.txt", "mine");
+    let ran = dir.run(&["cat", "shards", "5", "--column", "name", "--extract", "out"]);
     insta::assert_snapshot!(ran.shown(), @r"
     exit 4
     --- stderr
     error[exists]: out/5/name.txt: the file exists already
     ");
-    assert_eq!(place.read("out/5/name.txt"), b"mine");
+    assert_eq!(dir.read("out/5/name.txt"), b"mine");
 }
 
 #[test]
 fn path_traversal_in_keys_is_an_error() {
-    let place = TestDir::new();
-    place.write("rows.jsonl", "{\"__key__\": \"../evil\", \"txt\": \"x\"}\n");
-    place.ok(&["convert", "rows.jsonl", "shards"]);
-    insta::assert_snapshot!(place.shown(&["cat", "shards", "--extract", "out", "--by-key"]), @r"
+    let dir = TestDir::new();
+    dir.write("rows.jsonl", "{\"__key__\": \"../evil\", \"txt\": \"x\"}\n");
+    dir.ok(&["convert", "rows.jsonl", "shards"]);
+    insta::assert_snapshot!(dir.shown(&["cat", "shards", "--extract", "out", "--by-key"]), @r"
     exit 3
     --- stderr
     error[path-traversal]: sample 0: the file cannot be named after `../evil`: the name has an empty, `.` or `..` part; omit --by-key to name the files by sample number
     ");
-    assert!(!place.exists("evil.txt"));
+    assert!(!dir.exists("evil.txt"));
 }
 
 #[test]
 fn extract_does_not_follow_symlinks() {
-    let place = TestDir::with_shards();
-    place.write("elsewhere/x", "");
-    place.write("out/x", "");
-    std::os::unix::fs::symlink(place.path().join("elsewhere"), place.path().join("out/5")).unwrap();
-    let ran = place.run(&["cat", "shards", "5", "--extract", "out"]);
+    let dir = TestDir::with_shards();
+    dir.write("elsewhere/x", "");
+    dir.write("out/x", "");
+    std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("out/5")).unwrap();
+    let ran = dir.run(&["cat", "shards", "5", "--extract", "out"]);
     assert_ne!(ran.code, 0);
-    assert!(!place.exists("elsewhere/name.txt"), "{}", ran.stderr);
+    assert!(!dir.exists("elsewhere/name.txt"), "{}", ran.stderr);
 }
 
 #[test]
 fn csv_tsv_and_jsonl_datasets_are_read() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(12));
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(12));
     let columns = ["--column", "id", "--column", "name", "--column", "score"];
     for to in ["csv", "tsv", "jsonl"] {
-        place.ok(&[
+        dir.ok(&[
             &["convert", "data", "shards", "--to", to, "--overwrite"],
             &columns[..],
         ]
         .concat());
         insta::allow_duplicates! {
-            insta::assert_snapshot!(place.ok(&["cat", "shards", "7"]), @r#"{"id":7,"name":"row 7","score":0.7}"#);
+            insta::assert_snapshot!(dir.ok(&["cat", "shards", "7"]), @r#"{"id":7,"name":"row 7","score":0.7}"#);
         }
         assert_eq!(
-            place.ok(&["cat", "shards", "7", "-c", "name", "--raw"]),
+            dir.ok(&["cat", "shards", "7", "-c", "name", "--raw"]),
             "row 7",
             "{to}"
         );
@@ -237,10 +236,10 @@ fn csv_tsv_and_jsonl_datasets_are_read() {
 
 #[test]
 fn closed_pipe_is_not_an_error() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
         .args(["cat", "shards", ".."])
-        .current_dir(place.path())
+        .current_dir(dir.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -76,31 +76,31 @@ impl TestDir {
 
     /// Creates a dataset `shards` of 100 samples in 4 shards, from `data/rows.parquet`.
     pub fn with_shards() -> Self {
-        let place = Self::new();
-        place.parquet("data/rows.parquet", &rows(100));
-        place.ok(&["convert", "data", "shards", "--samples-per-shard", "30"]);
-        place
+        let dir = Self::new();
+        dir.parquet("data/rows.parquet", &rows(100));
+        dir.ok(&["convert", "data", "shards", "--samples-per-shard", "30"]);
+        dir
     }
 
     /// Creates five samples of a tree: two folders, text and numbers.
     pub fn with_tree() -> Self {
-        let place = Self::new();
+        let dir = Self::new();
         for sample in 0..5 {
             let folder = ["a", "b"][sample % 2];
-            place.write(
+            dir.write(
                 &format!("tree/{folder}/{sample}.txt"),
                 format!("text {sample}"),
             );
-            place.write(&format!("tree/{folder}/{sample}.cls"), sample.to_string());
+            dir.write(&format!("tree/{folder}/{sample}.cls"), sample.to_string());
         }
-        place
+        dir
     }
 
     /// Creates such a tree, and tar shards of three samples each in `tars`.
     pub fn with_tars() -> Self {
-        let place = Self::with_tree();
-        place.convert_to_tars(&[]);
-        place
+        let dir = Self::with_tree();
+        dir.convert_to_tars(&[]);
+        dir
     }
 
     /// Converts `tree` into tar shards of three samples each in `tars`.

@@ -16,15 +16,15 @@ double = { encoding = "float64", expr = "score * 2" }
 "a:b" = { expr = "id + 1" }
 "#;
 
-fn place() -> TestDir {
-    let place = TestDir::with_shards();
-    std::fs::remove_dir_all(place.path().join("shards")).unwrap();
-    place.write("convert.toml", FILE);
-    place
+fn dir() -> TestDir {
+    let dir = TestDir::with_shards();
+    std::fs::remove_dir_all(dir.path().join("shards")).unwrap();
+    dir.write("convert.toml", FILE);
+    dir
 }
 
-fn columns(place: &TestDir, dataset: &str) -> Vec<String> {
-    let summary = place.json(&["inspect", dataset, "--json"]);
+fn columns(dir: &TestDir, dataset: &str) -> Vec<String> {
+    let summary = dir.json(&["inspect", dataset, "--json"]);
     let columns = summary["columns"].as_array().unwrap().iter();
     let shown = columns.map(|column| {
         format!(
@@ -38,24 +38,24 @@ fn columns(place: &TestDir, dataset: &str) -> Vec<String> {
 
 #[test]
 fn config_file_options_are_applied() {
-    let place = place();
-    place.ok(&["convert", "--config", "convert.toml"]);
-    let summary = place.json(&["inspect", "shards", "--json"]);
+    let dir = dir();
+    dir.ok(&["convert", "--config", "convert.toml"]);
+    let summary = dir.json(&["inspect", "shards", "--json"]);
     assert_eq!(
         (&summary["samples"], &summary["shards"]),
         (&50.into(), &2.into())
     );
     assert_eq!(summary["compression"], "gz:5");
     assert_eq!(
-        columns(&place, "shards"),
+        columns(&dir, "shards"),
         ["a:b:int64", "double:float64", "id:int32", "name:str"]
     );
 }
 
 #[test]
 fn command_line_overrides_config_file() {
-    let place = place();
-    place.ok(&[
+    let dir = dir();
+    dir.ok(&[
         "convert",
         "data/rows.parquet",
         "other",
@@ -67,19 +67,19 @@ fn command_line_overrides_config_file() {
         "--column",
         "id",
     ]);
-    let summary = place.json(&["inspect", "other", "--json"]);
+    let summary = dir.json(&["inspect", "other", "--json"]);
     assert_eq!(
         (&summary["samples"], &summary["compression"]),
         (&10.into(), &serde_json::Value::Null)
     );
-    assert_eq!(columns(&place, "other"), ["id:int64"]);
-    assert!(!place.exists("shards"));
+    assert_eq!(columns(&dir, "other"), ["id:int64"]);
+    assert!(!dir.exists("shards"));
 }
 
 #[test]
 fn printed_config_round_trips() {
-    let place = place();
-    let printed = place.ok(&[
+    let dir = dir();
+    let printed = dir.ok(&[
         "convert",
         "--config",
         "convert.toml",
@@ -87,7 +87,7 @@ fn printed_config_round_trips() {
         "--jobs",
         "2",
     ]);
-    assert!(!place.exists("shards"));
+    assert!(!dir.exists("shards"));
     insta::assert_snapshot!(printed, @r#"
     sources = ["data"]
     dest = "shards"
@@ -112,21 +112,21 @@ fn printed_config_round_trips() {
     "double" = { encoding = "float64", expr = "score * 2" }
     "a:b" = { expr = "id + 1" }
     "#);
-    place.write("again.toml", &printed);
+    dir.write("again.toml", &printed);
     assert_eq!(
-        place.ok(&["convert", "--config", "again.toml", "--print-config"]),
+        dir.ok(&["convert", "--config", "again.toml", "--print-config"]),
         printed
     );
-    place.ok(&["convert", "--config", "again.toml"]);
+    dir.ok(&["convert", "--config", "again.toml"]);
     // The very same conversion, so there is nothing left to do.
-    let again = place.ok(&["convert", "--config", "convert.toml"]);
+    let again = dir.ok(&["convert", "--config", "convert.toml"]);
     assert!(again.contains("nothing was written"), "{again}");
 }
 
 #[test]
 fn print_config_hides_secrets() {
-    let place = place();
-    let printed = place.ok(&[
+    let dir = dir();
+    let printed = dir.ok(&[
         "convert",
         "data",
         "s3://bucket/x",
@@ -142,7 +142,7 @@ fn print_config_hides_secrets() {
 
 #[test]
 fn config_file_errors_name_the_line() {
-    let place = place();
+    let dir = dir();
     for (text, object, message, hint) in [
         (
             "a = 1",
@@ -188,8 +188,8 @@ fn config_file_errors_name_the_line() {
             "did you mean",
         ),
     ] {
-        place.write("x.toml", text);
-        let ran = place.run(&["convert", "data", "x", "--config", "x.toml", "--json"]);
+        dir.write("x.toml", text);
+        let ran = dir.run(&["convert", "data", "x", "--config", "x.toml", "--json"]);
         let error = ran.error();
         assert_eq!(
             (ran.code, &error["id"], &error["object"]),
@@ -206,10 +206,10 @@ fn config_file_errors_name_the_line() {
         );
     }
     // A value is checked as if it were typed.
-    place.write("x.toml", "jobs = 0");
-    let ran = place.run(&["convert", "data", "x", "--config", "x.toml", "--json"]);
+    dir.write("x.toml", "jobs = 0");
+    let ran = dir.run(&["convert", "data", "x", "--config", "x.toml", "--json"]);
     assert_eq!((ran.code, &ran.error()["id"]), (2, &"config-jobs".into()));
-    let ran = place.run(&["convert", "data", "x", "--config", "missing.toml", "--json"]);
+    let ran = dir.run(&["convert", "data", "x", "--config", "missing.toml", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["object"]),
         (2, &"missing.toml".into())

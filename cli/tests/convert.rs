@@ -6,15 +6,15 @@ use std::sync::Arc;
 use crate::common::{TestDir, rows};
 use crate::snapshot;
 
-fn place() -> TestDir {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(100));
-    place
+fn dir() -> TestDir {
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(100));
+    dir
 }
 
 #[test]
 fn conversion_prints_a_summary() {
-    snapshot!(place().shown(&["convert", "data", "shards", "--samples-per-shard", "30"]), @r"
+    snapshot!(dir().shown(&["convert", "data", "shards", "--samples-per-shard", "30"]), @r"
     exit 0
     --- stdout
     shards: 100 samples in 4 shards
@@ -26,8 +26,8 @@ fn conversion_prints_a_summary() {
 
 #[test]
 fn json_option_prints_a_json_report() {
-    let place = place();
-    let report = place.json(&[
+    let dir = dir();
+    let report = dir.json(&[
         "convert",
         "data",
         "shards",
@@ -45,36 +45,36 @@ fn json_option_prints_a_json_report() {
 
 #[test]
 fn quiet_option_prints_nothing() {
-    insta::assert_snapshot!(place().shown(&["convert", "data", "shards", "-q"]), @"exit 0");
+    insta::assert_snapshot!(dir().shown(&["convert", "data", "shards", "-q"]), @"exit 0");
 }
 
 #[test]
 fn repeating_a_finished_conversion_writes_nothing() {
-    let place = place();
-    place.ok(&["convert", "data", "shards"]);
-    let index = place.read("shards/index.json");
-    snapshot!(place.shown(&["convert", "data", "shards"]), @r"
+    let dir = dir();
+    dir.ok(&["convert", "data", "shards"]);
+    let index = dir.read("shards/index.json");
+    snapshot!(dir.shown(&["convert", "data", "shards"]), @r"
     exit 0
     --- stdout
     shards: this conversion is already complete, 100 samples in 1 shard; nothing was written
     ");
     assert_eq!(
-        place.json(&["convert", "data", "shards", "--json"])["outcome"],
+        dir.json(&["convert", "data", "shards", "--json"])["outcome"],
         "already_done"
     );
-    assert_eq!(place.read("shards/index.json"), index);
+    assert_eq!(dir.read("shards/index.json"), index);
 }
 
 #[test]
 fn changed_options_conflict_without_overwrite() {
-    let place = place();
-    place.ok(&["convert", "data", "shards"]);
-    snapshot!(place.shown(&["convert", "data", "shards", "--compression", "none"]), @r#"
+    let dir = dir();
+    dir.ok(&["convert", "data", "shards"]);
+    snapshot!(dir.shown(&["convert", "data", "shards", "--compression", "none"]), @r#"
     exit 4
     --- stderr
     error[dest-conflict]: shards: it holds a finished dataset of another conversion: compression was "zstd:3", is null; choose another destination, or pass --overwrite to replace it
     "#);
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "data",
         "shards",
@@ -82,13 +82,13 @@ fn changed_options_conflict_without_overwrite() {
         "none",
         "--overwrite",
     ]);
-    assert!(place.exists("shards/shard.00000.mds") && !place.exists("shards/shard.00000.mds.zstd"));
+    assert!(dir.exists("shards/shard.00000.mds") && !dir.exists("shards/shard.00000.mds.zstd"));
 }
 
 #[test]
 fn dry_run_prints_the_plan_and_writes_nothing() {
-    let place = place();
-    snapshot!(place.shown(&["convert", "data", "shards", "--dry-run", "--split", "train=0.9,val=0.1", "--jobs", "3"]), @r"
+    let dir = dir();
+    snapshot!(dir.shown(&["convert", "data", "shards", "--dry-run", "--split", "train=0.9,val=0.1", "--jobs", "3"]), @r"
     exit 0
     --- stdout
     source       parquet, 1 file, 6.7 KiB, 100 rows
@@ -108,17 +108,17 @@ fn dry_run_prints_the_plan_and_writes_nothing() {
     pair    FixedSizeList(2 x non-null Float32)      0  ndarray:float32:2
     score   Float64                                  0  float64
     ");
-    let plan = place.json(&["convert", "data", "shards", "--dry-run", "--json"]);
+    let plan = dir.json(&["convert", "data", "shards", "--dry-run", "--json"]);
     assert_eq!(plan["columns"][0]["name"], "blob");
     assert_eq!(plan["source"]["rows"], 100);
-    assert!(!place.exists("shards"));
+    assert!(!dir.exists("shards"));
 }
 
 #[test]
 fn output_bytes_do_not_depend_on_jobs() {
-    let place = place();
+    let dir = dir();
     for jobs in ["1", "4"] {
-        place.ok(&[
+        dir.ok(&[
             "convert",
             "data",
             jobs,
@@ -132,8 +132,8 @@ fn output_bytes_do_not_depend_on_jobs() {
     }
     for name in ["index.json", "shard.00000.mds.zstd", "shard.00001.mds.zstd"] {
         assert_eq!(
-            place.read(&format!("1/{name}")),
-            place.read(&format!("4/{name}")),
+            dir.read(&format!("1/{name}")),
+            dir.read(&format!("4/{name}")),
             "{name}"
         );
     }
@@ -141,7 +141,7 @@ fn output_bytes_do_not_depend_on_jobs() {
 
 #[test]
 fn column_encodings_and_expressions_are_applied() {
-    let place = place();
+    let dir = dir();
     let columns = [
         "--column",
         "id:int",
@@ -150,8 +150,8 @@ fn column_encodings_and_expressions_are_applied() {
         "--where",
         "id < 3",
     ];
-    place.ok(&[&["convert", "data", "shards"], &columns[..]].concat());
-    insta::assert_snapshot!(place.ok(&["cat", "shards"]), @r#"
+    dir.ok(&[&["convert", "data", "shards"], &columns[..]].concat());
+    insta::assert_snapshot!(dir.ok(&["cat", "shards"]), @r#"
     {"id":0,"twice":"0"}
     {"id":1,"twice":"2"}
     {"id":2,"twice":"4"}
@@ -160,8 +160,8 @@ fn column_encodings_and_expressions_are_applied() {
 
 #[test]
 fn splits_are_written_to_subdirectories() {
-    let place = place();
-    snapshot!(place.shown(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]), @r"
+    let dir = dir();
+    snapshot!(dir.shown(&["convert", "data", "out", "--split", "train=0.75,val=0.25", "--split-key", "name"]), @r"
     exit 0
     --- stdout
     out: 100 samples in 2 shards
@@ -174,15 +174,15 @@ fn splits_are_written_to_subdirectories() {
       val         25       1  1.5 KiB    680 B
     ");
     assert!(
-        place.exists("out/train/index.json")
-            && place.exists("out/val/index.json")
-            && !place.exists("out/index.json")
+        dir.exists("out/train/index.json")
+            && dir.exists("out/val/index.json")
+            && !dir.exists("out/index.json")
     );
 }
 
 #[test]
 fn xsv_separator_and_newline_are_configurable() {
-    let place = place();
+    let dir = dir();
     let columns = [
         "--column",
         "id",
@@ -193,7 +193,7 @@ fn xsv_separator_and_newline_are_configurable() {
         "--compression",
         "none",
     ];
-    place.ok(&[
+    dir.ok(&[
         &[
             "convert",
             "data",
@@ -209,48 +209,48 @@ fn xsv_separator_and_newline_are_configurable() {
     ]
     .concat());
     assert_eq!(
-        place.read("x/shard.00000.xsv"),
+        dir.read("x/shard.00000.xsv"),
         b"id\t|name\r\n0\t|row 0\r\n1\t|row 1\r\n"
     );
-    place.ok(&[&["convert", "data", "j", "--to", "jsonl"], &columns[..]].concat());
+    dir.ok(&[&["convert", "data", "j", "--to", "jsonl"], &columns[..]].concat());
     assert_eq!(
-        place.read("j/shard.00000.json"),
+        dir.read("j/shard.00000.json"),
         b"{\"id\": 0, \"name\": \"row 0\"}\n{\"id\": 1, \"name\": \"row 1\"}\n"
     );
 }
 
 fn with_nulls() -> TestDir {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let id: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]));
     let name: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), Some("b"), None]));
-    place.parquet(
+    dir.parquet(
         "rows.parquet",
         &RecordBatch::try_from_iter([("id", id), ("name", name)]).unwrap(),
     );
-    place
+    dir
 }
 
 #[test]
 fn null_error_names_columns_and_rows() {
-    let place = with_nulls();
-    insta::assert_snapshot!(place.shown(&["convert", "rows.parquet", "shards"]), @r"
+    let dir = with_nulls();
+    insta::assert_snapshot!(dir.shown(&["convert", "rows.parquet", "shards"]), @r"
     exit 3
     --- stderr
     error[value-null]: rows.parquet: column id has 1 nulls, the first in row 1 of rows.parquet, column name has 1 nulls, the first in row 2 of rows.parquet; choose --nulls mask or --nulls drop, or --null-as NAME=VALUE for each
     ");
-    assert!(!place.exists("shards"));
+    assert!(!dir.exists("shards"));
 }
 
 #[test]
 fn nulls_are_masked_dropped_or_filled() {
-    let place = with_nulls();
-    place.ok(&["convert", "rows.parquet", "mask", "--nulls", "mask"]);
-    insta::assert_snapshot!(place.ok(&["cat", "mask"]), @r#"
+    let dir = with_nulls();
+    dir.ok(&["convert", "rows.parquet", "mask", "--nulls", "mask"]);
+    insta::assert_snapshot!(dir.ok(&["cat", "mask"]), @r#"
     {"id":1,"id__is_null":0,"name":"a","name__is_null":0}
     {"id":0,"id__is_null":1,"name":"b","name__is_null":0}
     {"id":3,"id__is_null":0,"name":"","name__is_null":1}
     "#);
-    snapshot!(place.shown(&["convert", "rows.parquet", "drop", "--nulls", "drop"]), @r"
+    snapshot!(dir.shown(&["convert", "rows.parquet", "drop", "--nulls", "drop"]), @r"
     exit 0
     --- stdout
     drop: 1 sample in 1 shard
@@ -259,8 +259,8 @@ fn nulls_are_masked_dropped_or_filled() {
       time     [TIME] at [RATE] MB/s
       dropped  2 rows with nulls
     ");
-    insta::assert_snapshot!(place.ok(&["cat", "drop"]), @r#"{"id":1,"name":"a"}"#);
-    place.ok(&[
+    insta::assert_snapshot!(dir.ok(&["cat", "drop"]), @r#"{"id":1,"name":"a"}"#);
+    dir.ok(&[
         "convert",
         "rows.parquet",
         "fill",
@@ -269,7 +269,7 @@ fn nulls_are_masked_dropped_or_filled() {
         "--null-as",
         "name=",
     ]);
-    insta::assert_snapshot!(place.ok(&["cat", "fill"]), @r#"
+    insta::assert_snapshot!(dir.ok(&["cat", "fill"]), @r#"
     {"id":1,"name":"a"}
     {"id":-1,"name":"b"}
     {"id":3,"name":""}
@@ -278,21 +278,21 @@ fn nulls_are_masked_dropped_or_filled() {
 
 #[test]
 fn file_tree_round_trips_through_mds() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for number in ["1", "2"] {
-        place.write(&format!("tree/a/{number}.txt"), format!("text {number}"));
-        place.write(&format!("tree/a/{number}.json"), "{\"b\": 1, \"a\": [NaN]}");
+        dir.write(&format!("tree/a/{number}.txt"), format!("text {number}"));
+        dir.write(&format!("tree/a/{number}.json"), "{\"b\": 1, \"a\": [NaN]}");
     }
-    place.ok(&["convert", "tree", "shards"]);
-    insta::assert_snapshot!(place.ok(&["cat", "shards", "--max-bytes", "100"]), @r#"
+    dir.ok(&["convert", "tree", "shards"]);
+    insta::assert_snapshot!(dir.ok(&["cat", "shards", "--max-bytes", "100"]), @r#"
     {"__key__":"a/1","json":{"b":1,"a":["NaN"]},"txt":"text 1"}
     {"__key__":"a/2","json":{"b":1,"a":["NaN"]},"txt":"text 2"}
     "#);
-    place.ok(&["cat", "shards", "..", "--extract", "again", "--by-key"]);
+    dir.ok(&["cat", "shards", "..", "--extract", "again", "--by-key"]);
     for name in ["a/1.txt", "a/1.json", "a/2.txt", "a/2.json"] {
         assert_eq!(
-            place.read(&format!("again/{name}")),
-            place.read(&format!("tree/{name}")),
+            dir.read(&format!("again/{name}")),
+            dir.read(&format!("tree/{name}")),
             "{name}"
         );
     }
@@ -300,17 +300,17 @@ fn file_tree_round_trips_through_mds() {
 
 #[test]
 fn mds_dataset_can_be_converted() {
-    let place = TestDir::with_shards();
-    place.ok(&["convert", "shards", "again", "--compression", "none"]);
+    let dir = TestDir::with_shards();
+    dir.ok(&["convert", "shards", "again", "--compression", "none"]);
     assert_eq!(
-        place.ok(&["cat", "shards", ".."]),
-        place.ok(&["cat", "again", ".."])
+        dir.ok(&["cat", "shards", ".."]),
+        dir.ok(&["cat", "again", ".."])
     );
 }
 
 /// Incompressible rows that a slow compression needs seconds for.
 fn slow() -> TestDir {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut state = 1_u64;
     let text = (0..40_000).map(|_| {
         let word = |_| {
@@ -322,11 +322,11 @@ fn slow() -> TestDir {
         (0..16).map(word).collect::<String>()
     });
     let text: ArrayRef = Arc::new(StringArray::from_iter_values(text.collect::<Vec<_>>()));
-    place.parquet(
+    dir.parquet(
         "slow.parquet",
         &RecordBatch::try_from_iter_with_nullable([("text", text, false)]).unwrap(),
     );
-    place
+    dir
 }
 
 const SLOW: [&str; 8] = [
@@ -342,11 +342,11 @@ const SLOW: [&str; 8] = [
 
 /// A signal is sent when the first line of progress says that there is a shard.
 fn stopped_by(signal: &str, code: i32) {
-    let place = slow();
+    let dir = slow();
     let mut child = Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
         .args(SLOW)
         .args(["--progress", "json", "--json"])
-        .current_dir(place.path())
+        .current_dir(dir.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -374,8 +374,8 @@ fn stopped_by(signal: &str, code: i32) {
             .contains("run the same command again"),
         "{error}"
     );
-    assert!(!place.exists("shards/index.json"));
-    let plan = place.json(&[&SLOW[..], &["--dry-run", "--json"]].concat());
+    assert!(!dir.exists("shards/index.json"));
+    let plan = dir.json(&[&SLOW[..], &["--dry-run", "--json"]].concat());
     assert_eq!(plan["dest_state"], "interrupted");
 }
 
@@ -391,9 +391,9 @@ fn sigterm_stops_a_resumable_conversion() {
 
 #[test]
 fn csv_delimiter_and_no_header_options_are_applied() {
-    let place = TestDir::new();
-    place.write("in/rows.csv", "1;\"a;b\"\n2;c\n");
-    place.ok(&[
+    let dir = TestDir::new();
+    dir.write("in/rows.csv", "1;\"a;b\"\n2;c\n");
+    dir.ok(&[
         "convert",
         "in",
         "shards",
@@ -401,15 +401,15 @@ fn csv_delimiter_and_no_header_options_are_applied() {
         ";",
         "--csv-no-header",
     ]);
-    let samples = place.ok(&["cat", "shards", ".."]);
+    let samples = dir.ok(&["cat", "shards", ".."]);
     assert_eq!(
         samples,
         "{\"column_1\":1,\"column_2\":\"a;b\"}\n{\"column_1\":2,\"column_2\":\"c\"}\n"
     );
-    place.write("tabs/rows.csv", "id\tname\n1\ta\n");
-    place.ok(&["convert", "tabs", "tabbed", "--csv-delimiter", r"\t"]);
+    dir.write("tabs/rows.csv", "id\tname\n1\ta\n");
+    dir.ok(&["convert", "tabs", "tabbed", "--csv-delimiter", r"\t"]);
     assert_eq!(
-        place.ok(&["cat", "tabbed", "0"]),
+        dir.ok(&["cat", "tabbed", "0"]),
         "{\"id\":1,\"name\":\"a\"}\n"
     );
     for (option, value, id) in [
@@ -419,7 +419,7 @@ fn csv_delimiter_and_no_header_options_are_applied() {
         ("--infer-rows", "0", "config-infer-rows"),
         ("--infer-rows", "many", "config-infer-rows"),
     ] {
-        let shown = place.shown(&["convert", "in", "other", option, value]);
+        let shown = dir.shown(&["convert", "in", "other", option, value]);
         assert!(
             shown.starts_with("exit 2") && shown.contains(id),
             "{option} {value}: {shown}"
@@ -429,14 +429,14 @@ fn csv_delimiter_and_no_header_options_are_applied() {
 
 #[test]
 fn json_encoding_accepts_values_of_mixed_types() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let lines = [
         r#"{"id": 1, "messages": [{"role": "user", "content": "hello"}]}"#,
         r#"{"id": 2, "messages": [{"role": "user", "content": [{"text": "x",  "n": 1.0}]}, 3]}"#,
         r#"{"id": 3, "messages": null}"#,
     ];
-    place.write("in/rows.jsonl", lines.join("\n"));
-    let shown = place.shown(&["convert", "in", "out"]);
+    dir.write("in/rows.jsonl", lines.join("\n"));
+    let shown = dir.shown(&["convert", "in", "out"]);
     assert!(
         shown.contains("error[jsonl-row]: in/rows.jsonl line 2"),
         "{shown}"
@@ -448,9 +448,9 @@ fn json_encoding_accepts_values_of_mixed_types() {
         ("webdataset", "messages.json", "messages.json=messages"),
     ] {
         let args = ["convert", "in", to, "--to", to, "--nulls", "drop"];
-        place.ok(&[&args[..], &["--column", column]].concat());
-        place.ok(&["verify", to, "--deep"]);
-        let cat = place.ok(&["cat", to, ".."]);
+        dir.ok(&[&args[..], &["--column", column]].concat());
+        dir.ok(&["verify", to, "--deep"]);
+        let cat = dir.ok(&["cat", to, ".."]);
         let found: Vec<serde_json::Value> = cat
             .lines()
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()[field].clone())
@@ -462,7 +462,7 @@ fn json_encoding_accepts_values_of_mixed_types() {
     }
     // Who computes with a column needs its type.
     let filtered = ["convert", "in", "filtered", "--where", "id > 1"];
-    let shown = place.shown(&[&filtered[..], &columns].concat());
+    let shown = dir.shown(&[&filtered[..], &columns].concat());
     assert!(shown.contains("error[jsonl-row]"), "{shown}");
 }
 
@@ -470,14 +470,14 @@ fn json_encoding_accepts_values_of_mixed_types() {
 fn json_column_nulls_are_kept_unless_dropped() {
     // Values that become JSON, and text that is JSON because they have no common type.
     for odd in ["", "{\"id\": 3, \"m\": 3}\n"] {
-        let place = TestDir::new();
+        let dir = TestDir::new();
         let rows = format!("{{\"id\": 1, \"m\": {{\"a\": 1}}}}\n{{\"id\": 2, \"m\": null}}\n{odd}");
-        place.write("in/rows.jsonl", &rows);
+        dir.write("in/rows.jsonl", &rows);
         let all = rows.lines().count();
         for (nulls, left) in [("error", all), ("mask", all), ("drop", all - 1)] {
             let args = ["--column", "id", "--column", "m:json", "--nulls", nulls];
-            place.ok(&[&["convert", "in", nulls][..], &args].concat());
-            let cat = place.ok(&["cat", nulls, ".."]);
+            dir.ok(&[&["convert", "in", nulls][..], &args].concat());
+            let cat = dir.ok(&["cat", nulls, ".."]);
             let found: Vec<serde_json::Value> = cat
                 .lines()
                 .map(|line| serde_json::from_str(line).unwrap())
@@ -494,57 +494,57 @@ fn json_column_nulls_are_kept_unless_dropped() {
 
 #[test]
 fn null_as_replaces_nulls_of_the_named_column() {
-    let place = TestDir::new();
-    place.write("in/rows.jsonl", "{\"s\": \"a\"}\n{\"s\": null}\n");
+    let dir = TestDir::new();
+    dir.write("in/rows.jsonl", "{\"s\": \"a\"}\n{\"s\": null}\n");
     let convert = ["convert", "in", "out", "--to", "webdataset"];
-    let shown = place.shown(&convert);
+    let shown = dir.shown(&convert);
     assert!(shown.contains("column s has 1 null"), "{shown}");
-    place.ok(&[&convert[..], &["--null-as", "s=none"]].concat());
-    assert!(place.ok(&["cat", "out", "1"]).contains("\"none\""));
+    dir.ok(&[&convert[..], &["--null-as", "s=none"]].concat());
+    assert!(dir.ok(&["cat", "out", "1"]).contains("\"none\""));
 }
 
 #[test]
 fn unsigned_64_bit_integers_keep_their_value() {
-    let place = TestDir::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "in/rows.jsonl",
         "{\"v\": 18446744073709551615}\n{\"v\": 0}\n",
     );
-    place.ok(&["convert", "in", "out", "--to", "webdataset"]);
-    place.ok(&["verify", "out", "--deep"]);
-    let cat = place.ok(&["cat", "out", "0"]);
+    dir.ok(&["convert", "in", "out", "--to", "webdataset"]);
+    dir.ok(&["verify", "out", "--deep"]);
+    let cat = dir.ok(&["cat", "out", "0"]);
     assert!(cat.contains("18446744073709551615"), "{cat}");
 }
 
 #[test]
 fn tar_commands_reject_mds_datasets() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     for args in [
         &["tar", "lint", "shards"][..],
         &["tar", "fix", "shards", "x"],
         &["tar", "repair", "shards", "x"],
         &["index", "export", "shards", "--for", "wids"],
     ] {
-        let shown = place.shown(args);
+        let shown = dir.shown(args);
         assert!(shown.starts_with("exit 2"), "{args:?}: {shown}");
         assert!(
             shown.contains("of mds shards, and not of tar files"),
             "{args:?}: {shown}"
         );
     }
-    let shown = place.shown(&["tar", "fix", "s3://bucket/tars", "x"]);
+    let shown = dir.shown(&["tar", "fix", "s3://bucket/tars", "x"]);
     assert!(shown.starts_with("exit 2"), "{shown}");
     assert!(shown.contains("error[url-scheme]"), "{shown}");
     // And of several datasets one has to be named.
-    place.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
-    let shown = place.shown(&["bench", "splits"]);
+    dir.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
+    let shown = dir.shown(&["bench", "splits"]);
     assert!(shown.contains("error[several-datasets]"), "{shown}");
-    place.ok(&["bench", "splits", "--subset", "a"]);
+    dir.ok(&["bench", "splits", "--subset", "a"]);
 }
 
 #[test]
 fn long_csv_rows_after_inferred_rows_are_converted() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut text = String::from("id,text\n");
     for row in 0..70_000 {
         text.push_str(&format!("{row},a\n"));
@@ -553,22 +553,22 @@ fn long_csv_rows_after_inferred_rows_are_converted() {
     for row in 70_000..74_000 {
         text.push_str(&format!("{row},{long}\r\n"));
     }
-    place.write("in/rows.csv", &text);
+    dir.write("in/rows.csv", &text);
     let sizes = [
         "--infer-rows",
         "1000",
         "--safety-limit",
         "sample-bytes=1MiB",
     ];
-    place.ok(&[
+    dir.ok(&[
         &["convert", "in", "out", "--size-limit", "8MiB"][..],
         &sizes,
     ]
     .concat());
-    assert!(place.ok(&["verify", "out"]).contains("74,000 samples"));
+    assert!(dir.ok(&["verify", "out"]).contains("74,000 samples"));
     for (sample, id) in [("69999", 69_999), ("70000", 70_000), ("73999", 73_999)] {
         let found: serde_json::Value =
-            serde_json::from_str(&place.ok(&["cat", "out", sample])).unwrap();
+            serde_json::from_str(&dir.ok(&["cat", "out", sample])).unwrap();
         assert_eq!(found["id"], id);
         let expected = if id < 70_000 { 1 } else { 20_002 };
         assert_eq!(found["text"].as_str().unwrap().len(), expected, "{id}");
@@ -577,8 +577,8 @@ fn long_csv_rows_after_inferred_rows_are_converted() {
 
 #[test]
 fn non_ascii_fields_are_written_with_numeric_keys() {
-    let place = TestDir::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "in/rows.jsonl",
         "{\"ä\": \"a\", \"b\": 1}\n{\"ä\": \"c\", \"b\": 2}\n",
     );
@@ -591,28 +591,24 @@ fn non_ascii_fields_are_written_with_numeric_keys() {
         "--names",
         "any",
     ];
-    place.ok(&convert);
-    place.ok(&["verify", "out", "--deep"]);
-    let second: serde_json::Value = serde_json::from_str(&place.ok(&["cat", "out", "1"])).unwrap();
+    dir.ok(&convert);
+    dir.ok(&["verify", "out", "--deep"]);
+    let second: serde_json::Value = serde_json::from_str(&dir.ok(&["cat", "out", "1"])).unwrap();
     assert_eq!(second["__key__"], "000000001");
     assert_eq!(second["ä.txt"], "c");
     // The numbers of parts are longer, for which such names have no room.
-    let shown =
-        place.shown(&[&convert[..2], &["parts"], &convert[3..], &["--part", "0/1"]].concat());
+    let shown = dir.shown(&[&convert[..2], &["parts"], &convert[3..], &["--part", "0/1"]].concat());
     assert!(shown.contains("error[tar-long-name]"), "{shown}");
     assert!(shown.contains("--key-column"), "{shown}");
 }
 
 #[test]
 fn ambiguous_separator_is_an_error() {
-    let place = TestDir::new();
-    place.write("in/rows.jsonl", "{\"a\": \"x|\", \"b\": \"y\"}\n");
+    let dir = TestDir::new();
+    dir.write("in/rows.jsonl", "{\"a\": \"x|\", \"b\": \"y\"}\n");
     let convert = ["convert", "in", "out", "--to", "xsv", "--separator"];
-    let shown = place.shown(&[&convert[..], &["||"]].concat());
+    let shown = dir.shown(&[&convert[..], &["||"]].concat());
     assert!(shown.contains("error[value-separator]"), "{shown}");
-    place.ok(&[&convert[..], &["<>"]].concat());
-    assert_eq!(
-        place.ok(&["cat", "out", "0"]),
-        "{\"a\":\"x|\",\"b\":\"y\"}\n"
-    );
+    dir.ok(&[&convert[..], &["<>"]].concat());
+    assert_eq!(dir.ok(&["cat", "out", "0"]), "{\"a\":\"x|\",\"b\":\"y\"}\n");
 }

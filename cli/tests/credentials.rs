@@ -14,8 +14,8 @@ fn server() -> S3Server {
 }
 
 /// Runs a command with a home directory that has profiles, and without other settings.
-fn run(place: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Ran {
-    let mut command = place.command();
+fn run(dir: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let mut command = dir.command();
     for (name, _) in std::env::vars() {
         if name.starts_with("AWS_") || name.starts_with("S3_") {
             command.env_remove(name);
@@ -23,7 +23,7 @@ fn run(place: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Ran {
     }
     command
         .args(args)
-        .env("HOME", place.path())
+        .env("HOME", dir.path())
         .env("AWS_EC2_METADATA_DISABLED", "true")
         .envs(environment.iter().copied());
     let output = command.output().unwrap();
@@ -37,20 +37,20 @@ fn run(place: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Ran {
     ran
 }
 
-fn place() -> TestDir {
-    let place = TestDir::new();
-    std::fs::create_dir(place.path().join(".aws")).unwrap();
-    place.write(".aws/config", CONFIG);
-    place
+fn dir() -> TestDir {
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.path().join(".aws")).unwrap();
+    dir.write(".aws/config", CONFIG);
+    dir
 }
 
 #[test]
 fn doctor_reports_the_credential_source() {
-    let (server, place) = (server(), place());
+    let (server, dir) = (server(), dir());
     let endpoint = server.endpoint();
     let doctor = |more: &[&str], environment: &[(&str, &str)]| {
         let args = ["doctor", "s3://bucket", "--endpoint-url", &endpoint];
-        let ran = run(&place, &[&args[..], more].concat(), environment);
+        let ran = run(&dir, &[&args[..], more].concat(), environment);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran.stdout
     };
@@ -114,18 +114,14 @@ fn doctor_reports_the_credential_source() {
         })
     );
     // A directory needs none.
-    let ran = run(&place, &["doctor", "."], &[]);
+    let ran = run(&dir, &["doctor", "."], &[]);
     assert_eq!(line(&ran.stdout), None);
 }
 
 #[test]
 fn invalid_credential_options_are_errors() {
-    let place = place();
-    let ran = run(
-        &place,
-        &["doctor", "s3://bucket", "--profile", "absent"],
-        &[],
-    );
+    let dir = dir();
+    let ran = run(&dir, &["doctor", "s3://bucket", "--profile", "absent"], &[]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("url-profile"), "{}", ran.stderr);
     assert!(
@@ -147,12 +143,12 @@ fn invalid_credential_options_are_errors() {
             "connections would be open",
         ),
     ] {
-        let ran = run(&place, &["ls", "s3://bucket", option, value], &[]);
+        let ran = run(&dir, &["ls", "s3://bucket", option, value], &[]);
         assert_eq!(ran.code, 2, "{option}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{option}: {}", ran.stderr);
     }
-    place.write(".aws/config", "[default]\nhush\n");
-    let ran = run(&place, &["ls", "s3://bucket"], &[]);
+    dir.write(".aws/config", "[default]\nhush\n");
+    let ran = run(&dir, &["ls", "s3://bucket"], &[]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("~/.aws/config"), "{}", ran.stderr);
     assert!(ran.stderr.contains("line 2: expected"), "{}", ran.stderr);

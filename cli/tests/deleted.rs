@@ -11,7 +11,7 @@ fn rows(first: i64, count: i64) -> Vec<Row> {
     (first..first + count).map(row).collect()
 }
 
-fn convert(place: &TestDir, table: &str, dest: &str, more: &[&str]) -> Value {
+fn convert(dir: &TestDir, table: &str, dest: &str, more: &[&str]) -> Value {
     let args = [
         "convert",
         table,
@@ -21,25 +21,25 @@ fn convert(place: &TestDir, table: &str, dest: &str, more: &[&str]) -> Value {
         "7",
         "--json",
     ];
-    place.json(&[&args[..], more].concat())
+    dir.json(&[&args[..], more].concat())
 }
 
 /// A table of 30 rows, and a dataset of it in which some of them are deleted, the whole second shard among them.
 fn with_deleted(more: &[&str]) -> (TestDir, Table) {
-    let place = TestDir::new();
-    let mut table = Table::create(&place.path().join("t")).unwrap();
+    let dir = TestDir::new();
+    let mut table = Table::create(&dir.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
-    convert(&place, "t", "shards", more);
+    convert(&dir, "t", "shards", more);
     table
         .delete(|(id, _)| matches!(id, 0 | 5 | 7..14 | 29))
         .unwrap();
-    convert(&place, "t", "shards", more);
-    (place, table)
+    convert(&dir, "t", "shards", more);
+    (dir, table)
 }
 
 /// The samples that `cat` prints, in their order.
-fn cat(place: &TestDir, dataset: &str, more: &[&str]) -> Vec<Row> {
-    let text = place.ok(&[&["cat", dataset, "0.."], more].concat());
+fn cat(dir: &TestDir, dataset: &str, more: &[&str]) -> Vec<Row> {
+    let text = dir.ok(&[&["cat", dataset, "0.."], more].concat());
     let row = |line: &str| {
         let sample: Value = serde_json::from_str(line).unwrap();
         let text = sample["text"].as_str().or(sample["txt"].as_str());
@@ -52,11 +52,11 @@ fn cat(place: &TestDir, dataset: &str, more: &[&str]) -> Vec<Row> {
 
 #[test]
 fn view_skips_deleted_samples() {
-    let place = TestDir::new();
-    let mut table = Table::create(&place.path().join("t")).unwrap();
+    let dir = TestDir::new();
+    let mut table = Table::create(&dir.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
-    convert(&place, "t", "shards", &[]);
-    place.ok(&[
+    convert(&dir, "t", "shards", &[]);
+    dir.ok(&[
         "select",
         "shards",
         "--where",
@@ -65,25 +65,25 @@ fn view_skips_deleted_samples() {
         "odd.view",
     ]);
     table.delete(|(id, _)| matches!(id, 0 | 5 | 7..14)).unwrap();
-    convert(&place, "t", "shards", &[]);
+    convert(&dir, "t", "shards", &[]);
     // The view is as it was, because deletions do not change the index.
     let left: Vec<Row> = table
         .rows()
         .into_iter()
         .filter(|(id, _)| id % 2 == 1)
         .collect();
-    assert_eq!(cat(&place, "shards", &["--view", "odd.view"]), left);
+    assert_eq!(cat(&dir, "shards", &["--view", "odd.view"]), left);
     assert_eq!(
-        cat(&place, "shards", &["--view", "odd.view", "--with-deleted"]).len(),
+        cat(&dir, "shards", &["--view", "odd.view", "--with-deleted"]).len(),
         15
     );
-    let found = place.json(&["inspect", "shards", "--view", "odd.view", "--json"]);
+    let found = dir.json(&["inspect", "shards", "--view", "odd.view", "--json"]);
     assert_eq!(
         (&found["samples"], &found["deleted_samples"]),
         (&json!(left.len()), &json!(9))
     );
     // Selecting again numbers what is left.
-    place.ok(&[
+    dir.ok(&[
         "select",
         "shards",
         "--where",
@@ -92,10 +92,10 @@ fn view_skips_deleted_samples() {
         "first.view",
     ]);
     assert_eq!(
-        cat(&place, "shards", &["--view", "first.view"]),
+        cat(&dir, "shards", &["--view", "first.view"]),
         table.rows()[..3]
     );
-    place.ok(&[
+    dir.ok(&[
         "select",
         "shards",
         "--view",
@@ -109,11 +109,11 @@ fn view_skips_deleted_samples() {
         .into_iter()
         .filter(|(id, _)| id % 2 == 0)
         .collect();
-    assert_eq!(cat(&place, "shards", &["--view", "even.view"]), even);
+    assert_eq!(cat(&dir, "shards", &["--view", "even.view"]), even);
     // An appended shard makes another dataset.
     table.append(&rows(30, 3)).unwrap();
-    convert(&place, "t", "shards", &[]);
-    let refused = place.run(&["cat", "shards", "--view", "odd.view"]);
+    convert(&dir, "t", "shards", &[]);
+    let refused = dir.run(&["cat", "shards", "--view", "odd.view"]);
     assert!(
         refused.stderr.contains("error[view-dataset]"),
         "{}",
@@ -123,24 +123,24 @@ fn view_skips_deleted_samples() {
 
 #[test]
 fn all_commands_skip_deleted_samples() {
-    let (place, mut table) = with_deleted(&[]);
+    let (dir, mut table) = with_deleted(&[]);
     let left = table.rows();
     assert_eq!(left.len(), 20);
-    assert_eq!(cat(&place, "shards", &[]), left);
-    assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
+    assert_eq!(cat(&dir, "shards", &[]), left);
+    assert_eq!(cat(&dir, "shards", &["--with-deleted"]).len(), 30);
     // Numbers are those of the samples that are left.
-    let line: Value = serde_json::from_str(&place.ok(&["cat", "shards", "5"])).unwrap();
+    let line: Value = serde_json::from_str(&dir.ok(&["cat", "shards", "5"])).unwrap();
     assert_eq!(line["id"], left[5].0);
-    let ran = place.run(&["cat", "shards", "20"]);
+    let ran = dir.run(&["cat", "shards", "20"]);
     assert_eq!(ran.code, 2, "{}", ran.shown());
     assert!(ran.stderr.contains("20"), "{}", ran.shown());
-    let inspected = place.json(&["inspect", "shards", "--json"]);
+    let inspected = dir.json(&["inspect", "shards", "--json"]);
     assert_eq!(
         (&inspected["samples"], &inspected["deleted_samples"]),
         (&json!(20), &json!(10))
     );
     let counts = |more: &[&str]| -> Vec<u64> {
-        let text = place.ok(&[&["ls", "shards", "--json"], more].concat());
+        let text = dir.ok(&[&["ls", "shards", "--json"], more].concat());
         let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
         let samples = text.lines().map(|text| line(text)["samples"].as_u64());
         samples.map(Option::unwrap).collect()
@@ -149,7 +149,7 @@ fn all_commands_skip_deleted_samples() {
     assert_eq!(counts(&["--with-deleted"]), [7, 7, 7, 7, 2]);
     // The order is the one of shards with so many samples.
     let order = |args: &[&str]| {
-        place.ok(&[
+        dir.ok(&[
             &[
                 "order",
                 "--shuffle",
@@ -168,27 +168,27 @@ fn all_commands_skip_deleted_samples() {
         order(&["--shards", "7,7,7,7,2"])
     );
 
-    let report = place.json(&["convert", "shards", "copy", "--json"]);
+    let report = dir.json(&["convert", "shards", "copy", "--json"]);
     assert_eq!(
         (&report["samples"], &report["deleted_samples"]),
         (&json!(20), &json!(10))
     );
-    assert_eq!(cat(&place, "copy", &[]), left);
-    let again = place.json(&["convert", "shards", "copy", "--json"]);
+    assert_eq!(cat(&dir, "copy", &[]), left);
+    let again = dir.json(&["convert", "shards", "copy", "--json"]);
     assert_eq!(again["outcome"], "already_done");
-    let all = place.json(&["convert", "shards", "all", "--with-deleted", "--json"]);
+    let all = dir.json(&["convert", "shards", "all", "--with-deleted", "--json"]);
     assert_eq!(all["samples"], 30);
-    assert_eq!(cat(&place, "all", &[]).len(), 30);
+    assert_eq!(cat(&dir, "all", &[]).len(), 30);
     // What a table loses later is another source.
     table.delete(|(id, _)| *id == 20).unwrap();
-    convert(&place, "t", "shards", &[]);
-    let ran = place.run(&["convert", "shards", "copy"]);
+    convert(&dir, "t", "shards", &[]);
+    let ran = dir.run(&["convert", "shards", "copy"]);
     assert_eq!(ran.code, 4, "{}", ran.shown());
 }
 
 #[test]
 fn deleted_samples_in_tar_shards_are_skipped() {
-    let (place, table) = with_deleted(&[
+    let (dir, table) = with_deleted(&[
         "--to",
         "webdataset",
         "--column",
@@ -197,24 +197,24 @@ fn deleted_samples_in_tar_shards_are_skipped() {
         "txt=text",
     ]);
     let left = table.rows();
-    assert_eq!(cat(&place, "shards", &[]), left);
-    assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
-    let report = place.json(&["convert", "shards", "copy", "--to", "webdataset", "--json"]);
+    assert_eq!(cat(&dir, "shards", &[]), left);
+    assert_eq!(cat(&dir, "shards", &["--with-deleted"]).len(), 30);
+    let report = dir.json(&["convert", "shards", "copy", "--to", "webdataset", "--json"]);
     assert_eq!(
         (&report["samples"], &report["deleted_samples"]),
         (&json!(20), &json!(10))
     );
-    assert_eq!(cat(&place, "copy", &[]), left);
-    let inspected = place.json(&["inspect", "shards", "--json"]);
+    assert_eq!(cat(&dir, "copy", &[]), left);
+    let inspected = dir.json(&["inspect", "shards", "--json"]);
     assert_eq!(inspected["samples"], 20);
-    place.ok(&["verify", "shards", "--deep"]);
-    std::fs::remove_file(place.path().join("shards/index.tombstones")).unwrap();
+    dir.ok(&["verify", "shards", "--deep"]);
+    std::fs::remove_file(dir.path().join("shards/index.tombstones")).unwrap();
     for args in [
         &["verify", "shards"][..],
         &["cat", "shards"],
         &["convert", "shards", "other"],
     ] {
-        let ran = place.run(args);
+        let ran = dir.run(args);
         assert_eq!(ran.code, 3, "{}", ran.shown());
         let wanted = "error[tombstones-missing]: shards/index.tombstones";
         assert!(ran.stderr.contains(wanted), "{}", ran.shown());
@@ -223,13 +223,13 @@ fn deleted_samples_in_tar_shards_are_skipped() {
 
 #[test]
 fn merged_index_keeps_tombstones() {
-    let (place, table) = with_deleted(&[]);
-    let mut other = Table::create(&place.path().join("u")).unwrap();
+    let (dir, table) = with_deleted(&[]);
+    let mut other = Table::create(&dir.path().join("u")).unwrap();
     other.append(&rows(100, 10)).unwrap();
-    convert(&place, "u", "root/b", &[]);
+    convert(&dir, "u", "root/b", &[]);
     other.delete(|(id, _)| *id == 100 || *id == 108).unwrap();
-    convert(&place, "u", "root/b", &[]);
-    copy_tree(&place.path().join("shards"), &place.path().join("root/a")).unwrap();
+    convert(&dir, "u", "root/b", &[]);
+    copy_tree(&dir.path().join("shards"), &dir.path().join("root/a")).unwrap();
     let mut expected = table.rows();
     expected.extend(other.rows());
     for (merge, root) in [
@@ -239,22 +239,22 @@ fn merged_index_keeps_tombstones() {
             "root",
         ),
     ] {
-        place.ok(merge);
-        assert_eq!(cat(&place, root, &[]), expected);
-        place.ok(&["verify", root, "--deep", "--strict"]);
+        dir.ok(merge);
+        assert_eq!(cat(&dir, root, &[]), expected);
+        dir.ok(&["verify", root, "--deep", "--strict"]);
         // It is already correct.
-        let again = place.ok(merge);
+        let again = dir.ok(merge);
         assert!(again.contains("is already correct"), "{again}");
     }
-    let provenance: Value = serde_json::from_slice(&place.read("root/index.provenance")).unwrap();
+    let provenance: Value = serde_json::from_slice(&dir.read("root/index.provenance")).unwrap();
     assert_eq!(provenance["tombstones"]["count"], 12);
     assert_eq!(provenance["samples"], 40);
-    let report = place.json(&["convert", "root", "copy", "--json"]);
+    let report = dir.json(&["convert", "root", "copy", "--json"]);
     assert_eq!(report["samples"], 28);
-    assert_eq!(cat(&place, "copy", &[]), expected);
+    assert_eq!(cat(&dir, "copy", &[]), expected);
     // A part whose list is lost is not merged.
-    std::fs::remove_file(place.path().join("root/a/index.tombstones")).unwrap();
-    let ran = place.run(&["index", "merge", "root", "--force"]);
+    std::fs::remove_file(dir.path().join("root/a/index.tombstones")).unwrap();
+    let ran = dir.run(&["index", "merge", "root", "--force"]);
     assert_eq!(ran.code, 3, "{}", ran.shown());
     assert!(
         ran.stderr.contains("root/a/index.tombstones"),
@@ -265,23 +265,23 @@ fn merged_index_keeps_tombstones() {
 
 #[test]
 fn forced_merge_removes_stale_tombstones() {
-    let (place, _) = with_deleted(&[]);
-    copy_tree(&place.path().join("shards"), &place.path().join("root/a")).unwrap();
-    place.ok(&["index", "merge", "root"]);
-    std::fs::remove_dir_all(place.path().join("root/a")).unwrap();
-    place.ok(&["convert", "t", "root/c"]);
-    std::fs::remove_file(place.path().join("root/c/index.provenance")).unwrap();
-    let ran = place.run(&["index", "merge", "root"]);
+    let (dir, _) = with_deleted(&[]);
+    copy_tree(&dir.path().join("shards"), &dir.path().join("root/a")).unwrap();
+    dir.ok(&["index", "merge", "root"]);
+    std::fs::remove_dir_all(dir.path().join("root/a")).unwrap();
+    dir.ok(&["convert", "t", "root/c"]);
+    std::fs::remove_file(dir.path().join("root/c/index.provenance")).unwrap();
+    let ran = dir.run(&["index", "merge", "root"]);
     assert_eq!(ran.code, 4, "{}", ran.shown());
-    place.ok(&["index", "merge", "root", "--force"]);
-    assert!(!place.exists("root/index.tombstones"));
-    assert_eq!(cat(&place, "root", &[]).len(), 20);
+    dir.ok(&["index", "merge", "root", "--force"]);
+    assert!(!dir.exists("root/index.tombstones"));
+    assert_eq!(cat(&dir, "root", &[]).len(), 20);
 }
 
 #[test]
 fn lost_tombstones_are_reported_and_restored() {
-    let (place, table) = with_deleted(&[]);
-    let name = place.path().join("shards/index.tombstones");
+    let (dir, table) = with_deleted(&[]);
+    let name = dir.path().join("shards/index.tombstones");
     let sound = std::fs::read(&name).unwrap();
     let changed = String::from_utf8(sound.clone()).unwrap();
     let changed = changed.replace("[5,6]", "[4,5]");
@@ -303,42 +303,42 @@ fn lost_tombstones_are_reported_and_restored() {
             &["order", "shards"],
             &["convert", "shards", "other"],
         ] {
-            let ran = place.run(args);
+            let ran = dir.run(args);
             assert_eq!(ran.code, 3, "{}", ran.shown());
             let wanted = format!("error[{id}]: shards/index.tombstones");
             assert!(ran.stderr.contains(&wanted), "{}", ran.shown());
         }
         // What it is about can still be looked at.
-        place.ok(&["inspect", "shards"]);
-        assert_eq!(cat(&place, "shards", &["--with-deleted"]).len(), 30);
-        let report = convert(&place, "t", "shards", &[]);
+        dir.ok(&["inspect", "shards"]);
+        assert_eq!(cat(&dir, "shards", &["--with-deleted"]).len(), 30);
+        let report = convert(&dir, "t", "shards", &[]);
         assert_eq!(report["outcome"], "already_done");
         assert_eq!(report["increment"]["restored_tombstones"], true);
-        place.ok(&["verify", "shards", "--deep", "--strict"]);
-        assert_eq!(cat(&place, "shards", &[]), table.rows());
-        let report = convert(&place, "t", "shards", &[]);
+        dir.ok(&["verify", "shards", "--deep", "--strict"]);
+        assert_eq!(cat(&dir, "shards", &[]), table.rows());
+        let report = convert(&dir, "t", "shards", &[]);
         assert_eq!(report["increment"]["restored_tombstones"], Value::Null);
     }
     // Provenance of before there was a note of the file.
-    let mut old: Value = serde_json::from_slice(&place.read("shards/index.provenance")).unwrap();
+    let mut old: Value = serde_json::from_slice(&dir.read("shards/index.provenance")).unwrap();
     old.as_object_mut().unwrap().remove("tombstones");
-    place.write("shards/index.provenance", old.to_string());
-    place.ok(&["verify", "shards", "--deep", "--strict"]);
-    assert_eq!(cat(&place, "shards", &[]), table.rows());
+    dir.write("shards/index.provenance", old.to_string());
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
+    assert_eq!(cat(&dir, "shards", &[]), table.rows());
     std::fs::remove_file(&name).unwrap();
-    assert_eq!(place.run(&["verify", "shards"]).code, 3);
+    assert_eq!(dir.run(&["verify", "shards"]).code, 3);
 }
 
 #[test]
 fn index_without_one_shard_is_rejected() {
-    let place = TestDir::new();
-    let mut table = Table::create(&place.path().join("t")).unwrap();
+    let dir = TestDir::new();
+    let mut table = Table::create(&dir.path().join("t")).unwrap();
     table.append(&rows(0, 30)).unwrap();
     let first = ["convert", "t", "shards", "--samples-per-shard", "7"];
-    place.ok(&first);
-    let mut index: Value = serde_json::from_slice(&place.read("shards/index.json")).unwrap();
+    dir.ok(&first);
+    let mut index: Value = serde_json::from_slice(&dir.read("shards/index.json")).unwrap();
     index["shards"].as_array_mut().unwrap().pop();
-    place.write("shards/index.json", index.to_string());
+    dir.write("shards/index.json", index.to_string());
     for args in [
         &["verify", "shards"][..],
         &["verify", "shards", "-q"],
@@ -346,7 +346,7 @@ fn index_without_one_shard_is_rejected() {
         &first,
         &["convert", "shards", "copy"],
     ] {
-        let ran = place.run(args);
+        let ran = dir.run(args);
         assert_eq!(ran.code, 3, "{}", ran.shown());
         assert!(
             ran.stderr
@@ -355,44 +355,44 @@ fn index_without_one_shard_is_rejected() {
             ran.shown()
         );
     }
-    assert!(!place.exists("copy"));
-    place.ok(&[&first[..], &["--overwrite"]].concat());
-    place.ok(&["verify", "shards", "--deep", "--strict"]);
+    assert!(!dir.exists("copy"));
+    dir.ok(&[&first[..], &["--overwrite"]].concat());
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
 }
 
 #[test]
 fn truncated_or_missing_provenance_is_reported() {
-    let (place, _) = with_deleted(&[]);
-    place.ok(&["convert", "t", "plain"]);
+    let (dir, _) = with_deleted(&[]);
+    dir.ok(&["convert", "t", "plain"]);
     let provenance = "plain/index.provenance";
-    let sound = place.read(provenance);
-    place.write(provenance, &sound[..sound.len() / 2]);
-    let ran = place.run(&["verify", "plain", "--deep"]);
+    let sound = dir.read(provenance);
+    dir.write(provenance, &sound[..sound.len() / 2]);
+    let ran = dir.run(&["verify", "plain", "--deep"]);
     assert_eq!(ran.code, 3, "{}", ran.shown());
     assert!(
         ran.stderr.contains("error[provenance-damaged]"),
         "{}",
         ran.shown()
     );
-    std::fs::remove_file(place.path().join(provenance)).unwrap();
+    std::fs::remove_file(dir.path().join(provenance)).unwrap();
     // As a dataset by another program.
-    let ran = place.run(&["verify", "plain"]);
+    let ran = dir.run(&["verify", "plain"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
-    let ran = place.run(&["verify", "plain", "--deep"]);
+    let ran = dir.run(&["verify", "plain", "--deep"]);
     assert_eq!(ran.code, 0, "{}", ran.shown());
     assert!(
         ran.stderr.contains("warning[provenance-missing]"),
         "{}",
         ran.shown()
     );
-    let ran = place.run(&["verify", "plain", "--deep", "--strict"]);
+    let ran = dir.run(&["verify", "plain", "--deep", "--strict"]);
     assert_eq!(ran.code, 3, "{}", ran.shown());
-    let ran = place.run(&["verify", "plain", "--deep", "--strict", "-q"]);
+    let ran = dir.run(&["verify", "plain", "--deep", "--strict", "-q"]);
     assert_eq!(ran.code, 3, "{}", ran.shown());
     // Its list of deleted samples belongs to a provenance.
-    std::fs::remove_file(place.path().join("shards/index.provenance")).unwrap();
+    std::fs::remove_file(dir.path().join("shards/index.provenance")).unwrap();
     for args in [&["verify", "shards"][..], &["convert", "shards", "copy"]] {
-        let ran = place.run(args);
+        let ran = dir.run(args);
         assert_eq!(ran.code, 3, "{}", ran.shown());
         assert!(
             ran.stderr.contains("error[provenance-missing]"),

@@ -6,31 +6,31 @@ use serde_json::{Value, json};
 use crate::common::TestDir;
 
 /// Writes a table of `id` and `text`, and converts it.
-fn dataset(place: &TestDir, name: &str, rows: &[(i64, &str)], more: &[&str]) {
+fn dataset(dir: &TestDir, name: &str, rows: &[(i64, &str)], more: &[&str]) {
     let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1)));
     let batch = RecordBatch::try_from_iter([("id", ids), ("text", texts)]).unwrap();
-    place.parquet(&format!("{name}.parquet"), &batch);
+    dir.parquet(&format!("{name}.parquet"), &batch);
     let (source, size) = (format!("{name}.parquet"), ["--samples-per-shard", "2"]);
-    place.ok(&[&["convert", &source, name], &size[..], more].concat());
+    dir.ok(&[&["convert", &source, name], &size[..], more].concat());
 }
 
-fn diff(place: &TestDir, args: &[&str], code: i32) -> Value {
-    let ran = place.run(&[&["diff", "--json"], args].concat());
+fn diff(dir: &TestDir, args: &[&str], code: i32) -> Value {
+    let ran = dir.run(&[&["diff", "--json"], args].concat());
     assert_eq!(ran.code, code, "{args:?}: {} {}", ran.stdout, ran.stderr);
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
 fn example() -> TestDir {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     dataset(
-        &place,
+        &dir,
         "a",
         &[(1, "one"), (2, "two"), (3, "three"), (4, "four")],
         &[],
     );
     dataset(
-        &place,
+        &dir,
         "b",
         &[
             (4, "four"),
@@ -41,7 +41,7 @@ fn example() -> TestDir {
         ],
         &[],
     );
-    place
+    dir
 }
 
 #[test]
@@ -109,8 +109,8 @@ fn diff_without_key_column_compares_by_position() {
 
 #[test]
 fn diff_ignores_compression_and_shard_sizes() {
-    let place = example();
-    place.ok(&[
+    let dir = example();
+    dir.ok(&[
         "convert",
         "a",
         "raw",
@@ -120,12 +120,12 @@ fn diff_ignores_compression_and_shard_sizes() {
         "3",
     ]);
     for key in [&[][..], &["--key-column", "id"]] {
-        let found = diff(&place, &[&["a", "raw"], key].concat(), 0);
+        let found = diff(&dir, &[&["a", "raw"], key].concat(), 0);
         assert_eq!((&found["equal"], &found["same"]), (&json!(true), &json!(4)));
         assert_eq!(found["shards"]["same"], json!(0));
     }
     // A table is compared with its dataset.
-    let found = diff(&place, &["a.parquet", "a"], 0);
+    let found = diff(&dir, &["a.parquet", "a"], 0);
     assert_eq!(
         (&found["compared"], &found["shards"]),
         (&json!(["id", "text"]), &Value::Null)
@@ -134,26 +134,26 @@ fn diff_ignores_compression_and_shard_sizes() {
 
 #[test]
 fn identical_shards_are_not_read() {
-    let place = example();
-    place.ok(&["convert", "a", "copy", "--samples-per-shard", "2"]);
-    let shards = |place: &TestDir| diff(place, &["a", "copy"], 0)["shards"].clone();
+    let dir = example();
+    dir.ok(&["convert", "a", "copy", "--samples-per-shard", "2"]);
+    let shards = |dir: &TestDir| diff(dir, &["a", "copy"], 0)["shards"].clone();
     let same = json!({"same": 2, "changed": 0, "unknown": 0, "added": 0, "removed": 0});
-    assert_eq!(shards(&place), same);
-    std::fs::remove_file(place.path().join("copy/shard.00000.mds.zstd")).unwrap();
-    assert_eq!(shards(&place), same);
+    assert_eq!(shards(&dir), same);
+    std::fs::remove_file(dir.path().join("copy/shard.00000.mds.zstd")).unwrap();
+    assert_eq!(shards(&dir), same);
 }
 
 #[test]
 fn diff_reports_changed_columns() {
-    let place = example();
+    let dir = example();
     let column = [
         "--column",
         "id:str=CAST(id AS VARCHAR)",
         "--column",
         "more:int=id",
     ];
-    place.ok(&[&["convert", "a.parquet", "other"], &column[..]].concat());
-    let found = diff(&place, &["a", "other"], 5);
+    dir.ok(&[&["convert", "a.parquet", "other"], &column[..]].concat());
+    let found = diff(&dir, &["a", "other"], 5);
     assert_eq!(
         found["columns"],
         json!([
@@ -166,12 +166,12 @@ fn diff_reports_changed_columns() {
         (&found["compared"], &found["same"]),
         (&json!([]), &json!(4))
     );
-    let ran = place.run(&["diff", "a", "other", "--key-column", "id", "--json"]);
+    let ran = dir.run(&["diff", "a", "other", "--key-column", "id", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
         (2, &json!("column-unknown"))
     );
-    let ran = place.run(&["diff", "a", "other", "--key-column", "more", "--json"]);
+    let ran = dir.run(&["diff", "a", "other", "--key-column", "more", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
         (2, &json!("column-unknown"))
@@ -180,10 +180,10 @@ fn diff_reports_changed_columns() {
 
 #[test]
 fn repeated_keys_are_compared_in_order() {
-    let place = TestDir::new();
-    dataset(&place, "a", &[(1, "x"), (1, "y"), (1, "z")], &[]);
-    dataset(&place, "b", &[(1, "x"), (1, "z")], &[]);
-    let found = diff(&place, &["a", "b", "--key-column", "id"], 5);
+    let dir = TestDir::new();
+    dataset(&dir, "a", &[(1, "x"), (1, "y"), (1, "z")], &[]);
+    dataset(&dir, "b", &[(1, "x"), (1, "z")], &[]);
+    let found = diff(&dir, &["a", "b", "--key-column", "id"], 5);
     assert_eq!(
         (&found["same"], &found["changed"], &found["removed"]),
         (&json!(1), &json!(1), &json!(1))
@@ -192,9 +192,9 @@ fn repeated_keys_are_compared_in_order() {
 
 #[test]
 fn diff_compares_tar_shards() {
-    let place = TestDir::with_tars();
-    place.write("tree/b/3.txt", "another text");
-    place.ok(&[
+    let dir = TestDir::with_tars();
+    dir.write("tree/b/3.txt", "another text");
+    dir.ok(&[
         "convert",
         "tree",
         "new",
@@ -203,7 +203,7 @@ fn diff_compares_tar_shards() {
         "--samples-per-shard",
         "3",
     ]);
-    let found = diff(&place, &["tars", "new", "--key-column", "__key__"], 5);
+    let found = diff(&dir, &["tars", "new", "--key-column", "__key__"], 5);
     assert_eq!(found["changes"][0]["key"], json!("b/3"));
     assert_eq!(found["changes"][0]["columns"], json!(["txt"]));
     assert_eq!(
@@ -214,9 +214,9 @@ fn diff_compares_tar_shards() {
 
 #[test]
 fn missing_shard_is_an_error_not_a_difference() {
-    let place = example();
-    std::fs::remove_file(place.path().join("a/shard.00001.mds.zstd")).unwrap();
-    let ran = place.run(&["diff", "a", "b", "--json"]);
+    let dir = example();
+    std::fs::remove_file(dir.path().join("a/shard.00001.mds.zstd")).unwrap();
+    let ran = dir.run(&["diff", "a", "b", "--json"]);
     assert_ne!(ran.code, 5);
     assert_ne!(ran.code, 0);
     assert_eq!(ran.stdout, "");

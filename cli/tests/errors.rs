@@ -7,44 +7,44 @@ use crate::snapshot;
 
 #[test]
 fn missing_paths_exit_2() {
-    let place = TestDir::new();
-    insta::assert_snapshot!(place.shown(&["ls", "nowhere"]), @r"
+    let dir = TestDir::new();
+    insta::assert_snapshot!(dir.shown(&["ls", "nowhere"]), @r"
     exit 2
     --- stderr
     error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
     ");
-    insta::assert_snapshot!(place.shown(&["convert", "nowhere", "shards"]), @r"
+    insta::assert_snapshot!(dir.shown(&["convert", "nowhere", "shards"]), @r"
     exit 2
     --- stderr
     error[source-not-found]: nowhere: no such file or directory
     ");
-    place.write("empty/x.txt", "");
-    insta::assert_snapshot!(place.shown(&["ls", "empty"]), @r"
+    dir.write("empty/x.txt", "");
+    insta::assert_snapshot!(dir.shown(&["ls", "empty"]), @r"
     exit 2
     --- stderr
     error[index-missing]: empty: there is no index.json in this directory; name the directory that holds index.json; `shardmill index rebuild` makes one from shards
     ");
-    insta::assert_snapshot!(place.shown(&["verify", "empty"]), @r"
+    insta::assert_snapshot!(dir.shown(&["verify", "empty"]), @r"
     exit 2
     --- stderr
     error[index-missing]: empty: there is no `index.json` here or in a subdirectory; `shardmill index rebuild` makes an index from shards
     ");
     assert_eq!(
-        place.run(&["ls", "nowhere", "--json"]).error()["exit_code"],
+        dir.run(&["ls", "nowhere", "--json"]).error()["exit_code"],
         2
     );
 }
 
 #[test]
 fn corrupt_index_exits_3() {
-    let place = TestDir::with_shards();
-    place.write("shards/index.json", "<html>404</html>");
-    insta::assert_snapshot!(place.shown(&["ls", "shards"]), @r"
+    let dir = TestDir::with_shards();
+    dir.write("shards/index.json", "<html>404</html>");
+    insta::assert_snapshot!(dir.shown(&["ls", "shards"]), @r"
     exit 3
     --- stderr
     error[index-not-json]: shards/index.json: cannot read the index: the index is not JSON: it looks like an HTML or XML page
     ");
-    insta::assert_snapshot!(place.shown(&["inspect", "shards", "--json"]), @r#"
+    insta::assert_snapshot!(dir.shown(&["inspect", "shards", "--json"]), @r#"
     exit 3
     --- stderr
     {"error":{"id":"index-not-json","object":"shards/index.json","message":"cannot read the index: the index is not JSON: it looks like an HTML or XML page","hint":null,"docs":"https://shardmill.github.io/shardmill/reference/errors/#index-not-json","kind":"corrupt","exit_code":3}}
@@ -53,14 +53,14 @@ fn corrupt_index_exits_3() {
 
 #[test]
 fn unsupported_input_exits_2() {
-    let place = TestDir::new();
-    place.write("shards.tar", [0; 1024]);
-    insta::assert_snapshot!(place.shown(&["convert", "shards.tar", "shards"]), @r"
+    let dir = TestDir::new();
+    dir.write("shards.tar", [0; 1024]);
+    insta::assert_snapshot!(dir.shown(&["convert", "shards.tar", "shards"]), @r"
     exit 2
     --- stderr
     error[config-no-columns]: shards.tar: there are no columns, because there is no data
     ");
-    insta::assert_snapshot!(place.shown(&["inspect", "s3://key:secret@bucket/shards?token=secret"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "s3://key:secret@bucket/shards?token=secret"]), @r"
     exit 2
     --- stderr
     error[url-user]: s3://bucket/shards: the URL has user information; remove it, and pass credentials in the environment variables of the store
@@ -69,8 +69,8 @@ fn unsupported_input_exits_2() {
 
 #[test]
 fn exceeded_safety_limit_exits_3() {
-    let place = TestDir::with_shards();
-    insta::assert_snapshot!(place.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
+    let dir = TestDir::with_shards();
+    insta::assert_snapshot!(dir.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
     exit 3
     --- stderr
     error[limit-shards]: shards/index.json: cannot read the index at shard 3: shards is 4, above the limit of 3; if the file is to be trusted, pass --safety-limit shards=4
@@ -79,13 +79,13 @@ fn exceeded_safety_limit_exits_3() {
 
 #[test]
 fn conflicting_destination_exits_4() {
-    let place = TestDir::with_shards();
-    snapshot!(place.shown(&["convert", "data", "shards", "--hashes", "md5"]), @r#"
+    let dir = TestDir::with_shards();
+    snapshot!(dir.shown(&["convert", "data", "shards", "--hashes", "md5"]), @r#"
     exit 4
     --- stderr
     error[dest-conflict]: shards: it holds a finished dataset of another conversion: hashes was ["sha256"], is ["md5"]; samples_per_shard was 30, is null; choose another destination, or pass --overwrite to replace it
     "#);
-    insta::assert_snapshot!(place.shown(&["convert", "data", "data/inside"]), @r"
+    insta::assert_snapshot!(dir.shown(&["convert", "data", "data/inside"]), @r"
     exit 4
     --- stderr
     error[dest-overlap]: data/inside: it and the source data contain one another; choose a destination outside the source
@@ -94,9 +94,9 @@ fn conflicting_destination_exits_4() {
 
 #[test]
 fn storage_failure_exits_6() {
-    let place = TestDir::new();
-    std::os::unix::fs::symlink("loop", place.path().join("loop")).unwrap();
-    insta::assert_snapshot!(place.shown(&["ls", "loop"]), @r"
+    let dir = TestDir::new();
+    std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
+    insta::assert_snapshot!(dir.shown(&["ls", "loop"]), @r"
     exit 6
     --- stderr
     error[io]: loop: cannot open the directory: Too many levels of symbolic links (os error 40)
@@ -105,11 +105,11 @@ fn storage_failure_exits_6() {
 
 #[test]
 fn full_disk_exits_7() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let full = File::options().write(true).open("/dev/full").unwrap();
     let child = std::process::Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
         .args(["cat", "shards", ".."])
-        .current_dir(place.path())
+        .current_dir(dir.path())
         .stdout(full)
         .stderr(std::process::Stdio::piped())
         .spawn()
@@ -131,8 +131,8 @@ fn permission_failure_exits_8() {
 
 #[test]
 fn control_characters_in_names_are_escaped() {
-    let place = TestDir::new();
-    insta::assert_snapshot!(place.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
+    let dir = TestDir::new();
+    insta::assert_snapshot!(dir.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
     exit 2
     --- stderr
     error[not-found]: a\u{1b}[2Jb\u{a}c: cannot open the directory: No such file or directory (os error 2)
@@ -140,11 +140,11 @@ fn control_characters_in_names_are_escaped() {
 }
 
 fn convert(options: &[&str]) -> String {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     // Nothing is there to be read: the options are looked at first.
-    let ran = place.run(&[&["convert", "nowhere", "shards"], options].concat());
+    let ran = dir.run(&[&["convert", "nowhere", "shards"], options].concat());
     assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
-    assert!(!place.exists("shards"));
+    assert!(!dir.exists("shards"));
     ran.stderr.trim().to_owned()
 }
 

@@ -2,8 +2,8 @@ use serde_json::json;
 
 use crate::common::TestDir;
 
-fn keys(place: &TestDir, dataset: &str) -> Vec<String> {
-    let samples = place.ok(&["cat", dataset, "0..", "--json"]);
+fn keys(dir: &TestDir, dataset: &str) -> Vec<String> {
+    let samples = dir.ok(&["cat", dataset, "0..", "--json"]);
     let key = |line: &str| {
         let sample: serde_json::Value = serde_json::from_str(line).unwrap();
         sample["__key__"].as_str().unwrap().to_owned()
@@ -13,9 +13,9 @@ fn keys(place: &TestDir, dataset: &str) -> Vec<String> {
 
 #[test]
 fn include_and_exclude_select_tree_files() {
-    let place = TestDir::with_tree();
+    let dir = TestDir::with_tree();
     let convert = |dest: &str, more: &[&str]| {
-        place.ok(&[
+        dir.ok(&[
             &[
                 "convert",
                 "tree",
@@ -28,7 +28,7 @@ fn include_and_exclude_select_tree_files() {
             more,
         ]
         .concat());
-        keys(&place, dest)
+        keys(&dir, dest)
     };
     assert_eq!(convert("all", &[]), ["a/0", "a/2", "a/4", "b/1", "b/3"]);
     assert_eq!(convert("a", &["--include", "a/*"]), ["a/0", "a/2", "a/4"]);
@@ -47,18 +47,18 @@ fn include_and_exclude_select_tree_files() {
         ),
         ["a/0", "a/2", "a/4", "b/1"]
     );
-    let texts = place.ok(&["cat", "some", "-1"]);
+    let texts = dir.ok(&["cat", "some", "-1"]);
     assert!(texts.contains("txt") && !texts.contains("cls"), "{texts}");
 }
 
 #[test]
 fn exclude_skips_table_files() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for year in 2023..2026 {
-        place.write(&format!("t/year={year}/rows.csv"), format!("id\n{year}\n"));
+        dir.write(&format!("t/year={year}/rows.csv"), format!("id\n{year}\n"));
     }
-    place.ok(&["convert", "t", "shards", "--exclude", "year=2024/*"]);
-    let shown = place.ok(&["cat", "shards"]);
+    dir.ok(&["convert", "t", "shards", "--exclude", "year=2024/*"]);
+    let shown = dir.ok(&["cat", "shards"]);
     assert!(
         shown.contains("2023") && !shown.contains("2024") && shown.contains("2025"),
         "{shown}"
@@ -67,10 +67,10 @@ fn exclude_skips_table_files() {
 
 #[test]
 fn changed_file_patterns_are_a_conflict() {
-    let place = TestDir::with_tree();
+    let dir = TestDir::with_tree();
     let convert = |more: &[&str]| {
         let args = ["convert", "tree", "shards", "--column", "txt"];
-        place.run(&[&args[..], more].concat())
+        dir.run(&[&args[..], more].concat())
     };
     assert_eq!(convert(&["--include", "a/*"]).code, 0);
     let again = convert(&["--include", "a/*"]);
@@ -96,8 +96,8 @@ fn changed_file_patterns_are_a_conflict() {
 
 #[test]
 fn invalid_or_empty_patterns_are_errors() {
-    let place = TestDir::with_tree();
-    place.write("rows.csv", "id\n1\n");
+    let dir = TestDir::with_tree();
+    dir.write("rows.csv", "id\n1\n");
     for (args, id, hint) in [
         (
             &["tree", "x", "--include", "*.png"][..],
@@ -115,14 +115,14 @@ fn invalid_or_empty_patterns_are_errors() {
             "--include and --exclude",
         ),
     ] {
-        let ran = place.run(&[&["convert"], args, &["--json"]].concat());
+        let ran = dir.run(&[&["convert"], args, &["--json"]].concat());
         let error = ran.error();
         assert_eq!((ran.code, &error["id"]), (2, &json!(id)), "{error}");
         assert!(error["message"].as_str().unwrap().contains(hint), "{error}");
-        assert!(!place.exists("x"));
+        assert!(!dir.exists("x"));
     }
-    let place = TestDir::with_shards();
-    let ran = place.run(&["convert", "shards", "x", "--include", "*.mds", "--json"]);
+    let dir = TestDir::with_shards();
+    let ran = dir.run(&["convert", "shards", "x", "--include", "*.mds", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
         (2, &json!("config-include"))
@@ -131,12 +131,12 @@ fn invalid_or_empty_patterns_are_errors() {
 
 #[test]
 fn inspect_accepts_the_tree_options_of_convert() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for name in ["a/0.seg.png", "a/0.jpg", "a/1.jpg", "b/2.jpg", "b/2.txt"] {
-        place.write(&format!("tree/{name}"), "x");
+        dir.write(&format!("tree/{name}"), "x");
     }
     let samples = |args: &[&str]| {
-        let found = place.json(&[&["inspect", "tree", "--json"], args].concat());
+        let found = dir.json(&[&["inspect", "tree", "--json"], args].concat());
         let columns = found["columns"].as_array().unwrap().iter();
         let columns: Vec<String> = columns
             .map(|column| column["name"].as_str().unwrap().to_owned())
@@ -154,8 +154,8 @@ fn inspect_accepts_the_tree_options_of_convert() {
         samples(&["--include", "*.jpg", "--exclude", "b/**"]),
         expected(2, "__key__ jpg")
     );
-    place.write("rows.csv", "id\n1\n");
-    place.ok(&["convert", "rows.csv", "shards"]);
+    dir.write("rows.csv", "id\n1\n");
+    dir.ok(&["convert", "rows.csv", "shards"]);
     for (args, id) in [
         (&["shards", "--include", "*.mds"][..], "config-include"),
         (&["shards", "--exclude", "*.mds"], "config-exclude"),
@@ -167,19 +167,19 @@ fn inspect_accepts_the_tree_options_of_convert() {
             "tree-empty",
         ),
     ] {
-        let ran = place.run(&[&["inspect", "--json"], args].concat());
+        let ran = dir.run(&[&["inspect", "--json"], args].concat());
         assert_eq!((ran.code, &ran.error()["id"]), (2, &json!(id)), "{args:?}");
         let (source, options) = args.split_first().unwrap();
-        let ran = place.run(&[&["convert", source, "none", "--json"], options].concat());
+        let ran = dir.run(&[&["convert", source, "none", "--json"], options].concat());
         assert_eq!((ran.code, &ran.error()["id"]), (2, &json!(id)), "{args:?}");
     }
 }
 
 #[test]
 fn tree_value_errors_name_the_sample() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (name, text) in [("a/0", "1"), ("b/1", "2"), ("b/2", "many"), ("c/3", "4")] {
-        place.write(&format!("tree/{name}.cls"), text);
+        dir.write(&format!("tree/{name}.cls"), text);
     }
     let column = "n:int64=CAST(CAST(cls AS STRING) AS BIGINT)";
     let small = "n:uint8=length(__key__) + 254";
@@ -190,14 +190,14 @@ fn tree_value_errors_name_the_sample() {
             "sample b/2: ",
         ),
     ] {
-        let ran = place.run(&[&["convert", "tree", "out"], args].concat());
+        let ran = dir.run(&[&["convert", "tree", "out"], args].concat());
         assert_eq!(ran.code, 3, "{}", ran.stderr);
         assert!(ran.stderr.contains(named), "{}", ran.stderr);
     }
-    let ran = place.run(&["convert", "tree", "out", "--column", column]);
+    let ran = dir.run(&["convert", "tree", "out", "--column", column]);
     assert!(ran.stderr.contains("many"), "{}", ran.stderr);
     // Tar files have keys as well.
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    let ran = place.run(&["convert", "tars", "out", "--column", "cls:jpeg"]);
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    let ran = dir.run(&["convert", "tars", "out", "--column", "cls:jpeg"]);
     assert!(ran.stderr.contains("sample a/0: "), "{}", ran.stderr);
 }

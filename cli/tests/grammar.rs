@@ -4,8 +4,8 @@ use crate::common::TestDir;
 
 /// Runs a command line that is refused, and returns the error line.
 fn refused(words: &[&str]) -> String {
-    let place = TestDir::new();
-    let ran = place.run(words);
+    let dir = TestDir::new();
+    let ran = dir.run(words);
     assert_eq!(
         (ran.code, ran.stdout.as_str()),
         (2, ""),
@@ -78,23 +78,19 @@ fn renamed_options_are_errors_with_the_new_name() {
 #[test]
 fn renamed_options_stay_valid_in_other_commands() {
     // `order --batches` and `convert --split` are not old.
-    let place = TestDir::with_shards();
-    place.ok(&["order", "shards", "--batches", "0"]);
-    place.ok(&["convert", "data", "halves", "--split", "a=0.5,b=0.5"]);
+    let dir = TestDir::with_shards();
+    dir.ok(&["order", "shards", "--batches", "0"]);
+    dir.ok(&["convert", "data", "halves", "--split", "a=0.5,b=0.5"]);
     let line = refused(&["cat", "a", "--split", "train"]);
     assert!(line.contains("there is no such option"), "{line}");
 }
 
 #[test]
 fn limit_option_bounds_the_number_of_samples() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let ids = |words: &[&str]| {
         let all = [&["cat", "shards", "--column", "id"], words].concat();
-        place
-            .ok(&all)
-            .lines()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        dir.ok(&all).lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let every = ids(&["0.."]);
     assert_eq!(ids(&["--limit", "12"]), every[..12]);
@@ -113,8 +109,8 @@ fn limit_option_bounds_the_number_of_samples() {
     }
     for words in [["head", "shards"], ["stats", "data"]] {
         for json in [&["--json"][..], &[]] {
-            let long = place.ok(&[&words[..], &["--limit", "3"], json].concat());
-            assert_eq!(long, place.ok(&[&words[..], &["-n", "3"], json].concat()));
+            let long = dir.ok(&[&words[..], &["--limit", "3"], json].concat());
+            assert_eq!(long, dir.ok(&[&words[..], &["-n", "3"], json].concat()));
         }
     }
     let line = refused(&["cat", "a", "--limit", "3", "--key", "x"]);
@@ -123,7 +119,7 @@ fn limit_option_bounds_the_number_of_samples() {
 
 #[test]
 fn key_selects_a_sample_and_key_column_a_column() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let convert = [
         "convert",
         "data",
@@ -133,9 +129,9 @@ fn key_selects_a_sample_and_key_column_a_column() {
         "--key-column",
         "id",
     ];
-    place.ok(&convert);
+    dir.ok(&convert);
     // The old name still works.
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "data",
         "tars2",
@@ -145,10 +141,10 @@ fn key_selects_a_sample_and_key_column_a_column() {
         "id",
     ]);
     assert_eq!(
-        place.ok(&["cat", "tars", "--key", "7"]),
-        place.ok(&["cat", "tars2", "--key", "7"])
+        dir.ok(&["cat", "tars", "--key", "7"]),
+        dir.ok(&["cat", "tars2", "--key", "7"])
     );
-    place.ok(&["cat", "shards", "--key", "7", "--key-column", "id"]);
+    dir.ok(&["cat", "shards", "--key", "7", "--key-column", "id"]);
     // Its errors name the new one.
     let line = refused(&["convert", "a", "b", "--key", ""]);
     assert!(
@@ -173,9 +169,9 @@ fn jobs_option_is_checked_in_every_command() {
         let line = refused(&[words, &["--jobs", "9999"]].concat());
         assert!(line.contains("config-jobs"), "{line}");
     }
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     for jobs in ["0", "2"] {
-        place.ok(&["bench", "shards", "--jobs", jobs]);
+        dir.ok(&["bench", "shards", "--jobs", jobs]);
     }
 }
 
@@ -221,17 +217,17 @@ fn duration_options_share_one_syntax() {
 
 #[test]
 fn range_arguments_share_one_syntax() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     for range in ["0", "-1", "1..2", "1..", "..2", "-2..", ".."] {
-        place.ok(&["cat", "shards", range, "--column", "id"]);
-        place.ok(&["order", "shards", "--batch-size", "8", "--batches", range]);
+        dir.ok(&["cat", "shards", range, "--column", "id"]);
+        dir.ok(&["order", "shards", "--batch-size", "8", "--batches", range]);
     }
     for range in ["x", "1...2", "1.5"] {
         for words in [
             ["cat", "shards", range].as_slice(),
             &["order", "shards", "--batches", range],
         ] {
-            let line = place.shown(words);
+            let line = dir.shown(words);
             assert!(line.contains("error[config-range]"), "{line}");
         }
     }
@@ -239,8 +235,8 @@ fn range_arguments_share_one_syntax() {
 
 #[test]
 fn sample_count_options_accept_the_k_suffix() {
-    let place = TestDir::with_shards();
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    dir.ok(&[
         "order",
         "shards",
         "--epoch-size",
@@ -250,7 +246,7 @@ fn sample_count_options_accept_the_k_suffix() {
         "262k",
         "-q",
     ]);
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "data",
         "out",
@@ -259,7 +255,7 @@ fn sample_count_options_accept_the_k_suffix() {
         "--infer-rows",
         "100k",
     ]);
-    place.ok(&["bench", "shards", "--local", "cache", "--predownload", "1k"]);
+    dir.ok(&["bench", "shards", "--local", "cache", "--predownload", "1k"]);
 }
 
 #[test]
@@ -301,16 +297,12 @@ fn renamed_commands_are_errors_with_the_new_name() {
 
 #[test]
 fn inspect_shards_output_equals_ls() {
-    for place in [TestDir::with_shards(), TestDir::with_tars()] {
-        let name = if place.exists("tars") {
-            "tars"
-        } else {
-            "shards"
-        };
+    for dir in [TestDir::with_shards(), TestDir::with_tars()] {
+        let name = if dir.exists("tars") { "tars" } else { "shards" };
         for more in [&[][..], &["--json"], &["--with-deleted"]] {
-            let new = place.ok(&[&["inspect", name, "--shards"], more].concat());
+            let new = dir.ok(&[&["inspect", name, "--shards"], more].concat());
             assert!(new.lines().count() > 1, "{new}");
-            assert_eq!(new, place.ok(&[&["ls", name], more].concat()));
+            assert_eq!(new, dir.ok(&[&["ls", name], more].concat()));
         }
     }
     let line = refused(&["inspect", "a", "--shards", "--delta-version", "1"]);
@@ -319,8 +311,8 @@ fn inspect_shards_output_equals_ls() {
 
 /// Runs a command with environment variables. Returns its exit code and standard error.
 fn with_variables(words: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
-    let place = TestDir::with_shards();
-    let mut command = place.command();
+    let dir = TestDir::with_shards();
+    let mut command = dir.command();
     let output = command
         .args(words)
         .envs(variables.iter().copied())
@@ -430,25 +422,21 @@ fn color_follows_options_and_environment() {
     // Errors of parsing and help have colors too.
     let (_, errors) = with_variables(&["--color=always", "convertt"], &[]);
     assert!(errors.starts_with("\u{1b}[1m"), "{errors:?}");
-    let place = TestDir::new();
-    assert!(
-        place
-            .ok(&["--help", "--color", "always"])
-            .contains('\u{1b}')
-    );
-    assert!(!place.ok(&["--help"]).contains('\u{1b}'));
+    let dir = TestDir::new();
+    assert!(dir.ok(&["--help", "--color", "always"]).contains('\u{1b}'));
+    assert!(!dir.ok(&["--help"]).contains('\u{1b}'));
 }
 
 #[test]
 fn help_command_output_equals_help_option() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for words in [&["convert"][..], &["tar", "lint"], &["index"]] {
         assert_eq!(
-            place.ok(&[&["help"], words].concat()),
-            place.ok(&[words, &["--help"]].concat())
+            dir.ok(&[&["help"], words].concat()),
+            dir.ok(&[words, &["--help"]].concat())
         );
     }
-    assert_eq!(place.ok(&["help"]), place.ok(&["--help"]));
+    assert_eq!(dir.ok(&["help"]), dir.ok(&["--help"]));
     let line = refused(&["help", "convertt"]);
     assert!(
         line.starts_with("error[usage-unknown-verb]: convertt"),
@@ -458,7 +446,7 @@ fn help_command_output_equals_help_option() {
 
 #[test]
 fn short_help_fits_one_screen() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for words in [
         &["convert"][..],
         &["inspect"],
@@ -472,16 +460,16 @@ fn short_help_fits_one_screen() {
         &["tar", "lint"],
         &["index", "rebuild"],
     ] {
-        let short = place.ok(&[words, &["-h"]].concat());
+        let short = dir.ok(&[words, &["-h"]].concat());
         assert!(
             short.lines().count() <= 50,
             "{words:?}: {} lines\n{short}",
             short.lines().count()
         );
-        let long = place.ok(&[words, &["--help"]].concat());
+        let long = dir.ok(&[words, &["--help"]].concat());
         assert!(long.len() > short.len(), "{words:?}");
     }
-    let short = place.ok(&["convert", "-h"]);
+    let short = dir.ok(&["convert", "-h"]);
     assert!(
         short.contains("--where") && !short.contains("--csv-null"),
         "{short}"

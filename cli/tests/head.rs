@@ -20,8 +20,8 @@ fn first_samples_of_a_dataset_are_shown_as_a_table() {
 
 #[test]
 fn first_rows_of_a_source_are_shown_as_a_table() {
-    let place = TestDir::with_shards();
-    let shown = place.shown(&[
+    let dir = TestDir::with_shards();
+    let shown = dir.shown(&[
         "head", "data", "-n", "2", "--column", "name", "--column", "pair",
     ]);
     insta::assert_snapshot!(shown, @r"
@@ -35,7 +35,7 @@ fn first_rows_of_a_source_are_shown_as_a_table() {
     ");
     for source in ["data", "data/rows.parquet", "data/*.parquet"] {
         assert_eq!(
-            place.ok(&["head", source, "-n", "1", "-c", "id"]),
+            dir.ok(&["head", source, "-n", "1", "-c", "id"]),
             "id\n 0\n",
             "{source}"
         );
@@ -59,48 +59,44 @@ fn tar_fields_are_decoded_by_extension() {
 
 #[test]
 fn json_output_equals_cat() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     assert_eq!(
-        place.ok(&["head", "shards", "--json"]),
-        place.ok(&["cat", "shards", "0..5"])
+        dir.ok(&["head", "shards", "--json"]),
+        dir.ok(&["cat", "shards", "0..5"])
     );
-    let place = TestDir::with_tars();
+    let dir = TestDir::with_tars();
     assert_eq!(
-        place.ok(&["head", "tars", "-n", "99", "--json"]),
-        place.ok(&["cat", "tars", "0.."])
+        dir.ok(&["head", "tars", "-n", "99", "--json"]),
+        dir.ok(&["cat", "tars", "0.."])
     );
 }
 
 #[test]
 fn head_reads_csv_jsonl_and_file_trees() {
-    let place = TestDir::with_tree();
-    place.write("rows.csv", "id,text\n1,one\n2,\n");
-    place.write(
+    let dir = TestDir::with_tree();
+    dir.write("rows.csv", "id,text\n1,one\n2,\n");
+    dir.write(
         "rows.jsonl",
         "{\"a\":[1,2],\"b\":{\"c\":null}}\n{\"a\":[],\"b\":{\"c\":1.5}}\n",
     );
     assert_eq!(
-        place.ok(&["head", "rows.csv"]),
+        dir.ok(&["head", "rows.csv"]),
         "id  text\n 1  one\n 2  null\n"
     );
     assert_eq!(
-        place.ok(&["head", "rows.csv", "--json"]),
+        dir.ok(&["head", "rows.csv", "--json"]),
         "{\"id\":1,\"text\":\"one\"}\n{\"id\":2,\"text\":null}\n"
     );
-    let first: serde_json::Value = serde_json::from_str(
-        place
-            .ok(&["head", "rows.jsonl", "-n", "1", "--json"])
-            .trim(),
-    )
-    .unwrap();
+    let first: serde_json::Value =
+        serde_json::from_str(dir.ok(&["head", "rows.jsonl", "-n", "1", "--json"]).trim()).unwrap();
     assert_eq!(first["a"], serde_json::json!([1, 2]));
-    let tree = place.ok(&["head", "tree", "-n", "1"]);
+    let tree = dir.ok(&["head", "tree", "-n", "1"]);
     assert!(tree.contains("__key__") && tree.contains("a/0"), "{tree}");
 }
 
 #[test]
 fn control_characters_are_escaped_and_long_text_truncated() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let columns: [(&str, ArrayRef); 3] = [
         ("id", Arc::new(Int64Array::from(vec![Some(1), None]))),
         (
@@ -118,11 +114,11 @@ fn control_characters_are_escaped_and_long_text_truncated() {
             ])),
         ),
     ];
-    place.parquet(
+    dir.parquet(
         "rows.parquet",
         &RecordBatch::try_from_iter(columns).unwrap(),
     );
-    insta::assert_snapshot!(place.shown(&["head", "rows.parquet"]), @r"
+    insta::assert_snapshot!(dir.shown(&["head", "rows.parquet"]), @r"
     exit 0
     --- stdout
       id  te\u{1b}xt                                                                       blob
@@ -133,8 +129,8 @@ fn control_characters_are_escaped_and_long_text_truncated() {
 
 #[test]
 fn columns_that_do_not_fit_the_terminal_are_listed() {
-    let place = TestDir::with_shards();
-    let output = place
+    let dir = TestDir::with_shards();
+    let output = dir
         .command()
         .env("COLUMNS", "20")
         .args(["head", "shards", "-n", "1"])
@@ -151,39 +147,37 @@ fn columns_that_do_not_fit_the_terminal_are_listed() {
 
 #[test]
 fn missing_dataset_or_column_is_an_error() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     for (args, id) in [
         (&["head", "missing"][..], "source-not-found"),
         (&["head", "shards", "-c", "nmae"], "column-unknown"),
         (&["head", "."], "several-datasets"),
         (&["head", "shards", "-n", "-1"], "config-limit"),
     ] {
-        let ran = place.run(&[args, &["--json"]].concat());
+        let ran = dir.run(&[args, &["--json"]].concat());
         assert_eq!((ran.code, &ran.error()["id"]), (2, &id.into()), "{args:?}");
     }
-    place.write("empty.csv", "id,text\n");
-    assert_eq!(place.ok(&["head", "empty.csv"]), "empty.csv: no samples\n");
-    assert_eq!(place.ok(&["head", "shards", "-n", "0", "--json"]), "");
+    dir.write("empty.csv", "id,text\n");
+    assert_eq!(dir.ok(&["head", "empty.csv"]), "empty.csv: no samples\n");
+    assert_eq!(dir.ok(&["head", "shards", "-n", "0", "--json"]), "");
 }
 
 #[test]
 fn only_needed_shards_are_read() {
-    let place = TestDir::with_shards();
-    std::fs::remove_file(place.path().join("shards/shard.00001.mds.zstd")).unwrap();
+    let dir = TestDir::with_shards();
+    std::fs::remove_file(dir.path().join("shards/shard.00001.mds.zstd")).unwrap();
     assert_eq!(
-        place
-            .ok(&["head", "shards", "-n", "30", "--json"])
+        dir.ok(&["head", "shards", "-n", "30", "--json"])
             .lines()
             .count(),
         30
     );
-    let ran = place.run(&["head", "shards", "-n", "31", "--json"]);
+    let ran = dir.run(&["head", "shards", "-n", "31", "--json"]);
     assert_ne!(ran.code, 0);
-    let place = TestDir::with_tars();
-    std::fs::remove_file(place.path().join("tars/shard-000001.tar")).unwrap();
+    let dir = TestDir::with_tars();
+    std::fs::remove_file(dir.path().join("tars/shard-000001.tar")).unwrap();
     assert_eq!(
-        place
-            .ok(&["head", "tars", "-n", "3", "--json"])
+        dir.ok(&["head", "tars", "-n", "3", "--json"])
             .lines()
             .count(),
         3

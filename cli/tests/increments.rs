@@ -12,12 +12,12 @@ use crate::common::TestDir;
 
 /// A place with a table `t` of some rows in three files.
 fn with_table() -> (TestDir, Table) {
-    let place = TestDir::new();
-    let mut table = Table::create(&place.path().join("t")).unwrap();
+    let dir = TestDir::new();
+    let mut table = Table::create(&dir.path().join("t")).unwrap();
     for first in [0, 10, 20] {
         table.append(&rows(first, 10)).unwrap();
     }
-    (place, table)
+    (dir, table)
 }
 
 fn rows(first: i64, count: i64) -> Vec<Row> {
@@ -37,17 +37,17 @@ const CONVERT: [&str; 8] = [
 ];
 
 /// Brings `shards` up to date.
-fn convert(place: &TestDir, more: &[&str]) -> Value {
-    place.json(&[&CONVERT[..], &["--json"], more].concat())
+fn convert(dir: &TestDir, more: &[&str]) -> Value {
+    dir.json(&[&CONVERT[..], &["--json"], more].concat())
 }
 
 /// The numbers of the samples that are gone.
-fn tombstones(place: &TestDir, dataset: &str) -> BTreeSet<u64> {
+fn tombstones(dir: &TestDir, dataset: &str) -> BTreeSet<u64> {
     let name = format!("{dataset}/index.tombstones");
-    if !place.exists(&name) {
+    if !dir.exists(&name) {
         return BTreeSet::new();
     }
-    let list: Value = serde_json::from_slice(&place.read(&name)).unwrap();
+    let list: Value = serde_json::from_slice(&dir.read(&name)).unwrap();
     let ranges = list["samples"].as_array().unwrap().iter();
     let numbers = ranges.flat_map(|pair| pair[0].as_u64().unwrap()..pair[1].as_u64().unwrap());
     let numbers: BTreeSet<u64> = numbers.collect();
@@ -56,16 +56,16 @@ fn tombstones(place: &TestDir, dataset: &str) -> BTreeSet<u64> {
 }
 
 /// The samples that the table still has, sorted.
-fn live(place: &TestDir, dataset: &str) -> Vec<Row> {
-    let gone = tombstones(place, dataset);
-    let stored = place.ok(&["cat", dataset, "0..", "--with-deleted"]);
+fn live(dir: &TestDir, dataset: &str) -> Vec<Row> {
+    let gone = tombstones(dir, dataset);
+    let stored = dir.ok(&["cat", dataset, "0..", "--with-deleted"]);
     let left: Vec<&str> = stored
         .lines()
         .enumerate()
         .filter(|(at, _)| !gone.contains(&(*at as u64)))
         .map(|(_, line)| line)
         .collect();
-    let shown = place.ok(&["cat", dataset, "0.."]);
+    let shown = dir.ok(&["cat", dataset, "0.."]);
     assert_eq!(shown.lines().collect::<Vec<_>>(), left);
     let mut rows: Vec<Row> = left
         .into_iter()
@@ -89,14 +89,14 @@ fn changed(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-fn content(place: &TestDir, dataset: &str) -> String {
-    let text = place.read(&format!("{dataset}/index.provenance"));
+fn content(dir: &TestDir, dataset: &str) -> String {
+    let text = dir.read(&format!("{dataset}/index.provenance"));
     let provenance: Value = serde_json::from_slice(&text).unwrap();
     provenance["content"].as_str().unwrap().to_owned()
 }
 
 /// Converts the table from nothing, into other shards.
-fn anew(place: &TestDir, more: &[&str]) {
+fn anew(dir: &TestDir, more: &[&str]) {
     let args = [
         "convert",
         "t",
@@ -105,23 +105,23 @@ fn anew(place: &TestDir, more: &[&str]) {
         "--samples-per-shard",
         "1000",
     ];
-    place.ok(&[&args[..], more].concat());
+    dir.ok(&[&args[..], more].concat());
 }
 
 /// Index, shards, tombstones and side files fit the table and each other.
-fn check(place: &TestDir, table: &Table) {
-    assert_eq!(live(place, "shards"), table.rows());
-    let report = place.json(&["verify", "shards", "--deep", "--json"]);
-    assert_eq!(report["content"]["found"], content(place, "shards"));
+fn check(dir: &TestDir, table: &Table) {
+    assert_eq!(live(dir, "shards"), table.rows());
+    let report = dir.json(&["verify", "shards", "--deep", "--json"]);
+    assert_eq!(report["content"]["found"], content(dir, "shards"));
     assert_eq!(
         report["content"]["tombstones"],
-        tombstones(place, "shards").len()
+        tombstones(dir, "shards").len()
     );
     assert_eq!(report["warnings"], json!([]));
-    assert!(!place.exists("shards/.shardmill"));
+    assert!(!dir.exists("shards/.shardmill"));
     // Whatever the way, the content is that of the table.
-    anew(place, &[]);
-    assert_eq!(content(place, "shards"), content(place, "anew"));
+    anew(dir, &[]);
+    assert_eq!(content(dir, "shards"), content(dir, "anew"));
 }
 
 /// The conversion that is not incremental.
@@ -136,20 +136,20 @@ const PLAIN: [&str; 6] = [
 
 #[test]
 fn only_added_rows_are_read_and_written() {
-    let (place, mut table) = with_table();
-    let first = convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    let first = convert(&dir, &[]);
     assert_eq!(first["increment"]["generation"], 1);
     assert_eq!(first["increment"]["from_version"], Value::Null);
     assert_eq!(
         (&first["samples"], &first["shards"]),
         (&json!(30), &json!(5))
     );
-    check(&place, &table);
-    let before = Snapshot::of(&place.path().join("shards")).unwrap();
+    check(&dir, &table);
+    let before = Snapshot::of(&dir.path().join("shards")).unwrap();
 
     table.append(&rows(100, 4)).unwrap();
     table.append(&rows(200, 5)).unwrap();
-    let second = convert(&place, &[]);
+    let second = convert(&dir, &[]);
     let increment = &second["increment"];
     assert_eq!(increment["generation"], 2);
     assert_eq!(
@@ -163,9 +163,9 @@ fn only_added_rows_are_read_and_written() {
         (&second["samples"], &second["shards"]),
         (&json!(39), &json!(7))
     );
-    check(&place, &table);
+    check(&dir, &table);
     // What was there before is as it was.
-    let after = Snapshot::of(&place.path().join("shards")).unwrap();
+    let after = Snapshot::of(&dir.path().join("shards")).unwrap();
     let touched = changed(&before, &after);
     let expected = [
         "index.increments",
@@ -176,9 +176,9 @@ fn only_added_rows_are_read_and_written() {
         "shard.00006.mds.zstd",
     ];
     assert_eq!(touched, expected);
-    let text = place.ok(&["cat", "shards", "0..30"]);
+    let text = dir.ok(&["cat", "shards", "0..30"]);
     assert_eq!(text.lines().count(), 30);
-    let shown = place.ok(&["inspect", "shards"]);
+    let shown = dir.ok(&["inspect", "shards"]);
     let mut facts = shown.lines().map(str::trim_start);
     assert!(
         facts.any(|line| line.starts_with("generation  ")
@@ -189,40 +189,40 @@ fn only_added_rows_are_read_and_written() {
 
 #[test]
 fn unchanged_table_writes_no_shards() {
-    let (place, mut table) = with_table();
-    convert(&place, &[]);
-    let before = Snapshot::of(&place.path().join("shards")).unwrap();
-    let again = convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    convert(&dir, &[]);
+    let before = Snapshot::of(&dir.path().join("shards")).unwrap();
+    let again = convert(&dir, &[]);
     assert_eq!(again["outcome"], "already_done");
-    let after = Snapshot::of(&place.path().join("shards")).unwrap();
+    let after = Snapshot::of(&dir.path().join("shards")).unwrap();
     assert_eq!(before.touched(&after), Vec::<String>::new());
     // Commits without rows: the files are noted, and that is all.
     table.append(&[]).unwrap();
     table.delete(|_| false).unwrap();
-    insta::assert_snapshot!(place.shown(&CONVERT), @r"
+    insta::assert_snapshot!(dir.shown(&CONVERT), @r"
     exit 0
     --- stdout
     shards: nothing is new since version 5, 30 samples in 5 shards; nothing was written
     ");
-    let after = Snapshot::of(&place.path().join("shards")).unwrap();
+    let after = Snapshot::of(&dir.path().join("shards")).unwrap();
     assert_eq!(changed(&before, &after), ["index.increments"]);
     // A conversion that is not incremental finds its work done too.
-    let (place, _) = with_table();
-    convert(&place, &[]);
-    assert_eq!(place.json(&PLAIN)["outcome"], "already_done");
+    let (dir, _) = with_table();
+    convert(&dir, &[]);
+    assert_eq!(dir.json(&PLAIN)["outcome"], "already_done");
 }
 
 #[test]
 fn deleted_and_changed_rows_become_tombstones() {
-    let (place, mut table) = with_table();
-    convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    convert(&dir, &[]);
     // By a deletion vector: nothing is added.
     table.delete(|(id, _)| *id == 3 || *id == 17).unwrap();
-    let report = convert(&place, &[]);
+    let report = convert(&dir, &[]);
     assert_eq!(report["increment"]["added_samples"], 0);
     assert_eq!(report["increment"]["tombstones"], 2);
     assert_eq!(report["shards"], 5);
-    check(&place, &table);
+    check(&dir, &table);
     // By rewriting files: what is copied is neither added nor gone.
     let change = |row: &Row| match row.0 {
         4 => None,
@@ -230,7 +230,7 @@ fn deleted_and_changed_rows_become_tombstones() {
         _ => Some(row.clone()),
     };
     table.rewrite(change).unwrap();
-    insta::assert_snapshot!(place.shown(&[&CONVERT[..], &["--dry-run"]].concat()), @r"
+    insta::assert_snapshot!(dir.shown(&[&CONVERT[..], &["--dry-run"]].concat()), @r"
     exit 0
     --- stdout
     source             delta, 2 files, 1.8 KiB, 18 rows
@@ -247,51 +247,51 @@ fn deleted_and_changed_rows_become_tombstones() {
     id      Int64      0  int64
     text    Utf8       0  str
     ");
-    let report = convert(&place, &[]);
+    let report = convert(&dir, &[]);
     assert_eq!(report["increment"]["added_samples"], 2);
     assert_eq!(report["increment"]["tombstones"], 3);
     assert_eq!(report["increment"]["all_tombstones"], 5);
-    check(&place, &table);
+    check(&dir, &table);
     // A whole file at once, and what deleted rows come back as.
     table
         .rewrite(|row| (row.0 < 20).then(|| row.clone()))
         .unwrap();
     table.append(&rows(3, 1)).unwrap();
-    let report = convert(&place, &[]);
+    let report = convert(&dir, &[]);
     assert_eq!(report["increment"]["added_samples"], 1);
     assert_eq!(report["increment"]["tombstones"], 10);
-    check(&place, &table);
+    check(&dir, &table);
 }
 
 #[test]
 fn compacted_rows_are_not_converted_again() {
-    let (place, mut table) = with_table();
-    convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    convert(&dir, &[]);
     table.compact(&[0, 1, 2]).unwrap();
-    let plan = place.json(&[&CONVERT[..], &["--dry-run", "--json"]].concat());
+    let plan = dir.json(&[&CONVERT[..], &["--dry-run", "--json"]].concat());
     assert_eq!(plan["increment"]["files"], 0);
     assert_eq!(plan["increment"]["samples"], 0);
-    let report = convert(&place, &[]);
+    let report = convert(&dir, &[]);
     assert_eq!(report["outcome"], "already_done");
     assert_eq!(report["increment"]["added_samples"], 0);
     assert_eq!(report["increment"]["tombstones"], 0);
-    check(&place, &table);
+    check(&dir, &table);
     // Where the old files are by now does not matter; a row of the new one can be deleted.
     table.vacuum().unwrap();
     table.delete(|(id, _)| *id == 11).unwrap();
     table.append(&rows(50, 3)).unwrap();
-    let report = convert(&place, &[]);
+    let report = convert(&dir, &[]);
     assert_eq!(report["increment"]["added_samples"], 3);
     assert_eq!(report["increment"]["tombstones"], 1);
-    assert_eq!(tombstones(&place, "shards").len(), 1);
-    check(&place, &table);
+    assert_eq!(tombstones(&dir, "shards").len(), 1);
+    check(&dir, &table);
 }
 
 /// What happens to a table at random, and when it is converted.
 fn random_history(seed: u64, more: &[&str]) {
     let mut draw = Draw::new(seed);
-    let place = TestDir::new();
-    let mut table = Table::create(&place.path().join("t")).unwrap();
+    let dir = TestDir::new();
+    let mut table = Table::create(&dir.path().join("t")).unwrap();
     let mut next = 0;
     for round in 0..6 {
         for _ in 0..=draw.below(3) {
@@ -326,24 +326,24 @@ fn random_history(seed: u64, more: &[&str]) {
         if draw.below(3) == 0 {
             table.vacuum().unwrap();
         }
-        let is_there = place.exists("shards/index.json");
-        let before = is_there.then(|| place.ok(&["cat", "shards", "0..", "--with-deleted"]));
-        let ran = place.run(&[&CONVERT[..], more].concat());
+        let is_there = dir.exists("shards/index.json");
+        let before = is_there.then(|| dir.ok(&["cat", "shards", "0..", "--with-deleted"]));
+        let ran = dir.run(&[&CONVERT[..], more].concat());
         assert_eq!(ran.code, 0, "seed {seed}, round {round}: {}", ran.stderr);
         assert_eq!(
-            live(&place, "shards"),
+            live(&dir, "shards"),
             table.rows(),
             "seed {seed}, round {round}"
         );
-        place.ok(&["verify", "shards"]);
-        anew(&place, more);
+        dir.ok(&["verify", "shards"]);
+        anew(&dir, more);
         assert_eq!(
-            content(&place, "shards"),
-            content(&place, "anew"),
+            content(&dir, "shards"),
+            content(&dir, "anew"),
             "seed {seed}"
         );
         // Old samples keep their numbers.
-        let now = place.ok(&["cat", "shards", "0..", "--with-deleted"]);
+        let now = dir.ok(&["cat", "shards", "0..", "--with-deleted"]);
         assert!(
             before.is_none_or(|before| now.starts_with(&before)),
             "seed {seed}"
@@ -388,7 +388,7 @@ fn other_formats_equal_table_after_random_history() {
 
 #[test]
 fn filters_and_expressions_work_incrementally() {
-    let (place, mut table) = with_table();
+    let (dir, mut table) = with_table();
     let more = [
         "--where",
         "id % 2 = 0",
@@ -397,19 +397,19 @@ fn filters_and_expressions_work_incrementally() {
         "--column",
         "text=upper(text)",
     ];
-    convert(&place, &more);
+    convert(&dir, &more);
     table.append(&rows(40, 10)).unwrap();
     table.delete(|(id, _)| *id < 5).unwrap();
-    let report = convert(&place, &more);
+    let report = convert(&dir, &more);
     assert_eq!(report["increment"]["added_samples"], 5);
     assert_eq!(report["increment"]["tombstones"], 3);
     let expected = table.rows().into_iter().filter(|(id, _)| id % 2 == 0);
     let expected: Vec<Row> = expected
         .map(|(id, text)| (id, text.to_uppercase()))
         .collect();
-    assert_eq!(live(&place, "shards"), expected);
+    assert_eq!(live(&dir, "shards"), expected);
     // Another condition is another dataset.
-    let ran = place.run(&[&CONVERT[..], &["--where", "id > 3"]].concat());
+    let ran = dir.run(&[&CONVERT[..], &["--where", "id > 3"]].concat());
     insta::assert_snapshot!(ran.shown(), @r#"
     exit 4
     --- stderr
@@ -419,26 +419,26 @@ fn filters_and_expressions_work_incrementally() {
 
 #[test]
 fn incremental_run_accepts_only_later_delta_versions() {
-    let (place, mut table) = with_table();
-    convert(&place, &["--delta-version", "2"]);
-    assert_eq!(live(&place, "shards"), rows(0, 20));
+    let (dir, mut table) = with_table();
+    convert(&dir, &["--delta-version", "2"]);
+    assert_eq!(live(&dir, "shards"), rows(0, 20));
     table.append(&rows(70, 1)).unwrap();
-    convert(&place, &["--delta-version", "3"]);
-    assert_eq!(live(&place, "shards"), rows(0, 30));
-    let older = place.shown(&[&CONVERT[..], &["--delta-version", "1"]].concat());
+    convert(&dir, &["--delta-version", "3"]);
+    assert_eq!(live(&dir, "shards"), rows(0, 30));
+    let older = dir.shown(&[&CONVERT[..], &["--delta-version", "1"]].concat());
     insta::assert_snapshot!(older, @r"
     exit 4
     --- stderr
     error[dest-conflict]: shards: it holds version 3 of the table, and version 1 is older; ask for a later version, or pass --overwrite to convert the older one anew
     ");
-    convert(&place, &[]);
-    check(&place, &table);
+    convert(&dir, &[]);
+    check(&dir, &table);
 }
 
 #[test]
 fn unsupported_incremental_conversions_are_errors() {
-    let (place, _) = with_table();
-    place.parquet("rows/a.parquet", &crate::common::rows(3));
+    let (dir, _) = with_table();
+    dir.parquet("rows/a.parquet", &crate::common::rows(3));
     let mut shown = Vec::new();
     for args in [
         vec!["convert", "rows", "out", "--incremental"],
@@ -460,44 +460,44 @@ fn unsupported_incremental_conversions_are_errors() {
             "SELECT count(*) AS n FROM source",
         ],
     ] {
-        let ran = place.run(&args);
+        let ran = dir.run(&args);
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
-        assert!(!place.exists("out"));
+        assert!(!dir.exists("out"));
         shown.push(ran.stderr);
     }
     // A dataset without provenance.
-    place.ok(&["convert", "t", "plain"]);
-    let ran = place.run(&["convert", "t", "plain", "--incremental"]);
+    dir.ok(&["convert", "t", "plain"]);
+    let ran = dir.run(&["convert", "t", "plain", "--incremental"]);
     assert_eq!(ran.code, 4);
     shown.push(ran.stderr);
     // Another table.
-    convert(&place, &[]);
-    std::fs::rename(place.path().join("t"), place.path().join("old")).unwrap();
+    convert(&dir, &[]);
+    std::fs::rename(dir.path().join("t"), dir.path().join("old")).unwrap();
     let log = "old/_delta_log/00000000000000000000.json";
-    let text = String::from_utf8(place.read(log)).unwrap();
-    copy(&place.path().join("old"), &place.path().join("t"));
-    place.write(
+    let text = String::from_utf8(dir.read(log)).unwrap();
+    copy(&dir.path().join("old"), &dir.path().join("t"));
+    dir.write(
         "t/_delta_log/00000000000000000000.json",
         text.replace("0d5b1c2e", "11111111"),
     );
-    let ran = place.run(&CONVERT);
+    let ran = dir.run(&CONVERT);
     assert_eq!(ran.code, 4);
     shown.push(ran.stderr);
     // The index and the record were changed.
-    std::fs::remove_dir_all(place.path().join("t")).unwrap();
-    std::fs::rename(place.path().join("old"), place.path().join("t")).unwrap();
-    let index = String::from_utf8(place.read("shards/index.json")).unwrap();
-    place.write("shards/index.json", index.clone() + "\n");
-    let ran = place.run(&CONVERT);
+    std::fs::remove_dir_all(dir.path().join("t")).unwrap();
+    std::fs::rename(dir.path().join("old"), dir.path().join("t")).unwrap();
+    let index = String::from_utf8(dir.read("shards/index.json")).unwrap();
+    dir.write("shards/index.json", index.clone() + "\n");
+    let ran = dir.run(&CONVERT);
     assert_eq!(ran.code, 4);
     shown.push(ran.stderr);
-    place.write("shards/index.json", index);
-    let record = String::from_utf8(place.read("shards/index.increments")).unwrap();
-    place.write(
+    dir.write("shards/index.json", index);
+    let record = String::from_utf8(dir.read("shards/index.increments")).unwrap();
+    dir.write(
         "shards/index.increments",
         record.replacen("[[0,10]]", "[[0,9]]", 1),
     );
-    let ran = place.run(&CONVERT);
+    let ran = dir.run(&CONVERT);
     assert_eq!(ran.code, 4);
     shown.push(ran.stderr);
     insta::assert_snapshot!(shown.join(""), @r#"
@@ -511,8 +511,8 @@ fn unsupported_incremental_conversions_are_errors() {
     error[dest-not-incremental]: shards: its index.increments cannot be read: it does not name every sample once; pass --overwrite to convert it again
     "#);
     // It can always be made anew.
-    convert(&place, &["--overwrite"]);
-    assert_eq!(live(&place, "shards"), rows(0, 30));
+    convert(&dir, &["--overwrite"]);
+    assert_eq!(live(&dir, "shards"), rows(0, 30));
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -522,16 +522,16 @@ fn copy(from: &Path, to: &Path) {
 /// What a run that was killed right after it had replaced the index has left.
 #[test]
 fn increment_interrupted_after_the_index_is_completed() {
-    let (place, mut table) = with_table();
-    convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    convert(&dir, &[]);
     let sides = ["index.increments", "index.provenance"];
-    let before = sides.map(|name| place.read(&format!("shards/{name}")));
+    let before = sides.map(|name| dir.read(&format!("shards/{name}")));
     table.append(&rows(60, 5)).unwrap();
     table.delete(|(id, _)| *id == 1).unwrap();
-    convert(&place, &[]);
-    let done = Snapshot::of(&place.path().join("shards")).unwrap();
-    let record: Value = serde_json::from_slice(&place.read("shards/index.increments")).unwrap();
-    let text = |name: &str| String::from_utf8(place.read(&format!("shards/{name}"))).unwrap();
+    convert(&dir, &[]);
+    let done = Snapshot::of(&dir.path().join("shards")).unwrap();
+    let record: Value = serde_json::from_slice(&dir.read("shards/index.increments")).unwrap();
+    let text = |name: &str| String::from_utf8(dir.read(&format!("shards/{name}"))).unwrap();
     let pending = json!({
         "index": record["index"],
         "files": {
@@ -542,50 +542,50 @@ fn increment_interrupted_after_the_index_is_completed() {
     });
     let killed = |note: &Value| {
         for (name, old) in sides.iter().zip(&before) {
-            place.write(&format!("shards/{name}"), old);
+            dir.write(&format!("shards/{name}"), old);
         }
-        let _ = std::fs::remove_file(place.path().join("shards/index.tombstones"));
-        place.write("shards/.shardmill/generation", note.to_string());
+        let _ = std::fs::remove_file(dir.path().join("shards/index.tombstones"));
+        dir.write("shards/.shardmill/generation", note.to_string());
     };
     let same = |how: &str| {
-        let now = Snapshot::of(&place.path().join("shards")).unwrap();
+        let now = Snapshot::of(&dir.path().join("shards")).unwrap();
         assert_eq!(done.differences(&now), Vec::<String>::new(), "{how}");
     };
     killed(&pending);
     // What has not got its name yet counts already.
-    let report = place.json(&["verify", "shards", "--deep", "--json"]);
+    let report = dir.json(&["verify", "shards", "--deep", "--json"]);
     let noted = &record["generations"][1]["content"];
     assert_eq!(&report["content"]["expected"], noted);
     assert_eq!(&report["content"]["found"], noted);
     assert_eq!(report["content"]["tombstones"], 1);
-    let report = convert(&place, &[]);
+    let report = convert(&dir, &[]);
     assert_eq!(report["increment"]["generation"], 2);
     same("the same conversion");
     killed(&pending);
-    assert_eq!(place.json(&PLAIN)["outcome"], "already_done");
+    assert_eq!(dir.json(&PLAIN)["outcome"], "already_done");
     same("a plain conversion");
     killed(&pending);
-    place.ok(&["gc", "shards", "--delete"]);
+    dir.ok(&["gc", "shards", "--delete"]);
     same("gc");
     // A note of an index that never came.
-    place.write(
+    dir.write(
         "shards/.shardmill/generation",
         json!({"index": "other", "files": {}}).to_string(),
     );
-    convert(&place, &[]);
+    convert(&dir, &[]);
     same("a note of another index");
 }
 
 #[test]
 fn changed_or_missing_tombstones_are_errors() {
-    let (place, mut table) = with_table();
-    convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    convert(&dir, &[]);
     table.delete(|(id, _)| *id == 11 || *id == 12).unwrap();
-    convert(&place, &[]);
-    check(&place, &table);
+    convert(&dir, &[]);
+    check(&dir, &table);
     let name = "shards/index.tombstones";
-    let sound = String::from_utf8(place.read(name)).unwrap();
-    let first = tombstones(&place, "shards").first().copied().unwrap();
+    let sound = String::from_utf8(dir.read(name)).unwrap();
+    let first = tombstones(&dir, "shards").first().copied().unwrap();
     let [first, last] = [first, first + 1];
     let own = format!("[[{first},{}]]", last + 1);
     assert!(sound.contains(&own), "{sound}");
@@ -601,8 +601,8 @@ fn changed_or_missing_tombstones_are_errors() {
     ] {
         let text = sound.replacen(from, to, 1);
         assert_ne!(text, sound, "{from}");
-        place.write(name, text);
-        let ran = place.run(&["verify", "shards", "--deep"]);
+        dir.write(name, text);
+        let ran = dir.run(&["verify", "shards", "--deep"]);
         assert_eq!(ran.code, 3, "{to}: {}", ran.shown());
         assert!(
             ran.stderr
@@ -612,40 +612,40 @@ fn changed_or_missing_tombstones_are_errors() {
         );
     }
     // Other samples than those that are gone.
-    place.write(name, sound.replace(&own, &others));
-    let ran = place.run(&["verify", "shards", "--deep"]);
+    dir.write(name, sound.replace(&own, &others));
+    let ran = dir.run(&["verify", "shards", "--deep"]);
     assert!(
         ran.stderr.contains("error[tombstones-damaged]"),
         "{}",
         ran.shown()
     );
-    std::fs::remove_file(place.path().join(name)).unwrap();
-    insta::assert_snapshot!(place.run(&["verify", "shards", "--deep"]).stderr, @r"
+    std::fs::remove_file(dir.path().join(name)).unwrap();
+    insta::assert_snapshot!(dir.run(&["verify", "shards", "--deep"]).stderr, @r"
     error[tombstones-missing]: shards/index.tombstones: the file is missing; it lists the 2 samples that are no longer in the table; fetch it again, or run convert --incremental, which restores it
     ");
-    assert_eq!(place.run(&["verify", "shards"]).code, 3);
+    assert_eq!(dir.run(&["verify", "shards"]).code, 3);
 }
 
 #[test]
 fn splits_by_filter_are_incremental_datasets() {
-    let (place, mut table) = with_table();
+    let (dir, mut table) = with_table();
     let sets = [("train", "<"), ("val", ">=")];
-    let convert = |place: &TestDir| {
+    let convert = |dir: &TestDir| {
         for (name, than) in sets {
             let condition = format!("md5(cast(id AS varchar)) {than} 'aa'");
-            place.ok(&["convert", "t", name, "--incremental", "--where", &condition]);
+            dir.ok(&["convert", "t", name, "--incremental", "--where", &condition]);
         }
     };
-    convert(&place);
-    let before = sets.map(|(name, _)| live(&place, name));
+    convert(&dir);
+    let before = sets.map(|(name, _)| live(&dir, name));
     table.append(&rows(100, 20)).unwrap();
     let changed = |(id, text): &Row| match id % 3 {
         0 => (*id, format!("{text}!")),
         _ => (*id, text.clone()),
     };
     table.rewrite(|row| Some(changed(row))).unwrap();
-    convert(&place);
-    let [train, val] = sets.map(|(name, _)| live(&place, name));
+    convert(&dir);
+    let [train, val] = sets.map(|(name, _)| live(&dir, name));
     assert!(!train.is_empty() && !val.is_empty());
     // A row that was there is in the split where it was.
     for ((id, _), after) in before
@@ -660,7 +660,7 @@ fn splits_by_filter_are_incremental_datasets() {
     assert_eq!(all, table.rows());
     // With a key in one conversion it is refused for another reason than without.
     let split = ["--split", "a=0.5,b=0.5", "--split-key", "id"];
-    let ran = place.run(&[&["convert", "t", "both", "--incremental"][..], &split].concat());
+    let ran = dir.run(&[&["convert", "t", "both", "--incremental"][..], &split].concat());
     assert_eq!(ran.code, 2);
     assert!(
         ran.stderr
@@ -672,11 +672,11 @@ fn splits_by_filter_are_incremental_datasets() {
 
 #[test]
 fn summary_counts_exclude_deleted_samples() {
-    let (place, mut table) = with_table();
-    convert(&place, &[]);
+    let (dir, mut table) = with_table();
+    convert(&dir, &[]);
     table.delete(|(id, _)| id % 10 == 3).unwrap();
     table.append(&rows(100, 4)).unwrap();
-    let shown = place.ok(&CONVERT);
+    let shown = dir.ok(&CONVERT);
     let mut lines = shown.lines();
     assert_eq!(lines.next(), Some("shards: 31 samples in 6 shards"));
     assert_eq!(
@@ -687,12 +687,12 @@ fn summary_counts_exclude_deleted_samples() {
         lines.next(),
         Some("  deleted  3 samples since version 3, 3 in all; they are not counted above")
     );
-    let again = convert(&place, &[]);
+    let again = convert(&dir, &[]);
     assert_eq!(
         (&again["samples"], &again["outcome"]),
         (&json!(31), &json!("already_done"))
     );
     assert_eq!(again["splits"][0]["samples"], 34);
-    assert_eq!(place.json(&["inspect", "shards", "--json"])["samples"], 31);
-    assert_eq!(place.ok(&["cat", "shards", "0.."]).lines().count(), 31);
+    assert_eq!(dir.json(&["inspect", "shards", "--json"])["samples"], 31);
+    assert_eq!(dir.ok(&["cat", "shards", "0.."]).lines().count(), 31);
 }

@@ -45,9 +45,9 @@ fn dataset_summary_is_printed_as_json() {
 
 #[test]
 fn index_hash_is_accepted_by_verify() {
-    let place = TestDir::with_shards();
-    let summary = place.json(&["inspect", "shards", "--json"]);
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    let summary = dir.json(&["inspect", "shards", "--json"]);
+    dir.ok(&[
         "verify",
         "shards",
         "--expect-index",
@@ -57,9 +57,9 @@ fn index_hash_is_accepted_by_verify() {
 
 #[test]
 fn splits_of_a_directory_are_listed() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(100));
-    place.ok(&[
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(100));
+    dir.ok(&[
         "convert",
         "data",
         "out",
@@ -68,7 +68,7 @@ fn splits_of_a_directory_are_listed() {
         "--split-key",
         "name",
     ]);
-    snapshot!(place.shown(&["inspect", "out"]), @r"
+    snapshot!(dir.shown(&["inspect", "out"]), @r"
     exit 0
     --- stdout
     out: 100 samples in 2 datasets
@@ -76,18 +76,18 @@ fn splits_of_a_directory_are_listed() {
       train       75       1  3.9 KiB  1.3 KiB  mds
       val         25       1  1.5 KiB    680 B  mds
     ");
-    let all = place.json(&["inspect", "out", "--json"]);
+    let all = dir.json(&["inspect", "out", "--json"]);
     assert_eq!(all["samples"], 100);
     assert_eq!(all["datasets"][0]["name"], "train");
 }
 
 #[test]
 fn different_shard_layouts_are_listed() {
-    let place = TestDir::with_shards();
-    place.parquet("more/rows.parquet", &rows(5));
-    std::fs::create_dir(place.path().join("all")).unwrap();
-    std::fs::rename(place.path().join("shards"), place.path().join("all/a")).unwrap();
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    dir.parquet("more/rows.parquet", &rows(5));
+    std::fs::create_dir(dir.path().join("all")).unwrap();
+    std::fs::rename(dir.path().join("shards"), dir.path().join("all/a")).unwrap();
+    dir.ok(&[
         "convert",
         "more",
         "all/b",
@@ -98,8 +98,8 @@ fn different_shard_layouts_are_listed() {
         "--hashes",
         "none",
     ]);
-    place.ok(&["index", "merge", "all"]);
-    snapshot!(place.shown(&["inspect", "all"]), @r"
+    dir.ok(&["index", "merge", "all"]);
+    snapshot!(dir.shown(&["inspect", "all"]), @r"
     exit 0
     --- stdout
     all: 105 samples in 5 shards
@@ -134,16 +134,16 @@ fn different_shard_layouts_are_listed() {
       content     [HASH]
     ");
     assert_eq!(
-        place.json(&["inspect", "all", "--json"])["other_layouts"][0]["columns"][0]["encoding"],
+        dir.json(&["inspect", "all", "--json"])["other_layouts"][0]["columns"][0]["encoding"],
         "int"
     );
 }
 
 #[test]
 fn empty_dataset_summary_is_printed() {
-    let place = TestDir::new();
-    place.write("empty/index.json", r#"{"shards": [], "version": 2}"#);
-    snapshot!(place.shown(&["inspect", "empty"]), @r"
+    let dir = TestDir::new();
+    dir.write("empty/index.json", r#"{"shards": [], "version": 2}"#);
+    snapshot!(dir.shown(&["inspect", "empty"]), @r"
     exit 0
     --- stdout
     empty: 0 samples in 0 shards
@@ -155,9 +155,9 @@ fn empty_dataset_summary_is_printed() {
 
 #[test]
 fn parquet_source_summary_is_printed() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(100));
-    snapshot!(place.shown(&["inspect", "data"]), @r"
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(100));
+    snapshot!(dir.shown(&["inspect", "data"]), @r"
     exit 0
     --- stdout
     data: parquet, 1 file, 6.7 KiB, 100 rows
@@ -169,7 +169,7 @@ fn parquet_source_summary_is_printed() {
       blob    Binary                                   0  bytes
       pair    FixedSizeList(2 x non-null Float32)      0  ndarray:float32:2
     ");
-    let source = place.json(&["inspect", "data/rows.parquet", "--json"]);
+    let source = dir.json(&["inspect", "data/rows.parquet", "--json"]);
     assert_eq!(
         (&source["kind"], &source["rows"]),
         (&"parquet".into(), &100.into())
@@ -179,9 +179,9 @@ fn parquet_source_summary_is_printed() {
 
 #[test]
 fn csv_source_summary_is_printed() {
-    let place = TestDir::new();
-    place.write("rows.csv", "id,name\n1,a\n2,b\n");
-    snapshot!(place.shown(&["inspect", "rows.csv"]), @r"
+    let dir = TestDir::new();
+    dir.write("rows.csv", "id,name\n1,a\n2,b\n");
+    snapshot!(dir.shown(&["inspect", "rows.csv"]), @r"
     exit 0
     --- stdout
     rows.csv: csv, 1 file, 16 B, 2 rows
@@ -194,11 +194,11 @@ fn csv_source_summary_is_printed() {
 
 #[test]
 fn file_tree_summary_is_printed() {
-    let place = TestDir::new();
-    place.write("tree/a/1.jpg", "\u{ff}");
-    place.write("tree/a/1.json", "{}");
-    place.write("tree/a/2.json", "{}");
-    snapshot!(place.shown(&["inspect", "tree"]), @r"
+    let dir = TestDir::new();
+    dir.write("tree/a/1.jpg", "\u{ff}");
+    dir.write("tree/a/1.json", "{}");
+    dir.write("tree/a/2.json", "{}");
+    snapshot!(dir.shown(&["inspect", "tree"]), @r"
     exit 0
     --- stdout
     tree: tree, 3 files, 6 B, 2 rows

@@ -18,7 +18,7 @@ fn wanted(rows: u32) -> (Vec<String>, Vec<u32>) {
     )
 }
 
-fn place(rows: u32) -> TestDir {
+fn dir(rows: u32) -> TestDir {
     let (texts, tokens) = wanted(rows);
     let lists = tokens
         .iter()
@@ -40,14 +40,14 @@ fn place(rows: u32) -> TestDir {
             false,
         ),
     ];
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-    place.parquet("data/rows.parquet", &batch);
-    place
+    dir.parquet("data/rows.parquet", &batch);
+    dir
 }
 
-fn read(place: &TestDir, column: &str) -> Vec<u32> {
-    let path = place.path().join("shards");
+fn read(dir: &TestDir, column: &str) -> Vec<u32> {
+    let path = dir.path().join("shards");
     let dataset = Dataset::open(&path, &OpenOptions::default()).unwrap();
     Lengths::of(&dataset, column).unwrap().values().to_vec()
 }
@@ -60,7 +60,7 @@ fn lengths_equal_those_of_the_values() {
         .map(|text| text.len().try_into().unwrap())
         .collect();
     for compression in ["none", "zstd:1"] {
-        let place = place(300);
+        let dir = dir(300);
         let convert = [
             "convert",
             "data",
@@ -69,9 +69,9 @@ fn lengths_equal_those_of_the_values() {
             "20kB",
             "--compression",
         ];
-        place.ok(&[&convert[..], &[compression, "--lengths", "tokens"]].concat());
-        assert_eq!(read(&place, "tokens"), tokens, "{compression}");
-        let found = place.json(&["index", "lengths", "shards", "--column", "text", "--json"]);
+        dir.ok(&[&convert[..], &[compression, "--lengths", "tokens"]].concat());
+        assert_eq!(read(&dir, "tokens"), tokens, "{compression}");
+        let found = dir.json(&["index", "lengths", "shards", "--column", "text", "--json"]);
         let column = &found["columns"][0];
         assert_eq!(
             (&column["unit"], &column["total"], &column["written"]),
@@ -81,12 +81,12 @@ fn lengths_equal_those_of_the_values() {
                 &true.into()
             )
         );
-        assert_eq!(read(&place, "text"), bytes, "{compression}");
-        place.ok(&["verify", "shards", "--strict"]);
+        assert_eq!(read(&dir, "text"), bytes, "{compression}");
+        dir.ok(&["verify", "shards", "--strict"]);
     }
     // The lengths of the only column of variable length follow from the offsets.
-    let place = place(300);
-    place.ok(&[
+    let dir = dir(300);
+    dir.ok(&[
         "convert",
         "data",
         "shards",
@@ -101,31 +101,31 @@ fn lengths_equal_those_of_the_values() {
         "--lengths",
         "text",
     ]);
-    assert_eq!(read(&place, "text"), bytes);
+    assert_eq!(read(&dir, "text"), bytes);
 }
 
 #[test]
 fn correct_lengths_are_kept_and_damaged_ones_rewritten() {
-    let place = place(20);
+    let dir = dir(20);
     let convert = ["convert", "data", "shards", "--lengths", "tokens"];
-    place.ok(&convert);
-    let file = place.read(TOKENS);
+    dir.ok(&convert);
+    let file = dir.read(TOKENS);
     let lengths = ["index", "lengths", "shards", "--column", "tokens"];
-    assert_eq!(place.ok(&lengths).matches("is already correct").count(), 1);
+    assert_eq!(dir.ok(&lengths).matches("is already correct").count(), 1);
     // Damaged and missing files are written again, also by a conversion that is complete.
-    place.write(TOKENS, &file[1..]);
-    assert_eq!(place.ok(&lengths).matches("written").count(), 1);
-    assert_eq!(place.read(TOKENS), file);
-    std::fs::remove_file(place.path().join(TOKENS)).unwrap();
-    place.ok(&convert);
-    assert_eq!(place.read(TOKENS), file);
+    dir.write(TOKENS, &file[1..]);
+    assert_eq!(dir.ok(&lengths).matches("written").count(), 1);
+    assert_eq!(dir.read(TOKENS), file);
+    std::fs::remove_file(dir.path().join(TOKENS)).unwrap();
+    dir.ok(&convert);
+    assert_eq!(dir.read(TOKENS), file);
 }
 
 #[test]
 fn lengths_of_another_dataset_are_rejected() {
-    let place = place(20);
-    place.ok(&["convert", "data", "shards", "--lengths", "tokens"]);
-    let old = place.read(TOKENS);
+    let dir = dir(20);
+    dir.ok(&["convert", "data", "shards", "--lengths", "tokens"]);
+    let old = dir.read(TOKENS);
     let again = [
         "convert",
         "data",
@@ -134,32 +134,32 @@ fn lengths_of_another_dataset_are_rejected() {
         "--samples-per-shard",
         "3",
     ];
-    place.ok(&again);
-    assert!(!place.exists(TOKENS));
-    place.write(TOKENS, &old);
-    let dataset = Dataset::open(&place.path().join("shards"), &OpenOptions::default()).unwrap();
+    dir.ok(&again);
+    assert!(!dir.exists(TOKENS));
+    dir.write(TOKENS, &old);
+    let dataset = Dataset::open(&dir.path().join("shards"), &OpenOptions::default()).unwrap();
     let error = Lengths::of(&dataset, "tokens").unwrap_err();
     assert_eq!(shardmill_core::Diagnostic::id(&error), "lengths-dataset");
     let error = Lengths::of(&dataset, "text").unwrap_err();
     assert_eq!(shardmill_core::Diagnostic::id(&error), "lengths-missing");
-    place.ok(&["index", "lengths", "shards", "--column", "tokens"]);
-    assert_eq!(read(&place, "tokens"), wanted(20).1);
+    dir.ok(&["index", "lengths", "shards", "--column", "tokens"]);
+    assert_eq!(read(&dir, "tokens"), wanted(20).1);
 }
 
 #[test]
 fn columns_without_lengths_are_rejected() {
-    let place = place(5);
+    let dir = dir(5);
     let id = |args: &[&str]| {
-        let error = place.run(&[args, &["--json"]].concat()).error();
+        let error = dir.run(&[args, &["--json"]].concat()).error();
         error["id"].as_str().unwrap().to_owned()
     };
     for (column, more) in [("id", None), ("none", None), ("text", Some("--part=0/2"))] {
         let mut args = vec!["convert", "data", "other", "--lengths", column];
         args.extend(more);
         assert_eq!(id(&args), "config-lengths", "{args:?}");
-        assert!(!place.exists("other"));
+        assert!(!dir.exists("other"));
     }
-    place.ok(&["convert", "data", "shards"]);
+    dir.ok(&["convert", "data", "shards"]);
     for column in ["id", "none"] {
         let args = ["index", "lengths", "shards", "--column", column];
         assert_eq!(id(&args), "lengths-column");

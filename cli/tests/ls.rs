@@ -15,8 +15,8 @@ fn ls_prints_one_line_per_shard() {
 
 #[test]
 fn ls_json_prints_one_object_per_shard() {
-    let place = TestDir::with_shards();
-    let lines = place.ok(&["ls", "shards", "--json"]);
+    let dir = TestDir::with_shards();
+    let lines = dir.ok(&["ls", "shards", "--json"]);
     let shards: Vec<serde_json::Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -26,7 +26,7 @@ fn ls_json_prints_one_object_per_shard() {
         .map(|shard| shard["samples"].as_u64().unwrap())
         .collect();
     assert_eq!(samples, [30, 30, 30, 10]);
-    let size = place.read("shards/shard.00003.mds.zstd").len();
+    let size = dir.read("shards/shard.00003.mds.zstd").len();
     assert_eq!(
         (&shards[3]["basename"], &shards[3]["stored_bytes"]),
         (&"shard.00003.mds.zstd".into(), &size.into())
@@ -36,17 +36,17 @@ fn ls_json_prints_one_object_per_shard() {
 
 #[test]
 fn ls_accepts_an_index_path() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     assert_eq!(
-        place.ok(&["ls", "shards/index.json"]),
-        place.ok(&["ls", "shards"])
+        dir.ok(&["ls", "shards/index.json"]),
+        dir.ok(&["ls", "shards"])
     );
 }
 
 #[test]
 fn folder_of_several_datasets_is_an_error() {
-    let place = TestDir::with_shards();
-    insta::assert_snapshot!(place.shown(&["ls", "."]), @r"
+    let dir = TestDir::with_shards();
+    insta::assert_snapshot!(dir.shown(&["ls", "."]), @r"
     exit 2
     --- stderr
     error[several-datasets]: .: it is a folder of datasets, and this command reads one; name one of them: ./shards

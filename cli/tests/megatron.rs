@@ -15,32 +15,32 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// Returns a place with documents as lists of sequences, whose tokens are those of the fixture `sentences`.
-fn place() -> TestDir {
-    let place = TestDir::new();
+fn dir() -> TestDir {
+    let dir = TestDir::new();
     let documents = [
         json!([[1, 2], [3]]),
         json!([[4, 5, 6], [], [7]]),
         json!([[8]]),
     ];
     let rows = documents.map(|document| json!({"id": 1, "tokens": document}).to_string());
-    place.write("sentences.jsonl", rows.join("\n"));
+    dir.write("sentences.jsonl", rows.join("\n"));
     let long: Vec<u16> = (0..300).collect();
     let documents = [json!([1, 2, 3]), json!([]), json!([65535, 0]), json!(long)];
     let rows = documents.map(|document| json!({"id": 1, "tokens": document}).to_string());
-    place.write("rows.jsonl", rows.join("\n"));
-    place
+    dir.write("rows.jsonl", rows.join("\n"));
+    dir
 }
 
 /// Runs a command, and returns all that it prints.
-fn shown_of(place: &TestDir, args: &[&str]) -> String {
-    let ran = place.run(args);
+fn shown_of(dir: &TestDir, args: &[&str]) -> String {
+    let ran = dir.run(args);
     format!("{}{}", ran.stdout, ran.stderr)
 }
 
 /// Checks that the files of a folder are those of a fixture.
-fn check(place: &TestDir, folder: &str, name: &str) {
+fn check(dir: &TestDir, folder: &str, name: &str) {
     for end in [".bin", ".idx"] {
-        let ours = std::fs::read(place.path().join(folder).join(format!("data{end}"))).unwrap();
+        let ours = std::fs::read(dir.path().join(folder).join(format!("data{end}"))).unwrap();
         let theirs = std::fs::read(fixture(&format!("{name}{end}"))).unwrap();
         assert!(ours == theirs, "{folder} differs from {name}{end}");
     }
@@ -48,7 +48,7 @@ fn check(place: &TestDir, folder: &str, name: &str) {
 
 #[test]
 fn output_bytes_equal_megatron_builder() {
-    let place = place();
+    let dir = dir();
     for (source, tokens, name) in [
         ("rows.jsonl", "tokens:uint16", "uint16"),
         ("rows.jsonl", "tokens:int32", "int32"),
@@ -58,60 +58,60 @@ fn output_bytes_equal_megatron_builder() {
         let command = [
             "convert", source, &out, "--to", "megatron", "--column", tokens,
         ];
-        let shown = place.ok(&command);
+        let shown = dir.ok(&command);
         assert!(shown.starts_with(&format!("{out}: ")), "{shown}");
-        check(&place, &out, name);
-        let again = place.ok(&command);
+        check(&dir, &out, name);
+        let again = dir.ok(&command);
         assert!(
             again.contains("this conversion is already complete"),
             "{again}"
         );
-        let verified = place.ok(&["verify", &out, "--deep"]);
+        let verified = dir.ok(&["verify", &out, "--deep"]);
         assert!(verified.contains("all is well: "), "{verified}");
     }
     // The numbers of JSON have 64 bits, and keep them.
-    place.ok(&["convert", "rows.jsonl", "wide", "--to", "megatron"]);
-    let head = std::fs::read(place.path().join("wide/data.idx")).unwrap();
+    dir.ok(&["convert", "rows.jsonl", "wide", "--to", "megatron"]);
+    let head = std::fs::read(dir.path().join("wide/data.idx")).unwrap();
     assert_eq!(head[17], 5);
 }
 
 #[test]
 fn megatron_files_round_trip_through_mds() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for end in [".bin", ".idx"] {
         let name = format!("int32{end}");
-        place.write(&name, std::fs::read(fixture(&name)).unwrap());
+        dir.write(&name, std::fs::read(fixture(&name)).unwrap());
     }
     let from = ["--from", "megatron"];
     // An array of MDS has at least one element.
     let filter = ["--where", "cardinality(tokens) > 0"];
-    place.ok(&[&["convert", "int32", "mds"], &from[..], &filter].concat());
-    place.ok(&["convert", "mds", "back", "--to", "megatron"]);
+    dir.ok(&[&["convert", "int32", "mds"], &from[..], &filter].concat());
+    dir.ok(&["convert", "mds", "back", "--to", "megatron"]);
     let direct = ["convert", "int32", "direct", "--to", "megatron"];
-    place.ok(&[&direct[..], &from, &filter].concat());
-    place.ok(&[&["convert", "int32", "all", "--to", "megatron"], &from[..]].concat());
-    check(&place, "all", "int32");
+    dir.ok(&[&direct[..], &from, &filter].concat());
+    dir.ok(&[&["convert", "int32", "all", "--to", "megatron"], &from[..]].concat());
+    check(&dir, "all", "int32");
     for name in ["data.bin", "data.idx"] {
-        let read = |folder| std::fs::read(place.path().join(folder).join(name)).unwrap();
+        let read = |folder| std::fs::read(dir.path().join(folder).join(name)).unwrap();
         assert!(read("back") == read("direct"), "{name}");
     }
 }
 
 #[test]
 fn tokenized_output_does_not_depend_on_jobs() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/tokenize/testdata");
-    std::fs::copy(testdata.join("bpe.json"), place.path().join("bpe.json")).unwrap();
+    std::fs::copy(testdata.join("bpe.json"), dir.path().join("bpe.json")).unwrap();
     for file in 0..6 {
         let rows = (0..200).map(|row| {
             let text = format!("def f{row}(self): return {}", "x".repeat(row % 90));
             json!({"id": row, "text": text, "note": "n"}).to_string()
         });
         let rows: Vec<String> = rows.collect();
-        place.write(&format!("texts/{file}.jsonl"), rows.join("\n"));
+        dir.write(&format!("texts/{file}.jsonl"), rows.join("\n"));
     }
     let read =
-        |folder: &str, name: &str| std::fs::read(place.path().join(folder).join(name)).unwrap();
+        |folder: &str, name: &str| std::fs::read(dir.path().join(folder).join(name)).unwrap();
     for jobs in ["1", "7"] {
         let out = format!("out-{jobs}");
         let start = ["convert", "texts", &out, "--to", "megatron", "--jobs", jobs];
@@ -123,13 +123,13 @@ fn tokenized_output_does_not_depend_on_jobs() {
             "--append",
             "<|end|>",
         ];
-        place.ok(&[&start[..], &tokens].concat());
+        dir.ok(&[&start[..], &tokens].concat());
         let split = format!("split-{jobs}");
         let start = [
             "convert", "texts", &split, "--to", "megatron", "--jobs", jobs,
         ];
         let more = ["--split", "train=0.9,val=0.1", "--split-key", "id"];
-        place.ok(&[&start[..], &tokens, &more].concat());
+        dir.ok(&[&start[..], &tokens, &more].concat());
     }
     for name in ["data.bin", "data.idx"] {
         assert!(read("out-1", name) == read("out-7", name));
@@ -149,7 +149,7 @@ fn tokenized_output_does_not_depend_on_jobs() {
 
 #[test]
 fn damaged_file_is_detected_and_replaced() {
-    let place = place();
+    let dir = dir();
     let command = [
         "convert",
         "rows.jsonl",
@@ -159,31 +159,31 @@ fn damaged_file_is_detected_and_replaced() {
         "--column",
         "tokens:uint16",
     ];
-    place.ok(&command);
-    let path = place.path().join("out/data.bin");
+    dir.ok(&command);
+    let path = dir.path().join("out/data.bin");
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[0] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    let shown = shown_of(&place, &["verify", "out"]);
+    let shown = shown_of(&dir, &["verify", "out"]);
     assert!(shown.contains("hash-mismatch"), "{shown}");
     std::fs::remove_file(&path).unwrap();
-    let shown = shown_of(&place, &command);
+    let shown = shown_of(&dir, &command);
     assert!(shown.contains("dest-damaged"), "{shown}");
-    place.ok(&[&command[..], &["--overwrite"]].concat());
-    check(&place, "out", "uint16");
+    dir.ok(&[&command[..], &["--overwrite"]].concat());
+    check(&dir, "out", "uint16");
 }
 
 #[test]
 fn unsupported_values_and_options_are_errors() {
-    let place = place();
-    place.write("null.jsonl", "{\"tokens\":[1]}\n{\"tokens\":null}\n");
-    place.write("inner.jsonl", "{\"tokens\":[1]}\n{\"tokens\":[2,null]}\n");
-    place.write("two.jsonl", "{\"a\":[1],\"b\":[2],\"c\":1}\n");
+    let dir = dir();
+    dir.write("null.jsonl", "{\"tokens\":[1]}\n{\"tokens\":null}\n");
+    dir.write("inner.jsonl", "{\"tokens\":[1]}\n{\"tokens\":[2,null]}\n");
+    dir.write("two.jsonl", "{\"a\":[1],\"b\":[2],\"c\":1}\n");
     let refused = |source: &str, options: &[&str], expected: &str| {
         let start = ["convert", source, "out", "--to", "megatron"];
-        let shown = shown_of(&place, &[&start[..], options].concat());
+        let shown = shown_of(&dir, &[&start[..], options].concat());
         assert!(shown.contains(expected), "{source} {options:?}: {shown}");
-        assert!(!place.path().join("out").exists(), "{source} {options:?}");
+        assert!(!dir.path().join("out").exists(), "{source} {options:?}");
     };
     refused(
         "rows.jsonl",
@@ -215,7 +215,7 @@ fn unsupported_values_and_options_are_errors() {
         &["--select", "id"],
         "no column has lists of numbers",
     );
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "null.jsonl",
         "out",
@@ -226,8 +226,8 @@ fn unsupported_values_and_options_are_errors() {
     ]);
 }
 
-fn server(place: &TestDir, faults: Script) -> S3Server {
-    let objects = Objects::folder("bucket", place.path());
+fn server(dir: &TestDir, faults: Script) -> S3Server {
+    let objects = Objects::folder("bucket", dir.path());
     let settings = Settings {
         faults,
         ..Settings::default()
@@ -237,22 +237,22 @@ fn server(place: &TestDir, faults: Script) -> S3Server {
 
 #[test]
 fn a_run_that_is_killed_begins_again() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (name, end) in [("a", "bin"), ("a", "idx"), ("b", "bin"), ("b", "idx")] {
         let bytes = std::fs::read(fixture(&format!("int32.{end}"))).unwrap();
-        place.write(&format!("sets/{name}.{end}"), bytes);
+        dir.write(&format!("sets/{name}.{end}"), bytes);
     }
     let options = ["--from", "megatron", "--to", "megatron"];
-    place.ok(&[&["convert", "sets", "expected"], &options[..]].concat());
+    dir.ok(&[&["convert", "sets", "expected"], &options[..]].concat());
     // The tokens of the second file never arrive.
     let stall = |asked: &Asked| {
         let is_hit = asked.action == Action::Get && asked.key.ends_with("b.bin");
         is_hit.then_some(Fault::StallBefore)
     };
-    let server = server(&place, Script::by(stall));
+    let server = server(&dir, Script::by(stall));
     let command = [&["convert", "s3://bucket/sets", "out"], &options[..]].concat();
     let mut child = Command::new(assert_cmd::cargo::cargo_bin("shardmill"))
-        .current_dir(place.path())
+        .current_dir(dir.path())
         .args(&command)
         .args(["--progress", "json", "--json"])
         .envs(server.environment())
@@ -268,25 +268,23 @@ fn a_run_that_is_killed_begins_again() {
     lines.by_ref().map(Result::unwrap).find(is_written).unwrap();
     let has_result = || {
         let names = ["data.bin", "data.idx", ".index.json"];
-        names
-            .iter()
-            .any(|name| place.exists(&format!("out/{name}")))
+        names.iter().any(|name| dir.exists(&format!("out/{name}")))
     };
     assert!(!has_result());
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success());
     assert!(!has_result());
     server.set(Settings::default());
-    let mut again = place.command();
+    let mut again = dir.command();
     let again = again.args(&command).envs(server.environment()).output();
     let again = again.unwrap();
     assert!(again.status.success(), "{again:?}");
     for name in ["data.bin", "data.idx", ".index.json"] {
-        let of = |folder: &str| place.read(&format!("{folder}/{name}"));
+        let of = |folder: &str| dir.read(&format!("{folder}/{name}"));
         assert!(of("out") == of("expected"), "{name}");
     }
     let names = |folder: &str| {
-        let entries = std::fs::read_dir(place.path().join(folder)).unwrap();
+        let entries = std::fs::read_dir(dir.path().join(folder)).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         names
@@ -296,14 +294,14 @@ fn a_run_that_is_killed_begins_again() {
 
 #[test]
 fn conversion_to_a_store_resumes_after_a_rejected_upload() {
-    let place = place();
+    let dir = dir();
     let refuse = |asked: &Asked| {
         let is_hit = asked.action == Action::Put && asked.key.ends_with("data.idx");
         is_hit.then_some(Fault::status(403))
     };
-    let server = server(&place, Script::by(refuse));
+    let server = server(&dir, Script::by(refuse));
     let run = |args: &[&str]| {
-        let mut command = place.command();
+        let mut command = dir.command();
         let output = command.args(args).envs(server.environment()).output();
         let output = output.unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -315,17 +313,17 @@ fn conversion_to_a_store_resumes_after_a_rejected_upload() {
     let (is_ok, shown) = run(&command);
     assert!(!is_ok, "{shown}");
     assert!(shown.contains("out/data.idx"), "{shown}");
-    assert!(!place.exists("out/data.idx"));
-    assert!(!place.exists("out/.index.json"));
+    assert!(!dir.exists("out/data.idx"));
+    assert!(!dir.exists("out/.index.json"));
     server.set(Settings::default());
     let (is_ok, shown) = run(&command);
     assert!(is_ok, "{shown}");
-    check(&place, "out", "uint16");
+    check(&dir, "out", "uint16");
     let (is_ok, shown) = run(&["verify", there, "--deep"]);
     assert!(is_ok && shown.contains("all is well: "), "{shown}");
-    let mut bytes = place.read("out/data.bin");
+    let mut bytes = dir.read("out/data.bin");
     bytes[0] ^= 1;
-    place.write("out/data.bin", bytes);
+    dir.write("out/data.bin", bytes);
     let (is_ok, shown) = run(&["verify", there]);
     assert!(!is_ok && shown.contains("hash-mismatch"), "{shown}");
     assert_eq!(server.open_uploads(), 0);

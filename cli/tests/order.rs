@@ -5,8 +5,8 @@ use crate::snapshot;
 
 /// The answers to these lines, as they came.
 fn answers(input: impl Into<Vec<u8>>) -> Vec<Value> {
-    let place = TestDir::new();
-    let mut command = place.command();
+    let dir = TestDir::new();
+    let mut command = dir.command();
     let output = command
         .args(["order", "--json"])
         .write_stdin(input)
@@ -35,7 +35,7 @@ fn configuration(id: impl Into<Value>) -> Value {
 
 #[test]
 fn order_prints_one_line_per_rank_and_batch() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let args = [
         "--batch-size",
         "25",
@@ -45,7 +45,7 @@ fn order_prints_one_line_per_rank_and_batch() {
         "--batches",
         "..1",
     ];
-    let shown = place.shown(&[&["order", "shards"][..], &args].concat());
+    let shown = dir.shown(&[&["order", "shards"][..], &args].concat());
     snapshot!(shown.clone(), @r"
     exit 0
     --- stdout
@@ -56,9 +56,9 @@ fn order_prints_one_line_per_rank_and_batch() {
     ");
     // Only the sizes of the shards matter.
     let sizes = [&["order", "--shards", "30,30,30,10"][..], &args].concat();
-    assert_eq!(place.shown(&sizes), shown);
+    assert_eq!(dir.shown(&sizes), shown);
     let stream = [&["order", "--stream", "shards,repeat=1"][..], &args].concat();
-    assert_eq!(place.shown(&stream), shown);
+    assert_eq!(dir.shown(&stream), shown);
 }
 
 #[test]
@@ -72,8 +72,8 @@ fn repeated_samples_that_fill_a_batch_are_marked() {
         "--ranks-per-node",
         "3",
     ];
-    let place = TestDir::new();
-    insta::assert_snapshot!(place.shown(&args), @r"
+    let dir = TestDir::new();
+    insta::assert_snapshot!(dir.shown(&args), @r"
     exit 0
     --- stdout
     rank 0 batch 0: 0 3
@@ -86,7 +86,7 @@ fn repeated_samples_that_fill_a_batch_are_marked() {
     epoch 0: 7 samples, 2 batches of 6, 3 ranks, 1 canonical node; * marks repeated samples that fill a batch
     ");
     let json = [&args[..], &["--json", "--workers-per-rank", "2"]].concat();
-    insta::assert_snapshot!(place.shown(&json), @r#"
+    insta::assert_snapshot!(dir.shown(&json), @r#"
     exit 0
     --- stdout
     {"rank":0,"batch":0,"worker":0,"samples":[0,3],"repeated":[]}
@@ -97,7 +97,7 @@ fn repeated_samples_that_fill_a_batch_are_marked() {
     {"rank":2,"batch":1,"worker":1,"samples":[4],"repeated":[0]}
     "#);
     let one = [&args[..], &["--rank", "2", "--batches", "1", "-q"]].concat();
-    insta::assert_snapshot!(place.shown(&one), @r"
+    insta::assert_snapshot!(dir.shown(&one), @r"
     exit 0
     --- stdout
     rank 2 batch 1: 4*
@@ -140,13 +140,13 @@ fn mixed_streams_match_mosaicml_order() {
 
 #[test]
 fn resume_continues_from_a_saved_state() {
-    let place = TestDir::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "state.json",
         r#"{"epoch": 0, "sample_in_epoch": 4, "num_canonical_nodes": 2, "shuffle_seed": 9176, "initial_physical_nodes": 2}"#,
     );
     let resume = |state: &str| {
-        place.shown(&[
+        dir.shown(&[
             "order",
             "--shards",
             "4,3",
@@ -164,13 +164,13 @@ fn resume_continues_from_a_saved_state() {
     --- stderr
     epoch 0 from sample 4 on: 7 samples, 2 batches of 2, 1 rank, 2 canonical nodes; * marks repeated samples that fill a batch
     ");
-    place.write("newer.json", r#"{"shardmill": {"version": 9}}"#);
+    dir.write("newer.json", r#"{"shardmill": {"version": 9}}"#);
     insta::assert_snapshot!(resume("newer.json"), @r"
     exit 3
     --- stderr
     error[state-newer]: newer.json: its version is 9, and the newest that is known is 1; read it with the version that wrote it, or a later one
     ");
-    place.write(
+    dir.write(
         "foreign.json",
         r#"{"epoch": 0, "sample_in_epoch": 4, "num_canonical_nodes": 2, "shuffle_seed": 1, "shardmill": {"version": 1, "fingerprint": "00000000000000000000000000000000"}}"#,
     );
@@ -179,7 +179,7 @@ fn resume_continues_from_a_saved_state() {
     --- stderr
     error[state-foreign]: foreign.json: it was made for the order [HASH], and this run has the order [HASH]; use the datasets, weights, shuffle, sampling and batching of the run that made it, or begin anew
     ");
-    place.write("pickle.json", b"\x80\x04}\x94.");
+    dir.write("pickle.json", b"\x80\x04}\x94.");
     insta::assert_snapshot!(resume("pickle.json"), @r"
     exit 3
     --- stderr
@@ -194,7 +194,7 @@ fn resume_continues_from_a_saved_state() {
 
 #[test]
 fn invalid_order_options_are_errors() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (args, error) in [
         (
             &["order"][..],
@@ -237,7 +237,7 @@ fn invalid_order_options_are_errors() {
             "error[config-world]: 2 canonical and 3 physical nodes: neither divides the other; choose num_canonical_nodes so that one divides the other",
         ),
     ] {
-        let ran = place.run(args);
+        let ran = dir.run(args);
         assert_eq!(
             (ran.code, ran.stdout.as_str(), ran.stderr.trim_end()),
             (2, "", error),
@@ -245,7 +245,7 @@ fn invalid_order_options_are_errors() {
         );
     }
     // Options do not describe what comes on standard input.
-    let error = place.run(&["order", "--json", "--rank", "0"]).error();
+    let error = dir.run(&["order", "--json", "--rank", "0"]).error();
     assert_eq!(error["id"], "usage-conflict");
 }
 

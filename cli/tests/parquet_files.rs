@@ -16,17 +16,17 @@ use shardmill_writer::ShardFormat;
 use crate::common::TestDir;
 
 /// A place with a folder `rows` of 3,000 rows in three CSV files.
-fn place() -> TestDir {
-    let place = TestDir::new();
+fn dir() -> TestDir {
+    let dir = TestDir::new();
     for file in 0..3 {
         let rows = (file * 1000..(file + 1) * 1000).map(|id| match id % 10 {
             0 => format!("{id},\n"),
             _ => format!("{id},text {id}\n"),
         });
         let text = format!("id,text\n{}", rows.collect::<String>());
-        place.write(&format!("rows/{file}.csv"), text);
+        dir.write(&format!("rows/{file}.csv"), text);
     }
-    place
+    dir
 }
 
 fn files(folder: &Path) -> Vec<String> {
@@ -60,7 +60,7 @@ fn read(folder: &Path) -> (RecordBatch, Vec<i64>) {
 
 #[test]
 fn rows_keep_types_order_and_nulls() {
-    let place = place();
+    let dir = dir();
     let command = [
         "convert",
         "rows",
@@ -70,8 +70,8 @@ fn rows_keep_types_order_and_nulls() {
         "--samples-per-shard",
         "700",
     ];
-    place.ok(&[&command[..], &["--row-group-size", "10KiB"]].concat());
-    let folder = place.path().join("out");
+    dir.ok(&[&command[..], &["--row-group-size", "10KiB"]].concat());
+    let folder = dir.path().join("out");
     assert_eq!(
         files(&folder),
         [
@@ -97,7 +97,7 @@ fn rows_keep_types_order_and_nulls() {
     let texts = rows.column_by_name("text").unwrap().as_string::<i32>();
     assert_eq!(texts.null_count(), 300);
     assert_eq!(texts.value(2999), "text 2999");
-    let index: Value = serde_json::from_slice(&place.read("out/.index.json")).unwrap();
+    let index: Value = serde_json::from_slice(&dir.read("out/.index.json")).unwrap();
     assert_eq!(index["files"][4]["rows"], 200);
     assert_eq!(
         index["files"][0]["hashes"]["sha256"]
@@ -108,16 +108,15 @@ fn rows_keep_types_order_and_nulls() {
     );
     // It is a table again, and the same command finds nothing to do.
     assert_eq!(
-        place
-            .ok(&["head", "out", "-n", "3", "--json"])
+        dir.ok(&["head", "out", "-n", "3", "--json"])
             .lines()
             .count(),
         3
     );
-    let again = place.ok(&[&command[..], &["--row-group-size", "10KiB", "--json"]].concat());
+    let again = dir.ok(&[&command[..], &["--row-group-size", "10KiB", "--json"]].concat());
     let again: Value = serde_json::from_str(&again).unwrap();
     assert_eq!(again["outcome"], "already_done");
-    let ran = place.run(&command);
+    let ran = dir.run(&command);
     assert!(
         ran.code != 0 && ran.stderr.contains("row_group_bytes"),
         "{}",
@@ -127,10 +126,10 @@ fn rows_keep_types_order_and_nulls() {
 
 #[test]
 fn bytes_do_not_depend_on_jobs_or_interruption() {
-    let place = place();
+    let dir = dir();
     let options = |dest: &str, jobs: usize| {
-        let source = Location::parse(place.path().join("rows").to_str().unwrap()).unwrap();
-        let dest = Location::parse(place.path().join(dest).to_str().unwrap()).unwrap();
+        let source = Location::parse(dir.path().join("rows").to_str().unwrap()).unwrap();
+        let dest = Location::parse(dir.path().join(dest).to_str().unwrap()).unwrap();
         let mut options = ConvertOptions::new(vec![source], dest);
         options.shards.to = ShardFormat::Parquet;
         options.shards.samples_per_shard = Some(40);
@@ -144,9 +143,9 @@ fn bytes_do_not_depend_on_jobs_or_interruption() {
         )
     };
     run("one", 1, &Progress::new()).unwrap();
-    let index = place.read("one/.index.json");
+    let index = dir.read("one/.index.json");
     run("four", 4, &Progress::new()).unwrap();
-    assert_eq!(place.read("four/.index.json"), index);
+    assert_eq!(dir.read("four/.index.json"), index);
     let progress = Progress::new();
     let interrupted = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -161,22 +160,22 @@ fn bytes_do_not_depend_on_jobs_or_interruption() {
         interrupted.is_err(),
         "75 files are not written before 5 are counted"
     );
-    assert!(!place.path().join("stopped/.index.json").exists());
+    assert!(!dir.path().join("stopped/.index.json").exists());
     let report = run("stopped", 3, &Progress::new()).unwrap();
     let Outcome::Resumed { reused_shards } = report.outcome else {
         panic!("{:?}", report.outcome);
     };
     assert!(reused_shards >= 5);
-    assert_eq!(place.read("stopped/.index.json"), index);
+    assert_eq!(dir.read("stopped/.index.json"), index);
     assert_eq!(
-        read(&place.path().join("stopped")).0,
-        read(&place.path().join("one")).0
+        read(&dir.path().join("stopped")).0,
+        read(&dir.path().join("one")).0
     );
 }
 
 #[test]
 fn verify_finds_damaged_parquet_files() {
-    let place = place();
+    let dir = dir();
     let command = [
         "convert",
         "rows",
@@ -186,15 +185,15 @@ fn verify_finds_damaged_parquet_files() {
         "--samples-per-shard",
         "900",
     ];
-    place.ok(&command);
+    dir.ok(&command);
     for how in [&[][..], &["--deep"]] {
-        let shown = place.ok(&[&["verify", "out"][..], how].concat());
+        let shown = dir.ok(&[&["verify", "out"][..], how].concat());
         assert!(
             shown.contains("all is well: 3,000 samples in 4 shards"),
             "{shown}"
         );
     }
-    let file = place.path().join("out/shard-000002.parquet");
+    let file = dir.path().join("out/shard-000002.parquet");
     let bytes = std::fs::read(&file).unwrap();
     let mut flipped = bytes.clone();
     flipped[100] ^= 1;
@@ -203,7 +202,7 @@ fn verify_finds_damaged_parquet_files() {
         (&bytes[1..], "shard-length"),
     ] {
         std::fs::write(&file, damaged).unwrap();
-        let ran = place.run(&["verify", "out"]);
+        let ran = dir.run(&["verify", "out"]);
         let line = format!("error[{id}]: out/shard-000002.parquet: ");
         assert!(
             ran.code == 3 && ran.stderr.contains(&line),
@@ -217,38 +216,38 @@ fn verify_finds_damaged_parquet_files() {
         );
     }
     std::fs::remove_file(&file).unwrap();
-    let ran = place.run(&["verify", "out"]);
+    let ran = dir.run(&["verify", "out"]);
     assert!(
         ran.stderr.contains("error[shard-missing]"),
         "{}",
         ran.stderr
     );
-    let ran = place.run(&command);
+    let ran = dir.run(&command);
     assert!(ran.stderr.contains("error[dest-damaged]"), "{}", ran.stderr);
     // An index without hashes, whose file is another table.
-    place.ok(&[
+    dir.ok(&[
         "convert", "rows", "bare", "--to", "parquet", "--hashes", "none",
     ]);
-    let index = String::from_utf8(place.read("bare/.index.json")).unwrap();
-    place.write(
+    let index = String::from_utf8(dir.read("bare/.index.json")).unwrap();
+    dir.write(
         "bare/.index.json",
         index.replace("\"rows\":3000", "\"rows\":2999"),
     );
-    place.ok(&["verify", "bare"]);
-    let ran = place.run(&["verify", "bare", "--deep"]);
+    dir.ok(&["verify", "bare"]);
+    let ran = dir.run(&["verify", "bare", "--deep"]);
     assert!(
         ran.stderr.contains("error[shard-samples]"),
         "{}",
         ran.stderr
     );
-    place.write("bare/.index.json", "{\"files\":[{}],\"version\":1}");
-    let ran = place.run(&["verify", "bare"]);
+    dir.write("bare/.index.json", "{\"files\":[{}],\"version\":1}");
+    let ran = dir.run(&["verify", "bare"]);
     assert!(ran.stderr.contains("error[index-syntax]"), "{}", ran.stderr);
 }
 
 #[test]
 fn mds_arrays_round_trip_through_parquet_lists() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let lists = |from: i32| format!("[{from}, {}]", from + 1);
     let rows = (0..50).map(|id| {
         let nested = format!("[{}, {}, {}]", lists(id), lists(id + 1), lists(id + 2));
@@ -257,7 +256,7 @@ fn mds_arrays_round_trip_through_parquet_lists() {
             lists(id)
         )
     });
-    place.write("in.jsonl", rows.collect::<String>());
+    dir.write("in.jsonl", rows.collect::<String>());
     let columns = [
         "--column",
         "one:ndarray:int32",
@@ -266,9 +265,9 @@ fn mds_arrays_round_trip_through_parquet_lists() {
         "--column",
         "text",
     ];
-    place.ok(&[&["convert", "in.jsonl", "mds"][..], &columns].concat());
-    place.ok(&["convert", "mds", "table", "--to", "parquet"]);
-    let (rows, _) = read(&place.path().join("table"));
+    dir.ok(&[&["convert", "in.jsonl", "mds"][..], &columns].concat());
+    dir.ok(&["convert", "mds", "table", "--to", "parquet"]);
+    let (rows, _) = read(&dir.path().join("table"));
     let two = rows.column_by_name("two").unwrap();
     let inner = two.as_list::<i32>().value(7);
     let numbers = inner.as_list::<i32>().value(2);
@@ -277,37 +276,37 @@ fn mds_arrays_round_trip_through_parquet_lists() {
         rows.column_by_name("text").unwrap().data_type(),
         &DataType::Utf8
     );
-    place.ok(&["convert", "table", "back"]);
-    place.ok(&["diff", "mds", "back"]);
+    dir.ok(&["convert", "table", "back"]);
+    dir.ok(&["diff", "mds", "back"]);
 }
 
 #[test]
 fn tar_fields_are_typed_by_extension() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for key in ["a", "b"] {
-        place.write(&format!("tree/{key}.txt"), format!("text of {key}"));
-        place.write(&format!("tree/{key}.cls"), " 7\n");
-        place.write(&format!("tree/{key}.bin"), b"\xff\x00");
+        dir.write(&format!("tree/{key}.txt"), format!("text of {key}"));
+        dir.write(&format!("tree/{key}.cls"), " 7\n");
+        dir.write(&format!("tree/{key}.bin"), b"\xff\x00");
     }
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    place.ok(&["convert", "tars", "table", "--to", "parquet"]);
-    let (rows, _) = read(&place.path().join("table"));
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    dir.ok(&["convert", "tars", "table", "--to", "parquet"]);
+    let (rows, _) = read(&dir.path().join("table"));
     let column = |name: &str| Arc::clone(rows.column_by_name(name).unwrap());
     assert_eq!(column("txt").as_string::<i32>().value(1), "text of b");
     assert_eq!(column("cls").as_primitive::<Int64Type>().values(), &[7, 7]);
     assert_eq!(column("bin").as_binary::<i32>().value(0), b"\xff\x00");
     assert_eq!(column("__key__").as_string::<i32>().value(0), "a");
     // Bytes that are not what their extension says are an error that names the column, and an option keeps them.
-    std::fs::write(place.path().join("tree/b.cls"), "seven").unwrap();
-    place.ok(&["convert", "tree", "odd", "--to", "webdataset"]);
-    let ran = place.run(&["convert", "odd", "bad", "--to", "parquet"]);
+    std::fs::write(dir.path().join("tree/b.cls"), "seven").unwrap();
+    dir.ok(&["convert", "tree", "odd", "--to", "webdataset"]);
+    let ran = dir.run(&["convert", "odd", "bad", "--to", "parquet"]);
     assert!(
         ran.stderr.contains("error[value-range]: column cls"),
         "{}",
         ran.stderr
     );
-    assert!(!place.path().join("bad").exists());
-    place.ok(&[
+    assert!(!dir.path().join("bad").exists());
+    dir.ok(&[
         "convert",
         "odd",
         "kept",
@@ -316,13 +315,13 @@ fn tar_fields_are_typed_by_extension() {
         "--column",
         "cls:bytes",
     ]);
-    let (rows, _) = read(&place.path().join("kept"));
+    let (rows, _) = read(&dir.path().join("kept"));
     assert_eq!(rows.column(0).as_binary::<i32>().value(1), b"seven");
 }
 
 #[test]
 fn options_of_other_formats_are_rejected() {
-    let place = place();
+    let dir = dir();
     for (option, id) in [
         (&["--part", "0/2"][..], "config-part"),
         (&["--row-group-size", "0"], "config-row-group-size"),
@@ -332,15 +331,15 @@ fn options_of_other_formats_are_rejected() {
         (&["--nulls", "omit"], "config-nulls"),
         (&["--lengths", "text"], "config-lengths"),
     ] {
-        let ran = place.run(&[&["convert", "rows", "out", "--to", "parquet"], option].concat());
+        let ran = dir.run(&[&["convert", "rows", "out", "--to", "parquet"], option].concat());
         assert!(
             ran.stderr.contains(&format!("error[{id}]")),
             "{option:?}: {}",
             ran.stderr
         );
-        assert!(!place.path().join("out").exists());
+        assert!(!dir.path().join("out").exists());
     }
-    let ran = place.run(&["convert", "rows", "out", "--row-group-size", "1MiB"]);
+    let ran = dir.run(&["convert", "rows", "out", "--row-group-size", "1MiB"]);
     assert!(
         ran.stderr.contains("error[config-row-group-size]"),
         "{}",
@@ -350,26 +349,26 @@ fn options_of_other_formats_are_rejected() {
 
 #[test]
 fn overwrite_replaces_only_dataset_files() {
-    let place = place();
-    place.ok(&["convert", "rows", "out", "--to", "parquet"]);
-    place.ok(&["convert", "rows", "out", "--overwrite", "--nulls", "drop"]);
+    let dir = dir();
+    dir.ok(&["convert", "rows", "out", "--to", "parquet"]);
+    dir.ok(&["convert", "rows", "out", "--overwrite", "--nulls", "drop"]);
     assert_eq!(
-        files(&place.path().join("out")),
+        files(&dir.path().join("out")),
         ["index.json", "index.provenance", "shard.00000.mds.zstd"]
     );
-    place.ok(&["convert", "rows", "out", "--to", "parquet", "--overwrite"]);
+    dir.ok(&["convert", "rows", "out", "--to", "parquet", "--overwrite"]);
     let expected = [".index.json", ".index.provenance", "shard-000000.parquet"];
-    assert_eq!(files(&place.path().join("out")), expected);
+    assert_eq!(files(&dir.path().join("out")), expected);
     // A table of another program has no index of ours.
     let ids: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
     let words: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
     let batch = RecordBatch::try_from_iter([("id", ids), ("word", words)]).unwrap();
-    std::fs::create_dir(place.path().join("theirs")).unwrap();
-    let file = File::create(place.path().join("theirs/shard-000000.parquet")).unwrap();
+    std::fs::create_dir(dir.path().join("theirs")).unwrap();
+    let file = File::create(dir.path().join("theirs/shard-000000.parquet")).unwrap();
     let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
-    let ran = place.run(&[
+    let ran = dir.run(&[
         "convert",
         "rows",
         "theirs",

@@ -4,8 +4,8 @@ use crate::common::TestDir;
 
 #[test]
 fn brace_patterns_expand_to_tar_files() {
-    let place = TestDir::with_tars();
-    insta::assert_snapshot!(place.shown(&["ls", "tars/shard-{000000..000001}.tar"]), @r"
+    let dir = TestDir::with_tars();
+    insta::assert_snapshot!(dir.shown(&["ls", "tars/shard-{000000..000001}.tar"]), @r"
     exit 0
     --- stdout
          0          3 samples    10.0 KiB raw    10.0 KiB stored  shard-000000.tar
@@ -26,7 +26,7 @@ fn brace_patterns_expand_to_tar_files() {
             [""; 5],
         ),
     ] {
-        let lines = place.run(&["cat", pattern]);
+        let lines = dir.run(&["cat", pattern]);
         if keys[0].is_empty() {
             assert!(lines.stderr.contains("[pattern-names]"), "{}", lines.stderr);
             continue;
@@ -41,45 +41,45 @@ fn brace_patterns_expand_to_tar_files() {
             .collect();
         assert_eq!(found, keys, "{pattern}");
     }
-    place.ok(&["verify", "tars/shard-{000000..000001}.tar", "--deep"]);
-    place.ok(&["inspect", "tars/shard-{000000..000001}.tar"]);
-    place.ok(&["tar", "lint", "tars/shard-{000000..000001}.tar"]);
-    place.ok(&["convert", "tars", "whole"]);
-    place.ok(&["convert", "tars/shard-{000000..000001}.tar", "mds"]);
-    assert_eq!(place.read("mds/index.json"), place.read("whole/index.json"));
+    dir.ok(&["verify", "tars/shard-{000000..000001}.tar", "--deep"]);
+    dir.ok(&["inspect", "tars/shard-{000000..000001}.tar"]);
+    dir.ok(&["tar", "lint", "tars/shard-{000000..000001}.tar"]);
+    dir.ok(&["convert", "tars", "whole"]);
+    dir.ok(&["convert", "tars/shard-{000000..000001}.tar", "mds"]);
+    assert_eq!(dir.read("mds/index.json"), dir.read("whole/index.json"));
     // A file that is there wins.
     std::fs::copy(
-        place.path().join("tars/shard-000001.tar"),
-        place.path().join("x{1..2}.tar"),
+        dir.path().join("tars/shard-000001.tar"),
+        dir.path().join("x{1..2}.tar"),
     )
     .unwrap();
-    assert_eq!(place.ok(&["cat", "x{1..2}.tar"]).lines().count(), 2);
+    assert_eq!(dir.ok(&["cat", "x{1..2}.tar"]).lines().count(), 2);
 }
 
 #[test]
 fn index_export_covers_the_files_of_a_pattern() {
-    let place = TestDir::with_tars();
-    let export = |pattern, readers| place.ok(&["index", "export", pattern, "--for", readers]);
+    let dir = TestDir::with_tars();
+    let export = |pattern, readers| dir.ok(&["index", "export", pattern, "--for", readers]);
     export("tars/shard-{000001,000000}.tar", "wids,dali");
     let index: serde_json::Value =
-        serde_json::from_slice(&place.read("tars/shardindex.json")).unwrap();
+        serde_json::from_slice(&dir.read("tars/shardindex.json")).unwrap();
     let names = index["shardlist"].as_array().unwrap().iter();
     let names: Vec<&str> = names.map(|one| one["url"].as_str().unwrap()).collect();
     // Sorted, as the index of wids always is.
     assert_eq!(names, ["shard-000000.tar", "shard-000001.tar"]);
-    let dali = place.read("tars/shard-000001.idx");
+    let dali = dir.read("tars/shard-000001.idx");
     // Beneath the folder that they have in common.
-    std::fs::create_dir(place.path().join("other")).unwrap();
-    let from = place.path().join("tars/shard-000001.tar");
-    std::fs::copy(from, place.path().join("other/x.tar")).unwrap();
+    std::fs::create_dir(dir.path().join("other")).unwrap();
+    let from = dir.path().join("tars/shard-000001.tar");
+    std::fs::copy(from, dir.path().join("other/x.tar")).unwrap();
     export("{tars/shard-000000,other/x}.tar", "dali,open_clip");
-    assert_eq!(place.read("other/x.idx"), dali);
+    assert_eq!(dir.read("other/x.idx"), dali);
     assert_eq!(
-        place.read("sizes.json"),
+        dir.read("sizes.json"),
         br#"{"shard-000000.tar": 3, "x.tar": 2}"#
     );
     insta::assert_snapshot!(
-        place.shown(&["index", "export", "tars/shard-00000{1..2}.tar", "--for", "dali"]),
+        dir.shown(&["index", "export", "tars/shard-00000{1..2}.tar", "--for", "dali"]),
         @r"
     exit 2
     --- stderr
@@ -90,19 +90,19 @@ fn index_export_covers_the_files_of_a_pattern() {
 
 #[test]
 fn missing_file_of_a_pattern_is_an_error() {
-    let place = TestDir::with_tars();
+    let dir = TestDir::with_tars();
     let pattern = "tars/shard-{000000..000002}.tar";
-    insta::assert_snapshot!(place.shown(&["cat", pattern]), @r"
+    insta::assert_snapshot!(dir.shown(&["cat", pattern]), @r"
     exit 2
     --- stderr
     error[not-found]: tars/shard-000002.tar: cannot open: No such file or directory (os error 2)
     ");
-    insta::assert_snapshot!(place.shown(&["convert", pattern, "mds"]), @r"
+    insta::assert_snapshot!(dir.shown(&["convert", pattern, "mds"]), @r"
     exit 2
     --- stderr
     error[source-not-found]: tars/shard-000002.tar: no such file or directory
     ");
-    insta::assert_snapshot!(place.shown(&["bench", pattern, "--epochs", "1"]), @r"
+    insta::assert_snapshot!(dir.shown(&["bench", pattern, "--epochs", "1"]), @r"
     exit 2
     --- stderr
     error[shard-missing]: tars/shard-000002.tar: there is no such tar file, and the pattern `tars/shard-{000000..000002}.tar` names it
@@ -115,7 +115,7 @@ fn missing_file_of_a_pattern_is_an_error() {
         "{s3://a,s3://b}/x.tar",
         "s3://bucket/a.tar::b.tar",
     ] {
-        let ran = place.run(&["ls", bad]);
+        let ran = dir.run(&["ls", bad]);
         assert_eq!(ran.code, 2, "{bad}: {}", ran.stderr);
         assert!(
             ran.stderr.contains("error[pattern-"),
@@ -124,6 +124,6 @@ fn missing_file_of_a_pattern_is_an_error() {
         );
     }
     // Of other things braces mean nothing.
-    let ran = place.run(&["ls", "tars/{a,b}"]);
+    let ran = dir.run(&["ls", "tars/{a,b}"]);
     assert!(ran.stderr.contains("error[not-found]"), "{}", ran.stderr);
 }

@@ -2,19 +2,12 @@ use crate::common::TestDir;
 
 /// A dataset of which only the index is there: `plan` reads nothing else.
 fn with_index(name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) -> TestDir {
-    let place = TestDir::new();
-    write_index(&place, name, shards, samples, raw, zip);
-    place
+    let dir = TestDir::new();
+    write_index(&dir, name, shards, samples, raw, zip);
+    dir
 }
 
-fn write_index(
-    place: &TestDir,
-    name: &str,
-    shards: usize,
-    samples: u64,
-    raw: u64,
-    zip: Option<u64>,
-) {
+fn write_index(dir: &TestDir, name: &str, shards: usize, samples: u64, raw: u64, zip: Option<u64>) {
     let file = |shard: usize, suffix: &str, bytes: u64| {
         serde_json::json!({
             "basename": format!("shard.{shard:05}.mds{suffix}"), "bytes": bytes, "hashes": {}
@@ -38,7 +31,7 @@ fn write_index(
         })
         .collect();
     let index = serde_json::json!({ "shards": shards, "version": 2 });
-    place.write(&format!("{name}/index.json"), index.to_string());
+    dir.write(&format!("{name}/index.json"), index.to_string());
 }
 
 const MIB: u64 = 1 << 20;
@@ -62,14 +55,14 @@ fn run(more: &[&'static str]) -> Vec<&'static str> {
     args
 }
 
-fn place() -> TestDir {
+fn dir() -> TestDir {
     with_index("shards", 100, 1000, 40 * MIB, Some(10 * MIB))
 }
 
 #[test]
 fn everything_is_kept_without_a_cache_limit() {
     let args = run(&["--epochs", "2", "--latency", "1ms", "--step-time", "1s"]);
-    insta::assert_snapshot!(place().shown(&args), @r"
+    insta::assert_snapshot!(dir().shown(&args), @r"
     exit 0
     --- stdout
     shards: 100,000 samples in 100 shards
@@ -102,8 +95,8 @@ fn everything_is_kept_without_a_cache_limit() {
 
 #[test]
 fn advice_reports_the_needed_cache_limit() {
-    let place = place();
-    let stdout = place.ok(&run(&["--cache-limit", "1GiB"]));
+    let dir = dir();
+    let stdout = dir.ok(&run(&["--cache-limit", "1GiB"]));
     for part in [
         "With --cache-limit 2010MiB nothing would be fetched twice.",
         "of the uses find their shard in the cache. LRU eviction would reach",
@@ -111,16 +104,16 @@ fn advice_reports_the_needed_cache_limit() {
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
-    let stdout = place.ok(&run(&["--cache-limit", "2010MiB"]));
+    let stdout = dir.ok(&run(&["--cache-limit", "2010MiB"]));
     assert!(stdout.contains("nothing is fetched twice"), "{stdout}");
-    let tiny = place.ok(&run(&["--cache-limit", "100MiB"]));
+    let tiny = dir.ok(&run(&["--cache-limit", "100MiB"]));
     assert!(tiny.contains("cannot hold all shards"), "{tiny}");
     // What it says would help does.
     let said = tiny.split("--cache-limit ").nth(1).unwrap();
     let limit = said.split_whitespace().next().unwrap();
     let mut args = run(&["--json", "--cache-limit"]);
     args.push(limit);
-    for node in place.json(&args)["nodes"].as_array().unwrap() {
+    for node in dir.json(&args)["nodes"].as_array().unwrap() {
         for epoch in node["belady"]["epochs"].as_array().unwrap() {
             assert_eq!(epoch["bypasses"], 0);
         }
@@ -129,13 +122,13 @@ fn advice_reports_the_needed_cache_limit() {
 
 #[test]
 fn peers_option_shares_caches_between_nodes() {
-    let place = place();
+    let dir = dir();
     let args = |more: &[&'static str]| {
         let mut args = run(&["--shuffle-algo", "naive", "--epochs", "2"]);
         args.extend(more);
         args
     };
-    let plan = place.json(&args(&["--peers", "--json"]));
+    let plan = dir.json(&args(&["--peers", "--json"]));
     let epochs = plan["peers"].as_array().unwrap();
     assert_eq!(epochs.len(), 2);
     assert_eq!(epochs[0]["store_bytes"], 1000 * MIB);
@@ -146,8 +139,8 @@ fn peers_option_shares_caches_between_nodes() {
     assert_eq!(epochs[1]["store_shards"], 0);
     // Compressed shards are kept in both forms.
     assert_eq!(plan["nodes"][0]["distinct_bytes"], 5000 * MIB);
-    assert!(place.json(&args(&["--json"])).get("peers").is_none());
-    let text = place.ok(&args(&["--peers"]));
+    assert!(dir.json(&args(&["--json"])).get("peers").is_none());
+    let text = dir.ok(&args(&["--peers"]));
     let table = text
         .split("\n\n")
         .find(|table| table.contains("from the store"));
@@ -160,8 +153,8 @@ fn peers_option_shares_caches_between_nodes() {
 
 #[test]
 fn json_plan_has_all_values() {
-    let place = place();
-    let plan = place.json(&run(&["--json", "--cache-limit", "1GiB", "--epochs", "4"]));
+    let dir = dir();
+    let plan = dir.json(&run(&["--json", "--cache-limit", "1GiB", "--epochs", "4"]));
     assert_eq!(plan["samples"], 100_000);
     assert_eq!(plan["shards"], 100);
     assert_eq!(plan["stored_bytes"], 1000 * MIB);
@@ -198,12 +191,12 @@ fn json_plan_has_all_values() {
 
 #[test]
 fn plan_mixes_weighted_streams() {
-    let place = place();
-    write_index(&place, "more", 10, 100, MIB, None);
-    let two = place.json(&["plan", "shards", "more", "--json"]);
+    let dir = dir();
+    write_index(&dir, "more", 10, 100, MIB, None);
+    let two = dir.json(&["plan", "shards", "more", "--json"]);
     assert_eq!(two["samples"], 101_000);
     assert_eq!(two["epochs"][0]["samples"], 101_000);
-    let mix = place.json(&[
+    let mix = dir.json(&[
         "plan",
         "--stream",
         "shards,choose=500",
@@ -213,25 +206,25 @@ fn plan_mixes_weighted_streams() {
     ]);
     assert_eq!(mix["epochs"][0]["samples"], 2500);
     assert_eq!(mix["streams"][1]["dataset"], "more");
-    let stdout = place.ok(&["plan", "shards", "more"]);
+    let stdout = dir.ok(&["plan", "shards", "more"]);
     assert!(stdout.starts_with("2 datasets: 101,000 samples in 110 shards\n"));
     assert!(stdout.contains("  stream     more: 1,000 samples in 10 shards\n"));
 }
 
 #[test]
 fn padding_is_reported() {
-    let place = with_index("shards", 1, 7, MIB, None);
+    let dir = with_index("shards", 1, 7, MIB, None);
     let args = ["plan", "shards", "--nodes", "4", "--batch-size", "1"];
-    let stdout = place.ok(&args);
+    let stdout = dir.ok(&args);
     assert!(stdout.contains("repeats 1 sample"), "{stdout}");
 }
 
 #[test]
 fn svg_plan_is_self_contained() {
-    let place = place();
-    place.write("plan.svg", "old");
-    place.ok(&run(&["--cache-limit", "1GiB", "--svg", "plan.svg"]));
-    let svg = String::from_utf8(place.read("plan.svg")).unwrap();
+    let dir = dir();
+    dir.write("plan.svg", "old");
+    dir.ok(&run(&["--cache-limit", "1GiB", "--svg", "plan.svg"]));
+    let svg = String::from_utf8(dir.read("plan.svg")).unwrap();
     assert!(
         svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.ends_with("</svg>\n")
     );
@@ -255,13 +248,13 @@ fn svg_plan_is_self_contained() {
         assert!(!svg.contains(part), "{part}");
     }
     assert_eq!(svg.matches("class=\"line n").count(), 3 * 2 + 2);
-    let names: Vec<_> = std::fs::read_dir(place.path()).unwrap().collect();
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert_eq!(names.len(), 2, "a temporary file is left");
 }
 
 #[test]
 fn invalid_options_are_rejected_before_any_work() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (option, value, id) in [
         ("--nodes", "x", "config-nodes"),
         ("--nodes", "0", "config-value"),
@@ -277,16 +270,16 @@ fn invalid_options_are_rejected_before_any_work() {
         ("--shuffle-algo", "py1b", "config-shuffle-algo"),
         ("--replication", "3", "config-value"),
     ] {
-        let ran = place.run(&["plan", "nowhere", option, value, "--json"]);
+        let ran = dir.run(&["plan", "nowhere", option, value, "--json"]);
         assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{option} {value}");
         assert_eq!(ran.error()["id"], id, "{option} {value}");
     }
-    insta::assert_snapshot!(place.shown(&["plan", "--stream", "a,repeats=2"]), @r"
+    insta::assert_snapshot!(dir.shown(&["plan", "--stream", "a,repeats=2"]), @r"
     exit 2
     --- stderr
     error[config-stream]: --stream: `repeats` is not a part of a stream; write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N, each with or without ,view=FILE
     ");
-    insta::assert_snapshot!(place.shown(&["plan", "nowhere"]), @r"
+    insta::assert_snapshot!(dir.shown(&["plan", "nowhere"]), @r"
     exit 2
     --- stderr
     error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
@@ -295,11 +288,11 @@ fn invalid_options_are_rejected_before_any_work() {
 
 #[test]
 fn order_quality_is_compared_with_a_full_shuffle() {
-    let place = place();
+    let dir = dir();
     let measured = |algo: &'static str| {
         let mut args = run(&["--json", "--quality", "--shuffle-algo", algo]);
         args.extend(["--num-canonical-nodes", "2", "--epochs", "1"]);
-        place.json(&args)["quality"].clone()
+        dir.json(&args)["quality"].clone()
     };
     let (blocks, full) = (measured("py1e"), measured("naive"));
     let variance = |found: &serde_json::Value| {
@@ -315,11 +308,11 @@ fn order_quality_is_compared_with_a_full_shuffle() {
     // A slow network affords smaller blocks only.
     let mut args = run(&["--json", "--quality", "--bandwidth", "8MiB/s"]);
     args.extend(["--epochs", "1"]);
-    let slow = &place.json(&args)["quality"]["recommended"];
+    let slow = &dir.json(&args)["quality"]["recommended"];
     assert_eq!(slow["is_enough"], false);
     assert!(slow["block"].as_u64() < recommended["block"].as_u64());
 
-    let text = place.ok(&run(&["--quality", "--quality-svg", "quality.svg"]));
+    let text = dir.ok(&run(&["--quality", "--quality-svg", "quality.svg"]));
     for part in [
         "shards in 1 step of 160 samples",
         "# this order, | a full shuffle",
@@ -327,32 +320,32 @@ fn order_quality_is_compared_with_a_full_shuffle() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    let drawing = place.read("quality.svg");
+    let drawing = dir.read("quality.svg");
     let drawing = String::from_utf8(drawing).unwrap();
     assert!(drawing.starts_with("<svg") && drawing.ends_with("</svg>\n"));
 }
 
 #[test]
 fn label_option_needs_a_dataset_column() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let rows: String = (0..2000)
         .map(|row| format!("{row},{}\n", row / 200))
         .collect();
-    place.write("in.csv", format!("id,class\n{rows}"));
-    place.ok(&["convert", "in.csv", "out", "--size-limit", "2KiB"]);
+    dir.write("in.csv", format!("id,class\n{rows}"));
+    dir.ok(&["convert", "in.csv", "out", "--size-limit", "2KiB"]);
     let args = ["plan", "out", "--quality", "--batch-size", "50", "--json"];
-    let ordered = place.json(&[&args[..], &["--label", "class"]].concat());
+    let ordered = dir.json(&[&args[..], &["--label", "class"]].concat());
     let window = &ordered["quality"]["labels"]["windows"][0];
     // Nine tenths of each step of a dataset in the order of its classes would have to be of other classes.
     assert!(
         (window["imbalance"].as_f64().unwrap() - 0.9).abs() < 1e-6,
         "{window}"
     );
-    let missing = place.shown(&["plan", "out", "--quality", "--label", "none"]);
+    let missing = dir.shown(&["plan", "out", "--quality", "--label", "none"]);
     assert!(
         missing.contains("exit 2") && missing.contains("none"),
         "{missing}"
     );
-    let alone = place.shown(&["plan", "out", "--label", "class"]);
+    let alone = dir.shown(&["plan", "out", "--label", "class"]);
     assert!(alone.contains("--quality"), "{alone}");
 }

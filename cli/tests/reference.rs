@@ -14,9 +14,9 @@ fn cli_reference_page_is_up_to_date() {
 
 #[test]
 fn completions_include_commands_and_options() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = place.ok(&["completions", shell]);
+        let script = dir.ok(&["completions", shell]);
         assert!(
             script.contains("samples-per-shard") && script.contains("rebuild"),
             "{shell}"
@@ -27,10 +27,10 @@ fn completions_include_commands_and_options() {
 
 #[test]
 fn man_pages_are_printed_or_written_to_files() {
-    let place = TestDir::new();
-    let all = place.ok(&["man"]);
-    assert_eq!(place.ok(&["man", "--out", "man1"]), "");
-    let mut files: Vec<_> = std::fs::read_dir(place.path().join("man1"))
+    let dir = TestDir::new();
+    let all = dir.ok(&["man"]);
+    assert_eq!(dir.ok(&["man", "--out", "man1"]), "");
+    let mut files: Vec<_> = std::fs::read_dir(dir.path().join("man1"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();

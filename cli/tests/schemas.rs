@@ -26,62 +26,62 @@ fn longs(values: Vec<Option<i64>>) -> ArrayRef {
 }
 
 /// The samples of a dataset.
-fn samples(place: &TestDir, shards: &str) -> Vec<Value> {
-    place.ok(&["verify", shards, "--deep"]);
-    let lines = place.ok(&["cat", shards, ".."]);
+fn samples(dir: &TestDir, shards: &str) -> Vec<Value> {
+    dir.ok(&["verify", shards, "--deep"]);
+    let lines = dir.ok(&["cat", shards, ".."]);
     lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
 
-fn column(place: &TestDir, shards: &str, name: &str) -> Vec<Value> {
-    let samples = samples(place, shards);
+fn column(dir: &TestDir, shards: &str, name: &str) -> Vec<Value> {
+    let samples = samples(dir, shards);
     samples.iter().map(|sample| sample[name].clone()).collect()
 }
 
 #[test]
 fn integer_columns_are_widened_across_files() {
-    let place = TestDir::new();
-    place.parquet(
+    let dir = TestDir::new();
+    dir.parquet(
         "in/a.parquet",
         &batch(vec![("x", Arc::new(Int32Array::from(vec![1, 2])))]),
     );
-    place.parquet(
+    dir.parquet(
         "in/b.parquet",
         &batch(vec![("x", longs(vec![Some(1 << 40)]))]),
     );
-    place.ok(&["convert", "in", "out"]);
+    dir.ok(&["convert", "in", "out"]);
     assert_eq!(
-        column(&place, "out", "x"),
+        column(&dir, "out", "x"),
         [json!(1), json!(2), json!(1_u64 << 40)]
     );
     // The same files with other names are the same rows in another order, with the same type.
-    place.parquet(
+    dir.parquet(
         "other/a.parquet",
         &batch(vec![("x", longs(vec![Some(1 << 40)]))]),
     );
-    place.parquet(
+    dir.parquet(
         "other/b.parquet",
         &batch(vec![("x", Arc::new(Int32Array::from(vec![1, 2])))]),
     );
-    place.ok(&["convert", "other", "turned"]);
+    dir.ok(&["convert", "other", "turned"]);
     assert_eq!(
-        column(&place, "turned", "x"),
+        column(&dir, "turned", "x"),
         [json!(1_u64 << 40), json!(1), json!(2)]
     );
 
     // Parts agree on the type, and the rule is part of what they agree on.
     for part in ["0/2", "1/2"] {
-        place.ok(&["convert", "in", "parts", "--part", part]);
+        dir.ok(&["convert", "in", "parts", "--part", part]);
     }
-    place.ok(&["commit", "parts"]);
-    assert_eq!(samples(&place, "parts"), samples(&place, "out"));
+    dir.ok(&["commit", "parts"]);
+    assert_eq!(samples(&dir, "parts"), samples(&dir, "out"));
 
     // The rule decides on the output, so that a dataset made with another one is not continued.
-    let shown = place.shown(&["convert", "in", "out", "--schema", "union"]);
+    let shown = dir.shown(&["convert", "in", "out", "--schema", "union"]);
     assert!(shown.starts_with("exit 4"), "{shown}");
-    let plan = place.json(&[
+    let plan = dir.json(&[
         "convert",
         "in",
         "new",
@@ -91,33 +91,33 @@ fn integer_columns_are_widened_across_files() {
         "--json",
     ]);
     assert!(plan.to_string().contains(r#""schema":"union""#), "{plan}");
-    let shown = place.shown(&["convert", "in", "new", "--schema", "strict"]);
+    let shown = dir.shown(&["convert", "in", "new", "--schema", "strict"]);
     assert!(
         shown.contains("error[parquet-schema-mismatch]: in/b.parquet"),
         "{shown}"
     );
     assert!(shown.contains("omit --schema strict"), "{shown}");
-    place.write("rows.csv", "a\n1\n");
-    let shown = place.shown(&["convert", "rows.csv", "csv", "--schema", "union"]);
+    dir.write("rows.csv", "a\n1\n");
+    let shown = dir.shown(&["convert", "rows.csv", "csv", "--schema", "union"]);
     assert!(shown.contains("error[config-schema]"), "{shown}");
 }
 
 #[test]
 fn options_suggested_by_schema_errors_work() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.5]));
-    place.parquet(
+    dir.parquet(
         "in/a.parquet",
         &batch(vec![
             ("x", longs(vec![Some(1)])),
             ("id", longs(vec![Some(7)])),
         ]),
     );
-    place.parquet(
+    dir.parquet(
         "in/b.parquet",
         &batch(vec![("id", longs(vec![Some(8)])), ("x", floats)]),
     );
-    let ran = place.run(&["convert", "in", "out"]);
+    let ran = dir.run(&["convert", "in", "out"]);
     assert_eq!(ran.code, 3, "{}", ran.stderr);
     for part in ["in/a.parquet", "in/b.parquet", "`x`", "Int64", "Float64"] {
         assert!(ran.stderr.contains(part), "{}", ran.stderr);
@@ -125,38 +125,38 @@ fn options_suggested_by_schema_errors_work() {
     let mut quoted = ran.stderr.split('\'').skip(1).step_by(2);
     let cast = quoted.next().unwrap();
     let without = quoted.next().unwrap();
-    place.ok(&["convert", "in", "cast", "--select", cast]);
-    assert_eq!(column(&place, "cast", "x"), [json!(1.0), json!(0.5)]);
-    assert_eq!(column(&place, "cast", "id"), [json!(7), json!(8)]);
-    place.ok(&["convert", "in", "without", "--select", without]);
-    assert_eq!(column(&place, "without", "id"), [json!(7), json!(8)]);
-    place.ok(&["convert", "in", "one", "--column", "id"]);
-    place.ok(&["convert", "in", "encoded", "--column", "x:float32"]);
-    assert_eq!(column(&place, "encoded", "x"), [json!(1.0), json!(0.5)]);
-    place.ok(&[
+    dir.ok(&["convert", "in", "cast", "--select", cast]);
+    assert_eq!(column(&dir, "cast", "x"), [json!(1.0), json!(0.5)]);
+    assert_eq!(column(&dir, "cast", "id"), [json!(7), json!(8)]);
+    dir.ok(&["convert", "in", "without", "--select", without]);
+    assert_eq!(column(&dir, "without", "id"), [json!(7), json!(8)]);
+    dir.ok(&["convert", "in", "one", "--column", "id"]);
+    dir.ok(&["convert", "in", "encoded", "--column", "x:float32"]);
+    assert_eq!(column(&dir, "encoded", "x"), [json!(1.0), json!(0.5)]);
+    dir.ok(&[
         "convert",
         "in",
         "rounded",
         "--column",
         "x=cast(x as bigint)",
     ]);
-    assert_eq!(column(&place, "rounded", "x"), [json!(1), json!(0)]);
+    assert_eq!(column(&dir, "rounded", "x"), [json!(1), json!(0)]);
     // What `inspect` shows does not depend on how nulls for missing columns are allowed.
-    place.parquet(
+    dir.parquet(
         "lacking/a.parquet",
         &batch(vec![("x", longs(vec![Some(1)]))]),
     );
-    place.parquet(
+    dir.parquet(
         "lacking/b.parquet",
         &batch(vec![("y", longs(vec![Some(1)]))]),
     );
-    place.ok(&["inspect", "lacking"]);
-    let ran = place.run(&["convert", "lacking", "lacked"]);
+    dir.ok(&["inspect", "lacking"]);
+    let ran = dir.run(&["convert", "lacking", "lacked"]);
     assert!(ran.stderr.contains("pass --schema union"), "{}", ran.stderr);
-    place.ok(&[
+    dir.ok(&[
         "convert", "lacking", "lacked", "--schema", "union", "--nulls", "mask",
     ]);
-    assert_eq!(column(&place, "lacked", "y__is_null"), [json!(1), json!(0)]);
+    assert_eq!(column(&dir, "lacked", "y__is_null"), [json!(1), json!(0)]);
 }
 
 /// A column of each type that has nulls, or nothing but nulls.
@@ -201,10 +201,10 @@ fn odd() -> RecordBatch {
 
 #[test]
 fn parquet_with_unusual_types_is_converted() {
-    let place = TestDir::new();
-    place.parquet("in/a.parquet", &odd());
-    place.ok(&["convert", "in", "out", "--nulls", "mask"]);
-    let found = samples(&place, "out");
+    let dir = TestDir::new();
+    dir.parquet("in/a.parquet", &odd());
+    dir.ok(&["convert", "in", "out", "--nulls", "mask"]);
+    let found = samples(&dir, "out");
     let expected = [
         json!({"nothing": null, "files": ["AP8=", null], "parts": {"raw": "YWI=", "void": null},
             "took": "PT90.5S", "took__is_null": 0, "voids": null, "numbers__is_null": 0,
@@ -224,10 +224,10 @@ fn parquet_with_unusual_types_is_converted() {
     for to in ["webdataset", "jsonl", "tsv"] {
         let masked = format!("{to}-mask");
         let args = ["convert", "in", &masked, "--to", to, "--nulls", "mask"];
-        place.ok(&args);
-        place.ok(&["verify", &masked, "--deep"]);
+        dir.ok(&args);
+        dir.ok(&["verify", &masked, "--deep"]);
     }
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "in",
         "dropped",
@@ -236,21 +236,21 @@ fn parquet_with_unusual_types_is_converted() {
         "--select",
         "nothing, took",
     ]);
-    assert_eq!(column(&place, "dropped", "nothing"), [Value::Null]);
+    assert_eq!(column(&dir, "dropped", "nothing"), [Value::Null]);
     // Texts of digits have the digit that stands for nothing.
     let digits = ["--nulls", "mask", "--column", "digits:str_int"];
-    place.ok(&[&["convert", "in", "digits"][..], &digits].concat());
+    dir.ok(&[&["convert", "in", "digits"][..], &digits].concat());
     assert_eq!(
-        column(&place, "digits", "digits__is_null"),
+        column(&dir, "digits", "digits__is_null"),
         [json!(0), json!(1)]
     );
 }
 
 #[test]
 fn options_suggested_by_null_errors_work() {
-    let place = TestDir::new();
-    place.parquet("in/a.parquet", &odd());
-    let shown = place.shown(&["convert", "in", "out", "--select", "numbers"]);
+    let dir = TestDir::new();
+    dir.parquet("in/a.parquet", &odd());
+    let shown = dir.shown(&["convert", "in", "out", "--select", "numbers"]);
     assert!(
         shown.contains("choose --nulls mask or --nulls drop"),
         "{shown}"
@@ -260,7 +260,7 @@ fn options_suggested_by_null_errors_work() {
         Some(&b"\xff\xd8\xff\xd9"[..]),
         None,
     ]));
-    place.parquet("images/a.parquet", &batch(vec![("image", bytes)]));
+    dir.parquet("images/a.parquet", &batch(vec![("image", bytes)]));
     for nulls in ["error", "mask"] {
         let args = [
             "convert",
@@ -271,32 +271,32 @@ fn options_suggested_by_null_errors_work() {
             "--nulls",
             nulls,
         ];
-        let shown = place.shown(&args);
+        let shown = dir.shown(&args);
         assert!(shown.contains("--nulls drop"), "{shown}");
         assert!(!shown.contains("choose --nulls mask"), "{shown}");
     }
     let lists = [Some(vec![Some(1), None])];
     let inside = ListArray::from_iter_primitive::<Int32Type, _, _>(lists);
-    place.parquet("inside/a.parquet", &batch(vec![("x", Arc::new(inside))]));
+    dir.parquet("inside/a.parquet", &batch(vec![("x", Arc::new(inside))]));
     for nulls in ["error", "drop"] {
-        let shown = place.shown(&["convert", "inside", "out", "--nulls", nulls]);
+        let shown = dir.shown(&["convert", "inside", "out", "--nulls", nulls]);
         assert!(
             shown.contains("error[array-null]") && shown.contains("--column x:json"),
             "{shown}"
         );
         assert!(shown.contains("--nulls mask"), "{shown}");
     }
-    place.ok(&["convert", "inside", "masked", "--nulls", "mask"]);
-    let found = samples(&place, "masked").remove(0);
+    dir.ok(&["convert", "inside", "masked", "--nulls", "mask"]);
+    let found = samples(&dir, "masked").remove(0);
     assert_eq!(found["x__is_null"], json!(2));
     assert_eq!(found["x"]["data"], json!([1, 0]));
-    place.ok(&["convert", "inside", "out", "--column", "x:json"]);
-    assert_eq!(column(&place, "out", "x"), [json!([1, null])]);
+    dir.ok(&["convert", "inside", "out", "--column", "x:json"]);
+    assert_eq!(column(&dir, "out", "x"), [json!([1, null])]);
 }
 
 #[test]
 fn delta_table_with_unusual_types_is_converted() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let field = |name: &str, data_type: Value| json!({"name": name, "type": data_type, "nullable": true, "metadata": {}});
     let structure = json!({"type": "struct", "fields": [field("raw", json!("binary")), field("void", json!("void"))]});
     let array = |item: &str| json!({"type": "array", "elementType": item, "containsNull": true});
@@ -314,7 +314,7 @@ fn delta_table_with_unusual_types_is_converted() {
     let raw = raw.as_any().downcast_ref::<StructArray>().unwrap();
     let fields = Fields::from(vec![Field::new("raw", DataType::Binary, true)]);
     let parts = StructArray::try_new(fields, vec![Arc::clone(raw.column(0))], None).unwrap();
-    place.parquet(
+    dir.parquet(
         "table/0.parquet",
         &batch(vec![
             ("files", Arc::clone(odd.column_by_name("files").unwrap())),
@@ -326,7 +326,7 @@ fn delta_table_with_unusual_types_is_converted() {
             ("wide", narrow),
         ]),
     );
-    let size = place.read("table/0.parquet").len();
+    let size = dir.read("table/0.parquet").len();
     let log = [
         json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}),
         json!({"metaData": {"id": "t", "format": {"provider": "parquet", "options": {}}, "schemaString": schema.to_string(),
@@ -334,23 +334,23 @@ fn delta_table_with_unusual_types_is_converted() {
         json!({"add": {"path": "0.parquet", "partitionValues": {}, "size": size, "modificationTime": 0, "dataChange": true}}),
     ];
     let lines: Vec<String> = log.iter().map(Value::to_string).collect();
-    place.write(
+    dir.write(
         "table/_delta_log/00000000000000000000.json",
         lines.join("\n"),
     );
-    place.ok(&["convert", "table", "out", "--nulls", "mask"]);
-    assert_eq!(column(&place, "out", "nothing"), [Value::Null, Value::Null]);
+    dir.ok(&["convert", "table", "out", "--nulls", "mask"]);
+    assert_eq!(column(&dir, "out", "nothing"), [Value::Null, Value::Null]);
     assert_eq!(
-        column(&place, "out", "files"),
+        column(&dir, "out", "files"),
         [json!(["AP8=", null]), Value::Null]
     );
-    assert_eq!(column(&place, "out", "wide"), [json!(5), json!(0)]);
+    assert_eq!(column(&dir, "out", "wide"), [json!(5), json!(0)]);
     assert_eq!(
-        column(&place, "out", "numbers__is_null"),
+        column(&dir, "out", "numbers__is_null"),
         [json!(0), json!(1)]
     );
     assert_eq!(
-        column(&place, "out", "parts"),
+        column(&dir, "out", "parts"),
         [
             json!({"raw": "YWI=", "void": null}),
             json!({"raw": null, "void": null})

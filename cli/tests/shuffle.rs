@@ -5,19 +5,19 @@ use serde_json::Value;
 use crate::common::TestDir;
 
 /// A place with a folder `rows` of 3,000 rows in three CSV files.
-fn place() -> TestDir {
-    let place = TestDir::new();
-    std::fs::create_dir(place.path().join("rows")).unwrap();
+fn dir() -> TestDir {
+    let dir = TestDir::new();
+    std::fs::create_dir(dir.path().join("rows")).unwrap();
     for file in 0..3 {
         let rows = (file * 1000..(file + 1) * 1000).map(|id| format!("{id},t{id}\n"));
         let text = format!("id,text\n{}", rows.collect::<String>());
-        std::fs::write(place.path().join(format!("rows/{file}.csv")), text).unwrap();
+        std::fs::write(dir.path().join(format!("rows/{file}.csv")), text).unwrap();
     }
-    place
+    dir
 }
 
-fn ids(place: &TestDir, dataset: &str) -> Vec<u64> {
-    let lines = place.ok(&["cat", dataset, ".."]);
+fn ids(dir: &TestDir, dataset: &str) -> Vec<u64> {
+    let lines = dir.ok(&["cat", dataset, ".."]);
     let ids = lines.lines().map(|line| {
         let sample: Value = serde_json::from_str(line).unwrap();
         let id = sample["id"].as_u64();
@@ -28,7 +28,7 @@ fn ids(place: &TestDir, dataset: &str) -> Vec<u64> {
 
 #[test]
 fn shuffled_order_does_not_depend_on_jobs() {
-    let place = place();
+    let dir = dir();
     for (dest, jobs) in [("one", "1"), ("four", "4")] {
         let command = [
             "convert",
@@ -39,33 +39,33 @@ fn shuffled_order_does_not_depend_on_jobs() {
             "--samples-per-shard",
             "700",
         ];
-        place.ok(&[&command[..], &["--jobs", jobs]].concat());
-        place.ok(&["verify", dest, "--deep"]);
+        dir.ok(&[&command[..], &["--jobs", jobs]].concat());
+        dir.ok(&["verify", dest, "--deep"]);
     }
-    assert_eq!(place.read("one/index.json"), place.read("four/index.json"));
-    let order = ids(&place, "one");
+    assert_eq!(dir.read("one/index.json"), dir.read("four/index.json"));
+    let order = ids(&dir, "one");
     assert_ne!(order[..20], (0..20).collect::<Vec<_>>());
     let mut sorted = order.clone();
     sorted.sort_unstable();
     assert!(sorted.into_iter().eq(0..3000));
     // Another seed gives another order, and the same command finds nothing to do.
-    place.ok(&["convert", "rows", "other", "--shuffle", "8"]);
-    assert_ne!(ids(&place, "other"), order);
-    let again = place.ok(&["convert", "rows", "other", "--shuffle", "8", "--json"]);
+    dir.ok(&["convert", "rows", "other", "--shuffle", "8"]);
+    assert_ne!(ids(&dir, "other"), order);
+    let again = dir.ok(&["convert", "rows", "other", "--shuffle", "8", "--json"]);
     let again: Value = serde_json::from_str(&again).unwrap();
     assert_eq!(again["outcome"], "already_done");
 }
 
 #[test]
 fn datasets_and_trees_are_shuffled() {
-    let place = place();
-    place.ok(&["convert", "rows", "mds"]);
-    place.ok(&["convert", "mds", "again", "--shuffle", "7"]);
-    let mut found = ids(&place, "again");
+    let dir = dir();
+    dir.ok(&["convert", "rows", "mds"]);
+    dir.ok(&["convert", "mds", "again", "--shuffle", "7"]);
+    let mut found = ids(&dir, "again");
     assert_ne!(found[..20], (0..20).collect::<Vec<_>>());
     found.sort_unstable();
     assert!(found.into_iter().eq(0..3000));
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "rows",
         "tree",
@@ -76,23 +76,23 @@ fn datasets_and_trees_are_shuffled() {
         "--to",
         "webdataset",
     ]);
-    assert_eq!(place.ok(&["cat", "tree"]).lines().count(), 3);
+    assert_eq!(dir.ok(&["cat", "tree"]).lines().count(), 3);
 }
 
 #[test]
 fn which_reports_no_source_rows_after_a_shuffle() {
-    let place = place();
-    place.ok(&["convert", "rows/0.csv", "shuffled", "--shuffle", "7"]);
-    let answer = place.run(&["which", "shuffled", "--step", "0", "--batch-size", "2"]);
+    let dir = dir();
+    dir.ok(&["convert", "rows/0.csv", "shuffled", "--shuffle", "7"]);
+    let answer = dir.run(&["which", "shuffled", "--step", "0", "--batch-size", "2"]);
     let text = answer.stdout + &answer.stderr;
     assert!(text.contains("the conversion shuffled the rows"), "{text}");
 }
 
 #[test]
 fn shuffle_with_parts_or_increments_is_rejected() {
-    let place = place();
+    let dir = dir();
     for other in [&["--part", "0/2"][..], &["--incremental"]] {
-        let ran = place.run(&[&["convert", "rows", "out", "--shuffle", "7"], other].concat());
+        let ran = dir.run(&[&["convert", "rows", "out", "--shuffle", "7"], other].concat());
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         assert!(
             ran.stderr.contains("--shuffle") || ran.stderr.contains("[config-shuffle]"),
@@ -100,5 +100,5 @@ fn shuffle_with_parts_or_increments_is_rejected() {
             ran.stderr
         );
     }
-    assert!(!place.path().join("out").exists());
+    assert!(!dir.path().join("out").exists());
 }

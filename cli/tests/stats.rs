@@ -34,8 +34,8 @@ fn dataset_stats_are_printed_with_histograms() {
 
 #[test]
 fn dataset_stats_equal_table_stats_for_any_thread_count() {
-    let place = TestDir::with_shards();
-    let stats = place.json(&["stats", "shards", "--json"]);
+    let dir = TestDir::with_shards();
+    let stats = dir.json(&["stats", "shards", "--json"]);
     assert_eq!(
         (&stats["rows"], &stats["complete"]),
         (&json!(100), &json!(true))
@@ -63,11 +63,11 @@ fn dataset_stats_equal_table_stats_for_any_thread_count() {
     );
     for jobs in ["1", "3", "8"] {
         assert_eq!(
-            place.json(&["stats", "shards", "--json", "--jobs", jobs]),
+            dir.json(&["stats", "shards", "--json", "--jobs", jobs]),
             stats
         );
     }
-    let table = place.json(&["stats", "data", "--json"]);
+    let table = dir.json(&["stats", "data", "--json"]);
     for name in ["id", "score", "name", "blob", "pair"] {
         let (mut a, mut b) = (column(&table, name).clone(), column(&stats, name).clone());
         (a["type"], b["type"]) = (Value::Null, Value::Null);
@@ -78,7 +78,7 @@ fn dataset_stats_equal_table_stats_for_any_thread_count() {
 
 #[test]
 fn stats_cover_every_column_type() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let columns: [(&str, ArrayRef); 6] = [
         (
             "flag",
@@ -116,11 +116,11 @@ fn stats_cover_every_column_type() {
             Arc::new(StringArray::from(vec!["", "日本", "abc", "abc"])),
         ),
     ];
-    place.parquet(
+    dir.parquet(
         "rows.parquet",
         &RecordBatch::try_from_iter(columns).unwrap(),
     );
-    let stats = place.json(&["stats", "rows.parquet", "--json"]);
+    let stats = dir.json(&["stats", "rows.parquet", "--json"]);
     let flag = column(&stats, "flag");
     assert_eq!((&flag["count"], &flag["nulls"]), (&json!(3), &json!(1)));
     assert_eq!((&flag["min"], &flag["max"]), (&json!(0), &json!(1)));
@@ -159,10 +159,10 @@ fn stats_cover_every_column_type() {
 
 #[test]
 fn masked_values_count_as_nulls() {
-    let place = TestDir::new();
-    place.write("rows.csv", "id,score\n1,5\n2,\n3,7\n");
-    place.ok(&["convert", "rows.csv", "shards", "--nulls", "mask"]);
-    let stats = place.json(&["stats", "shards", "--json"]);
+    let dir = TestDir::new();
+    dir.write("rows.csv", "id,score\n1,5\n2,\n3,7\n");
+    dir.ok(&["convert", "rows.csv", "shards", "--nulls", "mask"]);
+    let stats = dir.json(&["stats", "shards", "--json"]);
     let score = column(&stats, "score");
     assert_eq!(
         (&score["count"], &score["nulls"], &score["min"]),
@@ -173,8 +173,8 @@ fn masked_values_count_as_nulls() {
 
 #[test]
 fn tar_fields_are_measured_by_extension() {
-    let place = TestDir::with_tars();
-    let stats = place.json(&["stats", "tars", "--json"]);
+    let dir = TestDir::with_tars();
+    let stats = dir.json(&["stats", "tars", "--json"]);
     let label = column(&stats, "cls");
     assert_eq!(
         (&label["measure"], &label["min"], &label["max"]),
@@ -189,19 +189,19 @@ fn tar_fields_are_measured_by_extension() {
 
 #[test]
 fn limit_measures_only_the_first_samples() {
-    let place = TestDir::with_shards();
-    let stats = place.json(&["stats", "shards", "-n", "31", "--json", "-c", "id"]);
+    let dir = TestDir::with_shards();
+    let stats = dir.json(&["stats", "shards", "-n", "31", "--json", "-c", "id"]);
     assert_eq!(
         (&stats["rows"], &stats["complete"]),
         (&json!(31), &json!(false))
     );
     assert_eq!(column(&stats, "id")["max"], json!(30));
     assert_eq!(stats["columns"].as_array().unwrap().len(), 1);
-    let all = place.json(&["stats", "shards", "-n", "100", "--json"]);
+    let all = dir.json(&["stats", "shards", "-n", "100", "--json"]);
     assert_eq!(all["complete"], json!(true));
     // The rows of text are not counted before they are read.
-    place.write("rows.csv", "id\n1\n2\n3\n");
-    let stats = place.json(&["stats", "rows.csv", "-n", "2", "--json"]);
+    dir.write("rows.csv", "id\n1\n2\n3\n");
+    let stats = dir.json(&["stats", "rows.csv", "-n", "2", "--json"]);
     assert_eq!(
         (&stats["rows"], &stats["complete"]),
         (&json!(2), &json!(false))
@@ -210,15 +210,15 @@ fn limit_measures_only_the_first_samples() {
 
 #[test]
 fn unknown_column_and_damaged_shard_are_errors() {
-    let place = TestDir::with_shards();
-    let ran = place.run(&["stats", "shards", "-c", "nmae", "--json"]);
+    let dir = TestDir::with_shards();
+    let ran = dir.run(&["stats", "shards", "-c", "nmae", "--json"]);
     assert_eq!(
         (ran.code, &ran.error()["id"]),
         (2, &json!("column-unknown"))
     );
-    let mut shard = place.read("shards/shard.00002.mds.zstd");
+    let mut shard = dir.read("shards/shard.00002.mds.zstd");
     shard[60] ^= 1;
-    place.write("shards/shard.00002.mds.zstd", shard);
-    let ran = place.run(&["stats", "shards", "--json"]);
+    dir.write("shards/shard.00002.mds.zstd", shard);
+    let ran = dir.run(&["stats", "shards", "--json"]);
     assert_eq!((ran.code, &ran.error()["id"]), (3, &json!("hash-mismatch")));
 }

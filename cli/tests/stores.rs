@@ -9,7 +9,7 @@ use super::common::{TestDir, rows};
 
 /// A place whose files are in a store as well.
 struct StoreCopy {
-    place: TestDir,
+    dir: TestDir,
     server: S3Server,
 }
 
@@ -17,15 +17,15 @@ struct StoreCopy {
 type CommandOutput = (i32, String, String);
 
 impl StoreCopy {
-    fn new(place: TestDir) -> Self {
-        let objects = Objects::folder("bucket", place.path());
+    fn new(dir: TestDir) -> Self {
+        let objects = Objects::folder("bucket", dir.path());
         let server = S3Server::start(objects, Settings::default()).unwrap();
-        Self { place, server }
+        Self { dir, server }
     }
 
     fn output_of(&self, args: &[&str]) -> CommandOutput {
         let output = self
-            .place
+            .dir
             .command()
             .args(args)
             .envs(self.server.environment())
@@ -40,11 +40,11 @@ impl StoreCopy {
     }
 
     /// Says the same of a place here and there; answers how many requests that took.
-    fn same(&self, verb: &str, place: &str, more: &[&str]) -> (CommandOutput, u64) {
-        let remote = format!("s3://bucket/{place}");
-        let args = |place: &str| {
+    fn same(&self, verb: &str, dir: &str, more: &[&str]) -> (CommandOutput, u64) {
+        let remote = format!("s3://bucket/{dir}");
+        let args = |dir: &str| {
             let mut args: Vec<String> = verb.split(' ').map(str::to_owned).collect();
-            args.push(place.to_owned());
+            args.push(dir.to_owned());
             args.extend(more.iter().map(|&text| text.to_owned()));
             args
         };
@@ -52,7 +52,7 @@ impl StoreCopy {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             self.output_of(&args)
         };
-        let local = run(&args(place));
+        let local = run(&args(dir));
         self.server.forget_counts();
         let output = run(&args(&remote));
         let requests = self.server.counts().requests;
@@ -60,7 +60,7 @@ impl StoreCopy {
             let plain = |text: &str| timeless(&text.replace("s3://bucket/", ""));
             (*code, plain(out), plain(errors))
         };
-        assert_eq!(bare(&local), bare(&output), "{verb} {place} {more:?}");
+        assert_eq!(bare(&local), bare(&output), "{verb} {dir} {more:?}");
         (output, requests)
     }
 }
@@ -95,20 +95,20 @@ fn mds_in_a_store_gives_the_same_output_as_local() {
     let (output, _) = store_copy.same("verify", "shards", &["--deep", "--jobs", "3"]);
     assert!(output.1.contains("all is well"), "{output:?}");
     assert!(output.1.contains("content compared"), "{output:?}");
-    store_copy.place.write("shards/extra.bin", "x");
+    store_copy.dir.write("shards/extra.bin", "x");
     let (output, _) = store_copy.same("verify", "shards", &[]);
     assert!(output.2.contains("file-unlisted"), "{output:?}");
 }
 
 #[test]
 fn one_sample_of_a_raw_shard_reads_few_bytes() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(5000));
-    place.ok(&["convert", "data", "raw", "--compression", "none"]);
-    let store_copy = StoreCopy::new(place);
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(5000));
+    dir.ok(&["convert", "data", "raw", "--compression", "none"]);
+    let store_copy = StoreCopy::new(dir);
     store_copy.same("cat", "raw", &["4000"]);
     let counts = store_copy.server.counts();
-    let whole = std::fs::metadata(store_copy.place.path().join("raw/shard.00000.mds"));
+    let whole = std::fs::metadata(store_copy.dir.path().join("raw/shard.00000.mds"));
     assert!(counts.bytes * 4 < whole.unwrap().len(), "{counts:?}");
 }
 
@@ -116,13 +116,13 @@ fn one_sample_of_a_raw_shard_reads_few_bytes() {
 fn verify_finds_damage_in_a_store() {
     let store_copy = StoreCopy::new(TestDir::with_shards());
     let name = "shards/shard.00002.mds.zstd";
-    let mut bytes = store_copy.place.read(name);
+    let mut bytes = store_copy.dir.read(name);
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    store_copy.place.write(name, &bytes);
+    store_copy.dir.write(name, &bytes);
     let (output, _) = store_copy.same("verify", "shards", &[]);
     assert_eq!(output.0, 3, "{output:?}");
-    std::fs::remove_file(store_copy.place.path().join("shards/shard.00001.mds.zstd")).unwrap();
+    std::fs::remove_file(store_copy.dir.path().join("shards/shard.00001.mds.zstd")).unwrap();
     let (output, _) = store_copy.same("verify", "shards", &["--jobs", "2"]);
     assert!(output.2.contains("shard-missing"), "{output:?}");
     let pin = format!("sha256:{}", "0".repeat(64));
@@ -132,11 +132,11 @@ fn verify_finds_damage_in_a_store() {
 
 #[test]
 fn tars_in_a_store_give_the_same_output_as_local() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(60));
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(60));
     let args = ["convert", "data", "tars", "--to", "webdataset"];
-    place.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
-    let store_copy = StoreCopy::new(place);
+    dir.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
+    let store_copy = StoreCopy::new(dir);
     for _ in 0..2 {
         for (verb, more) in [
             ("inspect", &[][..]),
@@ -148,9 +148,9 @@ fn tars_in_a_store_give_the_same_output_as_local() {
             assert_eq!(output.0, 0, "{output:?}");
         }
         // The second time without an index, by what is there.
-        let _ = std::fs::remove_file(store_copy.place.path().join("tars/index.json"));
+        let _ = std::fs::remove_file(store_copy.dir.path().join("tars/index.json"));
     }
-    let names = std::fs::read_dir(store_copy.place.path().join("tars")).unwrap();
+    let names = std::fs::read_dir(store_copy.dir.path().join("tars")).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name.ends_with(".tar"))
@@ -161,17 +161,17 @@ fn tars_in_a_store_give_the_same_output_as_local() {
 
 #[test]
 fn tar_lint_in_a_store_gives_the_same_output_as_local() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(60));
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(60));
     for (to, more) in [("tars", "none"), ("packed", "zstd")] {
         let args = ["convert", "data", to, "--to", "webdataset"];
         let more = ["--compression", more, "--samples-per-shard", "25"];
-        place.ok(&[&args[..], &more].concat());
+        dir.ok(&[&args[..], &more].concat());
     }
-    let mut cut = place.read("tars/shard-000001.tar");
+    let mut cut = dir.read("tars/shard-000001.tar");
     cut.truncate(cut.len() / 2 + 100);
-    place.write("cut/0.tar", cut);
-    let store_copy = StoreCopy::new(place);
+    dir.write("cut/0.tar", cut);
+    let store_copy = StoreCopy::new(dir);
     for (name, code) in [
         ("tars", 0),
         ("packed", 3),
@@ -203,12 +203,12 @@ fn tar_lint_in_a_store_gives_the_same_output_as_local() {
 
 #[test]
 fn large_tar_members_are_not_downloaded() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for number in 0..3 {
-        place.write(&format!("tree/{number}.bin"), vec![number; 20 << 20]);
+        dir.write(&format!("tree/{number}.bin"), vec![number; 20 << 20]);
     }
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    let store_copy = StoreCopy::new(place);
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    let store_copy = StoreCopy::new(dir);
     store_copy.same("tar lint", "tars", &[]);
     let counts = store_copy.server.counts();
     assert!(counts.bytes < 36 << 20, "{counts:?}");
@@ -221,40 +221,40 @@ fn large_tar_members_are_not_downloaded() {
 
 #[test]
 fn index_export_writes_to_a_store() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(60));
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(60));
     let args = ["convert", "data", "tars", "--to", "webdataset"];
-    place.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
-    let names = |place: &TestDir, folder: &str| {
-        let entries = std::fs::read_dir(place.path().join(folder)).unwrap();
+    dir.ok(&[&args[..], &["--samples-per-shard", "25"]].concat());
+    let names = |dir: &TestDir, folder: &str| {
+        let entries = std::fs::read_dir(dir.path().join(folder)).unwrap();
         let files = entries.filter(|entry| entry.as_ref().unwrap().path().is_file());
         let names = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names
             .map(|name| format!("{folder}/{name}"))
             .collect::<Vec<_>>()
     };
-    let objects = names(&place, "tars").into_iter().map(|name| {
-        let bytes = place.read(&name);
+    let objects = names(&dir, "tars").into_iter().map(|name| {
+        let bytes = dir.read(&name);
         (name, bytes)
     });
     let objects = Objects::memory("bucket", objects);
     let server = S3Server::start(objects, Settings::default()).unwrap();
-    let store_copy = StoreCopy { place, server };
+    let store_copy = StoreCopy { dir, server };
     let readers = ["--for", "wids,dali,energon,open_clip"];
-    let export = |place: &str, more: &[&str]| {
-        store_copy.output_of(&[&["index", "export", place], more].concat())
+    let export = |dir: &str, more: &[&str]| {
+        store_copy.output_of(&[&["index", "export", dir], more].concat())
     };
     let local = export("tars", &readers);
     let there = export("s3://bucket/tars", &readers);
     assert_eq!((local.0, &local.2), (0, &String::new()));
     assert_eq!(there.1.replace("s3://bucket/", ""), local.1, "{there:?}");
-    let mut wanted = names(&store_copy.place, "tars");
-    wanted.extend(names(&store_copy.place, "tars/.nv-meta"));
+    let mut wanted = names(&store_copy.dir, "tars");
+    wanted.extend(names(&store_copy.dir, "tars/.nv-meta"));
     wanted.sort();
     let all = store_copy.server.objects().all();
     assert!(all.keys().eq(wanted.iter()), "{:?}", all.keys());
     for name in &wanted {
-        assert!(all[name] == store_copy.place.read(name), "{name}");
+        assert!(all[name] == store_copy.dir.read(name), "{name}");
     }
     // The same again is no conflict; another object is.
     store_copy.server.forget_counts();
@@ -278,13 +278,13 @@ fn index_export_writes_to_a_store() {
     // Shards that a reader cannot read are named.
     let packed = ["convert", "data", "packed", "--to", "webdataset"];
     store_copy
-        .place
+        .dir
         .ok(&[&packed[..], &["--compression", "zstd"]].concat());
-    for name in names(&store_copy.place, "packed") {
+    for name in names(&store_copy.dir, "packed") {
         store_copy
             .server
             .objects()
-            .put(&name, store_copy.place.read(&name));
+            .put(&name, store_copy.dir.read(&name));
     }
     let output = export("s3://bucket/packed", &["--for", "wids"]);
     assert_eq!(output.0, 2, "{output:?}");
@@ -294,7 +294,7 @@ fn index_export_writes_to_a_store() {
     );
     // A web server takes no objects, which is known before anything is read.
     let web = S3Server::start(
-        Objects::folder("bucket", store_copy.place.path()),
+        Objects::folder("bucket", store_copy.dir.path()),
         Settings {
             flavor: Flavor::Web,
             ..Settings::default()
@@ -302,7 +302,7 @@ fn index_export_writes_to_a_store() {
     )
     .unwrap();
     let output = store_copy
-        .place
+        .dir
         .command()
         .args([
             "index",
@@ -322,10 +322,10 @@ fn index_export_writes_to_a_store() {
 
 #[test]
 fn splits_are_found_below_a_store_prefix() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(60));
-    place.ok(&["convert", "data", "splits", "--split", "train=0.8,val=0.2"]);
-    let store_copy = StoreCopy::new(place);
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(60));
+    dir.ok(&["convert", "data", "splits", "--split", "train=0.8,val=0.2"]);
+    let store_copy = StoreCopy::new(dir);
     let (output, _) = store_copy.same("inspect", "splits", &[]);
     assert!(
         output.1.contains("train") && output.1.contains("val"),
@@ -339,11 +339,11 @@ fn splits_are_found_below_a_store_prefix() {
 
 #[test]
 fn sources_in_a_store_are_inspected() {
-    let place = TestDir::new();
-    place.parquet("data/k=1/rows.parquet", &rows(60));
-    place.write("text/a.csv", "a,b\n1,x\n");
-    place.write("tree/1.txt", "one");
-    let store_copy = StoreCopy::new(place);
+    let dir = TestDir::new();
+    dir.parquet("data/k=1/rows.parquet", &rows(60));
+    dir.write("text/a.csv", "a,b\n1,x\n");
+    dir.write("tree/1.txt", "one");
+    let store_copy = StoreCopy::new(dir);
     for name in [
         "data",
         "data/k=1/rows.parquet",
@@ -360,15 +360,15 @@ fn sources_in_a_store_are_inspected() {
 }
 
 /// The files of a folder that hold data.
-fn contents(place: &TestDir, folder: &str) -> Vec<(String, Vec<u8>)> {
-    let names = std::fs::read_dir(place.path().join(folder)).unwrap();
+fn contents(dir: &TestDir, folder: &str) -> Vec<(String, Vec<u8>)> {
+    let names = std::fs::read_dir(dir.path().join(folder)).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .filter(|name| name != "index.provenance" && name != ".shardmill")
         .collect();
     names.sort();
     let read = |name: String| {
-        let bytes = place.read(&format!("{folder}/{name}"));
+        let bytes = dir.read(&format!("{folder}/{name}"));
         (name, bytes)
     };
     names.into_iter().map(read).collect()
@@ -376,15 +376,15 @@ fn contents(place: &TestDir, folder: &str) -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn conversion_from_a_store_writes_the_same_bytes_as_local() {
-    let place = TestDir::with_shards();
-    place.parquet("data/more.parquet", &rows(500));
-    place.write("text/a.csv", "a,b\n1,x\n2,y\n");
-    place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
+    let dir = TestDir::with_shards();
+    dir.parquet("data/more.parquet", &rows(500));
+    dir.write("text/a.csv", "a,b\n1,x\n2,y\n");
+    dir.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
     for number in 0..30 {
-        place.write(&format!("tree/{number}.txt"), format!("text {number}"));
+        dir.write(&format!("tree/{number}.txt"), format!("text {number}"));
     }
-    place.ok(&["convert", "data", "tars", "--to", "webdataset"]);
-    let store_copy = StoreCopy::new(place);
+    dir.ok(&["convert", "data", "tars", "--to", "webdataset"]);
+    let store_copy = StoreCopy::new(dir);
     let flaky = Settings {
         faults: Script::random(3, 10, vec![Fault::status(500), Fault::status(503)]),
         ..Settings::default()
@@ -406,14 +406,14 @@ fn conversion_from_a_store_writes_the_same_bytes_as_local() {
         ] {
             let remote = format!("s3://bucket/{source}");
             for (from, to) in [(source, "here"), (remote.as_str(), "there")] {
-                let _ = std::fs::remove_dir_all(store_copy.place.path().join(to));
+                let _ = std::fs::remove_dir_all(store_copy.dir.path().join(to));
                 let output =
                     store_copy.output_of(&["convert", from, to, "--samples-per-shard", "70"]);
                 assert_eq!(output.0, 0, "{source}: {output:?}");
             }
             let (here, there) = (
-                contents(&store_copy.place, "here"),
-                contents(&store_copy.place, "there"),
+                contents(&store_copy.dir, "here"),
+                contents(&store_copy.dir, "there"),
             );
             assert!(here.len() > 1);
             assert!(here == there, "{source}");
@@ -465,13 +465,13 @@ fn order_and_plan_in_a_store_equal_local() {
 /// The index of tar files is the root of what is believed, as that of MDS is.
 #[test]
 fn expect_index_pins_the_tar_index() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for sample in 0..5 {
-        place.write(&format!("tree/{sample}.txt"), format!("text {sample}"));
+        dir.write(&format!("tree/{sample}.txt"), format!("text {sample}"));
     }
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    let digest = hash_hex(HashAlgo::Sha256, &place.read("tars/index.json"));
-    let store_copy = StoreCopy::new(place);
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    let digest = hash_hex(HashAlgo::Sha256, &dir.read("tars/index.json"));
+    let store_copy = StoreCopy::new(dir);
     let pin = format!("sha256:{digest}");
     for named in ["tars", "tars/index.json"] {
         let (output, _) = store_copy.same("verify", named, &["--expect-index", &pin]);
@@ -484,18 +484,18 @@ fn expect_index_pins_the_tar_index() {
     let file = "tars/shard-000000.tar";
     let (output, _) = store_copy.same("verify", file, &["--expect-index", &pin]);
     assert!(output.2.contains("a tar file has no index"), "{output:?}");
-    std::fs::remove_file(store_copy.place.path().join("tars/index.json")).unwrap();
+    std::fs::remove_file(store_copy.dir.path().join("tars/index.json")).unwrap();
     let (output, _) = store_copy.same("verify", "tars", &["--expect-index", &pin]);
     assert!(output.2.contains("error[index-missing]"), "{output:?}");
 }
 
 #[test]
 fn unfinished_conversion_is_rejected_by_all_commands() {
-    let place = TestDir::with_tars();
-    std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
-    place.write("tars/.shardmill/journal", "x");
-    place.write("begun/.shardmill/journal", "x");
-    let store_copy = StoreCopy::new(place);
+    let dir = TestDir::with_tars();
+    std::fs::remove_file(dir.path().join("tars/index.json")).unwrap();
+    dir.write("tars/.shardmill/journal", "x");
+    dir.write("begun/.shardmill/journal", "x");
+    let store_copy = StoreCopy::new(dir);
     for verb in ["inspect", "ls", "cat", "verify", "tar lint"] {
         let (output, _) = store_copy.same(verb, "tars", &[]);
         let errors = &output.2;
@@ -531,6 +531,6 @@ fn unfinished_conversion_is_rejected_by_all_commands() {
             output.2.contains("error[dest-unfinished]"),
             "{args:?}: {output:?}"
         );
-        assert!(!store_copy.place.exists("again"), "{args:?}");
+        assert!(!store_copy.dir.exists("again"), "{args:?}");
     }
 }

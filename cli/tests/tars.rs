@@ -18,9 +18,9 @@ fn shard(samples: &[Sample<'_>]) -> Vec<u8> {
 
 #[test]
 fn dry_run_shows_the_source_of_keys() {
-    let place = TestDir::with_tree();
+    let dir = TestDir::with_tree();
     insta::assert_snapshot!(
-        place.shown(&["convert", "tree", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
+        dir.shown(&["convert", "tree", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
         @r"
     exit 0
     --- stdout
@@ -40,9 +40,9 @@ fn dry_run_shows_the_source_of_keys() {
     txt     Binary      0  bytes
     "
     );
-    place.write("rows.csv", "id,caption\n1,a\n2,b\n");
+    dir.write("rows.csv", "id,caption\n1,a\n2,b\n");
     insta::assert_snapshot!(
-        place.shown(&["convert", "rows.csv", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
+        dir.shown(&["convert", "rows.csv", "tars", "--to", "webdataset", "--jobs", "2", "--dry-run"]),
         @r"
     exit 0
     --- stdout
@@ -66,7 +66,7 @@ fn dry_run_shows_the_source_of_keys() {
 
 #[test]
 fn tree_is_converted_to_tars_that_verify() {
-    let place = TestDir::with_tree();
+    let dir = TestDir::with_tree();
     let args = [
         "convert",
         "tree",
@@ -76,7 +76,7 @@ fn tree_is_converted_to_tars_that_verify() {
         "--samples-per-shard",
         "3",
     ];
-    snapshot!(place.shown(&args), @r"
+    snapshot!(dir.shown(&args), @r"
     exit 0
     --- stdout
     tars: 5 samples in 2 shards
@@ -84,18 +84,18 @@ fn tree_is_converted_to_tars_that_verify() {
       stored  20.1 KiB, ratio 1.00
       time    [TIME] at [RATE] MB/s
     ");
-    insta::assert_snapshot!(String::from_utf8(place.read("tars/index.json")).unwrap(), @r#"{"format": "webdataset", "shards": [{"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000000.tar.idx", "bytes": 32, "hashes": {"sha256": "aa7ed55559a43874ce3884bfd24d76a0d045fa3f86361b6c11826c09c55d67fa"}}, "optional_fields": [], "raw_data": {"basename": "shard-000000.tar", "bytes": 10240, "hashes": {"sha256": "18e6c3a910cc592823fe476e5a7e063ac87d31c2885583755ffff30c8c80cb61"}}, "samples": 3, "zip_data": null}, {"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000001.tar.idx", "bytes": 24, "hashes": {"sha256": "873986add45ec975fab30c0711ee044e86eaa4155c7d352af8d30ffc16acf766"}}, "optional_fields": [], "raw_data": {"basename": "shard-000001.tar", "bytes": 10240, "hashes": {"sha256": "15f034d39acc7cc2c8c2fcbc7621ddcd889d0598c98fdbf54f11057de55d3085"}}, "samples": 2, "zip_data": null}], "version": 1}"#);
-    snapshot!(place.shown(&args), @r"
+    insta::assert_snapshot!(String::from_utf8(dir.read("tars/index.json")).unwrap(), @r#"{"format": "webdataset", "shards": [{"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000000.tar.idx", "bytes": 32, "hashes": {"sha256": "aa7ed55559a43874ce3884bfd24d76a0d045fa3f86361b6c11826c09c55d67fa"}}, "optional_fields": [], "raw_data": {"basename": "shard-000000.tar", "bytes": 10240, "hashes": {"sha256": "18e6c3a910cc592823fe476e5a7e063ac87d31c2885583755ffff30c8c80cb61"}}, "samples": 3, "zip_data": null}, {"compression": null, "fields": ["cls", "txt"], "offsets": {"basename": "shard-000001.tar.idx", "bytes": 24, "hashes": {"sha256": "873986add45ec975fab30c0711ee044e86eaa4155c7d352af8d30ffc16acf766"}}, "optional_fields": [], "raw_data": {"basename": "shard-000001.tar", "bytes": 10240, "hashes": {"sha256": "15f034d39acc7cc2c8c2fcbc7621ddcd889d0598c98fdbf54f11057de55d3085"}}, "samples": 2, "zip_data": null}], "version": 1}"#);
+    snapshot!(dir.shown(&args), @r"
     exit 0
     --- stdout
     tars: this conversion is already complete, 5 samples in 2 shards; nothing was written
     ");
-    snapshot!(place.shown(&["verify", "tars", "--deep"]), @r"
+    snapshot!(dir.shown(&["verify", "tars", "--deep"]), @r"
     exit 0
     --- stdout
     tars: all is well: 5 samples in 2 shards (5 files, 20.9 KiB, 4 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
     ");
-    snapshot!(place.shown(&["verify", "tars/shard-000001.tar"]), @r"
+    snapshot!(dir.shown(&["verify", "tars/shard-000001.tar"]), @r"
     exit 0
     --- stdout
     tars/shard-000001.tar: all is well: 2 samples in 1 shard (1 file, 10.0 KiB, 0 hashes, values not decoded, in [TIME] at [RATE] MB/s)
@@ -104,8 +104,8 @@ fn tree_is_converted_to_tars_that_verify() {
 
 #[test]
 fn duplicate_key_error_names_the_row() {
-    let place = TestDir::new();
-    place.write("rows.csv", "id,txt\n1,a\n2,b\n1,c\n");
+    let dir = TestDir::new();
+    dir.write("rows.csv", "id,txt\n1,a\n2,b\n1,c\n");
     let args = [
         "convert",
         "rows.csv",
@@ -115,20 +115,20 @@ fn duplicate_key_error_names_the_row() {
         "--key-column",
         "id",
     ];
-    insta::assert_snapshot!(place.shown(&args), @r"
+    insta::assert_snapshot!(dir.shown(&args), @r"
     exit 3
     --- stderr
     error[sample-key-twice]: column id: row 2 of rows.csv: the key `1` was there before; choose a column whose values differ with --key-column, or omit it to number the samples
     ");
-    assert!(!place.exists("tars"));
+    assert!(!dir.exists("tars"));
     let plain = ["convert", "rows.csv", "tars", "--to", "webdataset", "-q"];
-    place.ok(&plain);
-    assert_eq!(place.ok(&["tar", "lint", "tars", "-q"]), "");
+    dir.ok(&plain);
+    assert_eq!(dir.ok(&["tar", "lint", "tars", "-q"]), "");
 }
 
 #[test]
 fn shard_pattern_names_the_shards() {
-    let place = TestDir::with_tree();
+    let dir = TestDir::with_tree();
     let pattern = [
         "--shard-pattern",
         "train-%03d.tar",
@@ -140,14 +140,14 @@ fn shard_pattern_names_the_shards() {
         &pattern[..],
     ]
     .concat();
-    place.ok(&args);
+    dir.ok(&args);
     for name in [
         "train-000.tar",
         "train-000.tar.idx",
         "train-001.tar",
         "train-001.tar.idx",
     ] {
-        assert!(place.exists(&format!("tars/{name}")), "{name}");
+        assert!(dir.exists(&format!("tars/{name}")), "{name}");
     }
     // Another pattern in the place of the first one: nothing of it is left.
     let other = [
@@ -159,31 +159,31 @@ fn shard_pattern_names_the_shards() {
         "-q",
         "--overwrite",
     ];
-    place.ok(&other);
-    assert!(place.exists("tars/shard-000000.tar") && !place.exists("tars/train-000.tar"));
+    dir.ok(&other);
+    assert!(dir.exists("tars/shard-000000.tar") && !dir.exists("tars/train-000.tar"));
     // What is no shard of a dataset is not overwritten.
-    place.write("tars/mine.tar", "x");
-    assert_eq!(place.run(&other).code, 4);
-    assert!(place.exists("tars/mine.tar"));
+    dir.write("tars/mine.tar", "x");
+    assert_eq!(dir.run(&other).code, 4);
+    assert!(dir.exists("tars/mine.tar"));
 }
 
 #[test]
 fn nulls_omit_leaves_out_missing_fields() {
-    let place = TestDir::with_tree();
-    place.write("tree/a/9.cls", "9");
+    let dir = TestDir::with_tree();
+    dir.write("tree/a/9.cls", "9");
     let args = ["convert", "tree", "tars", "--to", "webdataset"];
-    let ran = place.run(&args);
+    let ran = dir.run(&args);
     assert_eq!(
         (ran.code, ran.stderr.starts_with("error[value-null]")),
         (3, true)
     );
-    place.ok(&[&args[..], &["--nulls", "omit"]].concat());
-    let index = String::from_utf8(place.read("tars/index.json")).unwrap();
+    dir.ok(&[&args[..], &["--nulls", "omit"]].concat());
+    let index = String::from_utf8(dir.read("tars/index.json")).unwrap();
     assert!(
         index.contains("\"fields\": [\"cls\"]") && index.contains("\"optional_fields\": [\"txt\"]")
     );
-    place.ok(&["verify", "tars", "--deep"]);
-    place.ok(&[
+    dir.ok(&["verify", "tars", "--deep"]);
+    dir.ok(&[
         "convert",
         "tars",
         "again",
@@ -193,14 +193,14 @@ fn nulls_omit_leaves_out_missing_fields() {
         "omit",
     ]);
     assert_eq!(
-        place.read("tars/shard-000000.tar"),
-        place.read("again/shard-000000.tar")
+        dir.read("tars/shard-000000.tar"),
+        dir.read("again/shard-000000.tar")
     );
 }
 
 #[test]
 fn tar_files_round_trip_through_mds() {
-    let place = TestDir::with_tars();
+    let dir = TestDir::with_tars();
     for compression in ["none", "zstd:3", "gz:1"] {
         let zip = format!("zip-{compression}").replace(':', "-");
         let args = [
@@ -211,13 +211,13 @@ fn tar_files_round_trip_through_mds() {
             "--compression",
             compression,
         ];
-        place.ok(&[&["convert", "tars", &zip], &args[..]].concat());
-        place.ok(&["verify", &zip, "--deep"]);
+        dir.ok(&[&["convert", "tars", &zip], &args[..]].concat());
+        dir.ok(&["verify", &zip, "--deep"]);
         let mds = format!("{zip}-mds");
-        place.ok(&["convert", &zip, &mds]);
-        place.ok(&["verify", &mds, "--deep"]);
+        dir.ok(&["convert", &zip, &mds]);
+        dir.ok(&["verify", &mds, "--deep"]);
         let back = format!("{zip}-back");
-        place.ok(&[
+        dir.ok(&[
             "convert",
             &mds,
             &back,
@@ -232,14 +232,11 @@ fn tar_files_round_trip_through_mds() {
             "shard-000000.tar.idx",
         ] {
             let (first, last) = (format!("tars/{name}"), format!("{back}/{name}"));
-            assert!(
-                place.read(&first) == place.read(&last),
-                "{compression}: {name}"
-            );
+            assert!(dir.read(&first) == dir.read(&last), "{compression}: {name}");
         }
     }
     // Without their index, by pattern, and one by one.
-    std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
+    std::fs::remove_file(dir.path().join("tars/index.json")).unwrap();
     for (number, source) in [
         &["tars"][..],
         &["tars/*.tar"],
@@ -255,18 +252,18 @@ fn tar_files_round_trip_through_mds() {
             &[&dest, "--to", "webdataset", "--samples-per-shard", "3"],
         ]
         .concat();
-        place.ok(&args);
+        dir.ok(&args);
         assert_eq!(
-            place.read("tars/shard-000001.tar"),
-            place.read(&format!("{dest}/shard-000001.tar"))
+            dir.read("tars/shard-000001.tar"),
+            dir.read(&format!("{dest}/shard-000001.tar"))
         );
     }
 }
 
 #[test]
 fn tar_columns_are_selected_and_computed() {
-    let place = TestDir::with_tars();
-    place.ok(&[
+    let dir = TestDir::with_tars();
+    dir.ok(&[
         "convert",
         "tars",
         "mds",
@@ -277,7 +274,7 @@ fn tar_columns_are_selected_and_computed() {
         "--where",
         "CAST(cls AS VARCHAR) >= '2'",
     ]);
-    insta::assert_snapshot!(place.ok(&["cat", "mds", ".."]), @r#"
+    insta::assert_snapshot!(dir.ok(&["cat", "mds", ".."]), @r#"
     {"__key__":"a/2","n":4}
     {"__key__":"a/4","n":8}
     {"__key__":"b/3","n":6}
@@ -286,25 +283,25 @@ fn tar_columns_are_selected_and_computed() {
 
 #[test]
 fn lint_reports_incompatible_tar_shards() {
-    let place = TestDir::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "ok/0.tar",
         shard(&[("a", &[("txt", b"x")]), ("b", &[("txt", b"y")])]),
     );
-    insta::assert_snapshot!(place.shown(&["tar", "lint", "ok"]), @r"
+    insta::assert_snapshot!(dir.shown(&["tar", "lint", "ok"]), @r"
     exit 0
     --- stdout
     2 samples in 1 shard: 0 errors, 0 warnings, 0 notes
     ");
-    place.write(
+    dir.write(
         "odd/0.tar",
         shard(&[
             ("a", &[("TXT", b"x")]),
             ("my key", &[("txt", b"y"), ("cls", b"1")]),
         ]),
     );
-    place.write("odd/1.tar", shard(&[("a", &[("txt", b"x")])]));
-    insta::assert_snapshot!(place.shown(&["tar", "lint", "odd"]), @r"
+    dir.write("odd/1.tar", shard(&[("a", &[("txt", b"x")])]));
+    insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd"]), @r"
     exit 0
     --- stdout
     3 samples in 2 shards: 0 errors, 4 warnings, 0 notes
@@ -315,7 +312,7 @@ fn lint_reports_incompatible_tar_shards() {
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
     hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones
     ");
-    insta::assert_snapshot!(place.shown(&["tar", "lint", "odd", "--for", "hf,dali"]), @r"
+    insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd", "--for", "hf,dali"]), @r"
     exit 3
     --- stdout
     3 samples in 2 shards: 3 errors, 8 warnings, 0 notes
@@ -333,7 +330,7 @@ fn lint_reports_incompatible_tar_shards() {
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
     hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones
     ");
-    insta::assert_snapshot!(place.shown(&["tar", "lint", "odd/0.tar", "--for", "dali", "--show-keys", "--json"]), @r#"
+    insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd/0.tar", "--for", "dali", "--show-keys", "--json"]), @r#"
     exit 3
     --- stdout
     {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.cls","offset":1024,"message":"the name `my key.cls` has a space, which its index cannot express"}
@@ -353,13 +350,13 @@ fn lint_reports_incompatible_tar_shards() {
 
 #[test]
 fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let whole = shard(&[
         ("./a", &[("TXT", b"x"), ("cls", b"1")]),
         ("b", &[("cls", b"2"), ("txt", b"y")]),
     ]);
-    place.write("odd/0.tar", &whole);
-    insta::assert_snapshot!(place.shown(&["tar", "fix", "odd", "fixed"]), @r"
+    dir.write("odd/0.tar", &whole);
+    insta::assert_snapshot!(dir.shown(&["tar", "fix", "odd", "fixed"]), @r"
     exit 0
     --- stdout
     odd/0.tar: `./a.TXT`: empty and `.` parts of the key are left out
@@ -371,27 +368,27 @@ fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
         ("a", &[("cls", b"1"), ("txt", b"x")]),
         ("b", &[("cls", b"2"), ("txt", b"y")]),
     ]);
-    assert_eq!(place.read("fixed/0.tar"), expected);
-    snapshot!(place.shown(&["verify", "fixed", "--deep"]), @r"
+    assert_eq!(dir.read("fixed/0.tar"), expected);
+    snapshot!(dir.shown(&["verify", "fixed", "--deep"]), @r"
     exit 0
     --- stdout
     fixed: all is well: 2 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, every value decoded, in [TIME] at [RATE] MB/s)
     --- stderr
     warning[provenance-missing]: fixed/index.provenance: the file does not exist, so the samples were not compared with a content hash; only conversions with shardmill write it
     ");
-    insta::assert_snapshot!(place.shown(&["tar", "fix", "odd", "fixed"]), @r"
+    insta::assert_snapshot!(dir.shown(&["tar", "fix", "odd", "fixed"]), @r"
     exit 4
     --- stderr
     error[dest-not-empty]: fixed: it is not empty; choose another destination
     ");
-    place.write("cut/0.tar", &whole[..2100]);
-    insta::assert_snapshot!(place.shown(&["tar", "fix", "cut", "saved"]), @r"
+    dir.write("cut/0.tar", &whole[..2100]);
+    insta::assert_snapshot!(dir.shown(&["tar", "fix", "cut", "saved"]), @r"
     exit 3
     --- stderr
     error[tar-torn]: cut/0.tar: the shard cannot be rewritten: the file ends at byte 2100, within the header at byte 2048; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
     ");
-    assert!(!place.exists("saved"));
-    insta::assert_snapshot!(place.shown(&["tar", "repair", "cut", "saved"]), @r"
+    assert!(!dir.exists("saved"));
+    insta::assert_snapshot!(dir.shown(&["tar", "repair", "cut", "saved"]), @r"
     exit 3
     --- stdout
     saved: 0 samples in 1 shard, 0 changes, 2 places lost
@@ -399,12 +396,12 @@ fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
     error[tar-torn]: cut/0.tar: sample `./a` is lost: the file ends at byte 2100, within the header at byte 2048
     error[tar-torn]: cut/0.tar: bytes 2048 to 2100 are lost: the file ends at byte 2100, within the header at byte 2048
     ");
-    insta::assert_snapshot!(place.shown(&["tar", "repair", "cut/0.tar", "again", "--json"]), @r#"
+    insta::assert_snapshot!(dir.shown(&["tar", "repair", "cut/0.tar", "again", "--json"]), @r#"
     exit 3
     --- stdout
     {"dest":"again","ok":false,"shards":1,"samples":0,"changes":[],"lost":[{"shard":"cut/0.tar","id":"tar-torn","key":"./a","begin":0,"end":2048,"message":"the file ends at byte 2100, within the header at byte 2048"},{"shard":"cut/0.tar","id":"tar-torn","key":null,"begin":2048,"end":2100,"message":"the file ends at byte 2100, within the header at byte 2048"}]}
     "#);
-    snapshot!(place.shown(&["verify", "saved"]), @r"
+    snapshot!(dir.shown(&["verify", "saved"]), @r"
     exit 0
     --- stdout
     saved: all is well: 0 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, values not decoded, in [TIME] at [RATE] MB/s)
@@ -413,20 +410,20 @@ fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
 
 #[test]
 fn group_key_groups_tree_files_by_first_dot() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for sample in 0..2 {
         for (field, text) in [("jpg", "J"), ("seg.png", "P"), ("json", "{}")] {
-            place.write(&format!("tree/a.b/{sample}.{field}"), text);
+            dir.write(&format!("tree/a.b/{sample}.{field}"), text);
         }
     }
     let convert = ["convert", "tree", "out", "--to", "webdataset"];
-    insta::assert_snapshot!(place.shown(&convert), @r"
+    insta::assert_snapshot!(dir.shown(&convert), @r"
     exit 3
     --- stderr
     error[value-null]: tree: column jpg has 2 nulls, the first in sample a.b/0.seg, column json has 2 nulls, the first in sample a.b/0.seg, column png has 2 nulls, the first in sample a.b/0; choose --group key where names have several extensions (1.seg.png), --nulls omit to omit fields from samples, --nulls mask, or drop
     ");
-    place.ok(&[&convert[..], &["--group", "key"]].concat());
-    insta::assert_snapshot!(place.shown(&["cat", "out", "0"]), @r#"
+    dir.ok(&[&convert[..], &["--group", "key"]].concat());
+    insta::assert_snapshot!(dir.shown(&["cat", "out", "0"]), @r#"
     exit 0
     --- stdout
     {"__key__":"a.b/0","jpg":{"bytes":1,"base64":"Sg=="},"json":{},"seg.png":{"bytes":1,"base64":"UA=="}}
@@ -435,8 +432,8 @@ fn group_key_groups_tree_files_by_first_dot() {
 
 #[test]
 fn index_export_writes_all_reader_indexes() {
-    let place = TestDir::with_tars();
-    insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "wids,dali,energon,open_clip"]), @r"
+    let dir = TestDir::with_tars();
+    insta::assert_snapshot!(dir.shown(&["index", "export", "tars", "--for", "wids,dali,energon,open_clip"]), @r"
     exit 0
     --- stdout
     tars: 11 files of 5 samples in 2 shards
@@ -452,12 +449,12 @@ fn index_export_writes_all_reader_indexes() {
       .nv-meta/split.yaml
       sizes.json
     ");
-    insta::assert_snapshot!(String::from_utf8(place.read("tars/shard-000001.idx")).unwrap(), @r"
+    insta::assert_snapshot!(String::from_utf8(dir.read("tars/shard-000001.idx")).unwrap(), @r"
     v1.2 2
     cls 512 1 b/1.cls txt 1536 6 b/1.txt
     cls 2560 1 b/3.cls txt 3584 6 b/3.txt
     ");
-    insta::assert_snapshot!(String::from_utf8(place.read("tars/.nv-meta/split.yaml")).unwrap(), @r#"
+    insta::assert_snapshot!(String::from_utf8(dir.read("tars/.nv-meta/split.yaml")).unwrap(), @r#"
     exclude: []
     split_parts:
       train:
@@ -467,16 +464,16 @@ fn index_export_writes_all_reader_indexes() {
       test: []
     "#);
     // The same again is no conflict; another file is.
-    place.ok(&["index", "export", "tars", "--for", "dali"]);
-    place.write("tars/sizes.json", "{}");
-    insta::assert_snapshot!(place.shown(&["index", "export", "tars", "--for", "open_clip"]), @r"
+    dir.ok(&["index", "export", "tars", "--for", "dali"]);
+    dir.write("tars/sizes.json", "{}");
+    insta::assert_snapshot!(dir.shown(&["index", "export", "tars", "--for", "open_clip"]), @r"
     exit 4
     --- stderr
     error[index-exists]: tars/sizes.json: another file exists; replace it with --force
     ");
-    place.ok(&["index", "export", "tars", "--for", "open_clip", "--force"]);
+    dir.ok(&["index", "export", "tars", "--for", "open_clip", "--force"]);
     // Those that convert writes are the same.
-    place.ok(&[
+    dir.ok(&[
         "convert",
         "tree",
         "with",
@@ -497,8 +494,8 @@ fn index_export_writes_all_reader_indexes() {
         "shard-000001.tar.idx",
     ] {
         assert_eq!(
-            place.read(&format!("tars/{name}")),
-            place.read(&format!("with/{name}")),
+            dir.read(&format!("tars/{name}")),
+            dir.read(&format!("with/{name}")),
             "{name}"
         );
     }
@@ -506,10 +503,10 @@ fn index_export_writes_all_reader_indexes() {
 
 #[test]
 fn dali_index_keeps_field_case() {
-    let place = TestDir::new();
-    place.write("odd/0.tar", shard(&[("A", &[("JPG", b"x")])]));
-    place.ok(&["index", "export", "odd", "--for", "dali"]);
-    insta::assert_snapshot!(String::from_utf8(place.read("odd/0.idx")).unwrap(), @r"
+    let dir = TestDir::new();
+    dir.write("odd/0.tar", shard(&[("A", &[("JPG", b"x")])]));
+    dir.ok(&["index", "export", "odd", "--for", "dali"]);
+    insta::assert_snapshot!(String::from_utf8(dir.read("odd/0.idx")).unwrap(), @r"
     v1.2 1
     JPG 512 1 A.JPG
     ");
@@ -517,12 +514,12 @@ fn dali_index_keeps_field_case() {
 
 #[test]
 fn truncation_at_every_block_is_detected() {
-    let place = TestDir::with_tars();
-    let bytes = place.read("tars/shard-000000.tar");
+    let dir = TestDir::with_tars();
+    let bytes = dir.read("tars/shard-000000.tar");
     let end = 3 * 2 * 1024;
     for cut in (0..bytes.len()).step_by(512) {
-        place.write("cut/0.tar", &bytes[..cut]);
-        let ran = place.run(&["verify", "cut"]);
+        dir.write("cut/0.tar", &bytes[..cut]);
+        let ran = dir.run(&["verify", "cut"]);
         // From here on nothing is missing but zeros after the end.
         let expected = if cut >= end + 1024 { 0 } else { 3 };
         assert_eq!(
@@ -530,9 +527,9 @@ fn truncation_at_every_block_is_detected() {
             "cut at {cut}: {}{}",
             ran.stdout, ran.stderr
         );
-        place.write("tars/shard-000000.tar", &bytes[..cut]);
+        dir.write("tars/shard-000000.tar", &bytes[..cut]);
         assert_eq!(
-            place.run(&["verify", "tars"]).code,
+            dir.run(&["verify", "tars"]).code,
             3,
             "cut at {cut}, with an index"
         );
@@ -542,7 +539,7 @@ fn truncation_at_every_block_is_detected() {
 /// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
 #[test]
 fn ls_inspect_and_cat_read_tar_files() {
-    let place = TestDir::with_tree();
+    let dir = TestDir::with_tree();
     let convert = |to: &str, compression: &str| {
         let args = [
             "convert",
@@ -553,21 +550,21 @@ fn ls_inspect_and_cat_read_tar_files() {
             "--samples-per-shard",
             "3",
         ];
-        place.ok(&[&args[..], &["--compression", compression]].concat());
+        dir.ok(&[&args[..], &["--compression", compression]].concat());
     };
     convert("plain", "none");
     convert("packed", "zstd:3");
     convert("bare", "gz");
-    std::fs::remove_file(place.path().join("bare/index.json")).unwrap();
+    std::fs::remove_file(dir.path().join("bare/index.json")).unwrap();
     // Unpacked beside its compressed file, a shard is one still.
     let unpacked = "shard-000001.tar";
-    assert!(place.path().join("bare/shard-000001.tar.gz").exists());
-    place.write(
+    assert!(dir.path().join("bare/shard-000001.tar.gz").exists());
+    dir.write(
         &format!("bare/{unpacked}"),
-        place.read(&format!("plain/{unpacked}")),
+        dir.read(&format!("plain/{unpacked}")),
     );
     for set in ["plain", "packed", "bare"] {
-        let list = place.ok(&["ls", set, "--json"]);
+        let list = dir.ok(&["ls", set, "--json"]);
         let shards: Vec<serde_json::Value> = list
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -576,7 +573,7 @@ fn ls_inspect_and_cat_read_tar_files() {
         assert_eq!(samples, [3, 2], "{set}");
         assert!(shards.iter().all(|shard| shard["format"] == "webdataset"));
         let told: serde_json::Value =
-            serde_json::from_str(&place.ok(&["inspect", set, "--json"])).unwrap();
+            serde_json::from_str(&dir.ok(&["inspect", set, "--json"])).unwrap();
         assert_eq!((&told["samples"], &told["shards"]), (&5.into(), &2.into()));
         assert_eq!(told["format"], "webdataset");
         let names: Vec<_> = told["columns"]
@@ -588,31 +585,31 @@ fn ls_inspect_and_cat_read_tar_files() {
         assert_eq!(names, ["__key__", "cls", "txt"]);
         assert_eq!(told["index_hash"].is_null(), set == "bare");
         assert_eq!(
-            place.ok(&["cat", set, "3.."]),
+            dir.ok(&["cat", set, "3.."]),
             "{\"__key__\":\"b/1\",\"cls\":1,\"txt\":\"text 1\"}\n\
              {\"__key__\":\"b/3\",\"cls\":3,\"txt\":\"text 3\"}\n",
             "{set}"
         );
         let by_key = ["cat", set, "--key", "a/4", "--column", "txt", "--raw"];
-        assert_eq!(place.ok(&by_key), "text 4");
+        assert_eq!(dir.ok(&by_key), "text 4");
         assert_eq!(
-            place.ok(&["cat", set, "-1", "--column", "cls", "--column", "__key__"]),
+            dir.ok(&["cat", set, "-1", "--column", "cls", "--column", "__key__"]),
             "{\"cls\":3,\"__key__\":\"b/3\"}\n"
         );
         let files = format!("files-{set}");
-        place.ok(&["cat", set, "0..", "--extract", &files, "--by-key"]);
-        assert_eq!(place.read(&format!("{files}/b/3.txt")), b"text 3");
-        assert_eq!(place.read(&format!("{files}/a/0.cls")), b"0");
+        dir.ok(&["cat", set, "0..", "--extract", &files, "--by-key"]);
+        assert_eq!(dir.read(&format!("{files}/b/3.txt")), b"text 3");
+        assert_eq!(dir.read(&format!("{files}/a/0.cls")), b"0");
     }
-    let inspected = place.ok(&["inspect", "bare"]);
+    let inspected = dir.ok(&["inspect", "bare"]);
     assert!(inspected.contains("index        none"), "{inspected}");
 }
 
 #[test]
 fn cat_of_missing_tar_samples_is_an_error() {
-    let place = TestDir::with_tars();
+    let dir = TestDir::with_tars();
     let id = |args: &[&str]| {
-        let ran = place.run(&[args, &["--json"]].concat());
+        let ran = dir.run(&[args, &["--json"]].concat());
         assert_eq!(ran.stdout, "");
         (ran.code, ran.error()["id"].as_str().unwrap().to_owned())
     };
@@ -626,22 +623,22 @@ fn cat_of_missing_tar_samples_is_an_error() {
         told(2, "key-not-found")
     );
     assert_eq!(id(&["cat", "tars", "5"]), told(2, "sample-out-of-range"));
-    place.write("tars/shard-000000.tar", vec![7; 20_480]);
+    dir.write("tars/shard-000000.tar", vec![7; 20_480]);
     assert_eq!(id(&["cat", "tars", "0"]).0, 3);
 }
 
 #[test]
 fn doctor_probes_read_and_write_access() {
-    let place = TestDir::new();
-    place.write("sets/file", "a user's");
+    let dir = TestDir::new();
+    dir.write("sets/file", "a user's");
     let told: serde_json::Value =
-        serde_json::from_str(&place.ok(&["doctor", "sets", "--json"])).unwrap();
+        serde_json::from_str(&dir.ok(&["doctor", "sets", "--json"])).unwrap();
     assert_eq!(told["verdict"], "read-write");
     assert_eq!(told["left"], serde_json::json!([]));
-    let left = std::fs::read_dir(place.path().join("sets")).unwrap();
+    let left = std::fs::read_dir(dir.path().join("sets")).unwrap();
     let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["file"]);
-    let ran = place.run(&["doctor", "nowhere"]);
+    let ran = dir.run(&["doctor", "nowhere"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     let args = [
         "doctor",
@@ -649,14 +646,14 @@ fn doctor_probes_read_and_write_access() {
         "--storage-option",
         "AWS_REGOIN=eu-west-1",
     ];
-    let ran = place.run(&args);
+    let ran = dir.run(&args);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.contains("AWS_REGOIN"), "{}", ran.stderr);
     // Nothing listens there.
     let closed = "AWS_ENDPOINT_URL=http://127.0.0.1:9";
     let args = ["doctor", "s3://bucket", "--storage-option", closed];
     let keys = ["--storage-option", "AWS_SKIP_SIGNATURE=true"];
-    let ran = place.run(&[&args[..], &keys[..]].concat());
+    let ran = dir.run(&[&args[..], &keys[..]].concat());
     assert_eq!(ran.code, 6, "{}", ran.stderr);
     assert!(
         ran.stdout.contains("neither read nor written"),
@@ -667,17 +664,17 @@ fn doctor_probes_read_and_write_access() {
 
 #[test]
 fn csv_columns_become_typed_tar_fields() {
-    let place = TestDir::new();
-    place.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
-    place.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);
-    let index = String::from_utf8(place.read("tars/index.json")).unwrap();
+    let dir = TestDir::new();
+    dir.write("rows.csv", "id,class,n\nx,cat,1\ny,dog,2\n");
+    dir.ok(&["convert", "rows.csv", "tars", "--to", "webdataset"]);
+    let index = String::from_utf8(dir.read("tars/index.json")).unwrap();
     let fields = "\"fields\": [\"class.txt\", \"id.txt\", \"n.cls\"]";
     assert!(index.contains(fields), "{index}");
-    place.ok(&["verify", "tars", "--deep"]);
+    dir.ok(&["verify", "tars", "--deep"]);
     let zipped = ["--column", "txt.gz=class", "--column", "cls.gz=n"];
     let convert = ["convert", "rows.csv", "zipped", "--to", "webdataset"];
-    place.ok(&[&convert[..], &zipped[..]].concat());
-    place.ok(&["verify", "zipped", "--deep"]);
+    dir.ok(&[&convert[..], &zipped[..]].concat());
+    dir.ok(&["verify", "zipped", "--deep"]);
     let refused = [
         "convert",
         "rows.csv",
@@ -687,20 +684,20 @@ fn csv_columns_become_typed_tar_fields() {
         "--column",
         "cls=class",
     ];
-    insta::assert_snapshot!(place.shown(&refused), @r"
+    insta::assert_snapshot!(dir.shown(&refused), @r"
     exit 3
     --- stderr
     error[type-unsupported]: column cls: a column of type Utf8 cannot be stored as str in a field of that name; readers expect a whole number there: call the field `txt`, or store texts of digits with the encoding `int`
     ");
-    assert!(!place.exists("never"));
+    assert!(!dir.exists("never"));
 }
 
 #[test]
 fn lists_are_written_as_ten_tensors() {
     use shardmill_webdataset::{DType, encode_ten};
 
-    let place = TestDir::new();
-    place.write(
+    let dir = TestDir::new();
+    dir.write(
         "rows.jsonl",
         "{\"id\": \"a\", \"v\": [1.5, -2.0]}\n{\"id\": \"b\", \"v\": []}\n{\"id\": \"c\", \"v\": [0.25]}\n",
     );
@@ -713,7 +710,7 @@ fn lists_are_written_as_ten_tensors() {
         "--key-column",
         "id",
     ];
-    place.ok(&[&convert[..], &["--column", "v.ten:ten=v"]].concat());
+    dir.ok(&[&convert[..], &["--column", "v.ten:ten=v"]].concat());
     let expected: Vec<(&str, Vec<u8>)> =
         [("a", vec![1.5_f64, -2.0]), ("b", vec![]), ("c", vec![0.25])]
             .into_iter()
@@ -737,10 +734,10 @@ fn lists_are_written_as_ten_tensors() {
         .zip(&fields)
         .map(|((key, _), fields)| (*key, &fields[..]))
         .collect();
-    assert!(place.read("tars/shard-000000.tar") == shard(&samples));
+    assert!(dir.read("tars/shard-000000.tar") == shard(&samples));
     // What the original cannot read is not written.
-    place.write("small.csv", "id,n\na,1\n");
-    insta::assert_snapshot!(place.shown(&[
+    dir.write("small.csv", "id,n\na,1\n");
+    insta::assert_snapshot!(dir.shown(&[
         "convert", "small.csv", "t2", "--to", "webdataset", "--key-column", "id", "--sql",
         "SELECT id, make_array(arrow_cast(n, 'UInt32')) AS v FROM source", "--column", "v.ten:ten=v",
     ]), @r#"
@@ -748,7 +745,7 @@ fn lists_are_written_as_ten_tensors() {
     --- stderr
     error[type-unsupported]: column v.ten: a column of type List(UInt32) cannot be stored as ten; convert it first, for example with --column 'v.ten:ten=CAST(v AS …)'
     "#);
-    insta::assert_snapshot!(place.shown(&[
+    insta::assert_snapshot!(dir.shown(&[
         "convert", "small.csv", "t3", "--to", "webdataset", "--key-column", "id", "--column", "n.ten:ten=n",
     ]), @r#"
     exit 3
@@ -759,13 +756,13 @@ fn lists_are_written_as_ten_tensors() {
 
 #[test]
 fn invalid_utf8_text_is_copied_into_tars() {
-    let place = TestDir::new();
-    place.write("tree/a.txt", b"caf\xe9");
-    place.write("tree/a.cls", "1");
-    place.convert_to_tars(&[]);
-    let tar = place.read("tars/shard-000000.tar");
+    let dir = TestDir::new();
+    dir.write("tree/a.txt", b"caf\xe9");
+    dir.write("tree/a.cls", "1");
+    dir.convert_to_tars(&[]);
+    let tar = dir.read("tars/shard-000000.tar");
     assert!(tar.windows(4).any(|found| found == b"caf\xe9"));
-    let ran = place.run(&["convert", "tree", "mds", "--json"]);
+    let ran = dir.run(&["convert", "tree", "mds", "--json"]);
     assert_eq!(ran.error()["id"], "tree-text");
     let args = [
         "convert",
@@ -777,7 +774,7 @@ fn invalid_utf8_text_is_copied_into_tars() {
         "txt <> ''",
     ];
     assert_eq!(
-        place.run(&[&args[..], &["--json"]].concat()).error()["id"],
+        dir.run(&[&args[..], &["--json"]].concat()).error()["id"],
         "tree-text"
     );
 }

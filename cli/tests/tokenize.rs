@@ -10,19 +10,19 @@ use crate::common::TestDir;
 const OUT: &str = "shards";
 
 /// Returns a place with the tokenizers and a table of texts, one of which has no tokens in WordPiece.
-fn place() -> TestDir {
-    let place = TestDir::new();
+fn dir() -> TestDir {
+    let dir = TestDir::new();
     let testdata = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/tokenize/testdata");
     for name in ["bpe.json", "split.json", "wordpiece.json"] {
-        std::fs::copy(testdata.join(name), place.path().join(name)).unwrap();
+        std::fs::copy(testdata.join(name), dir.path().join(name)).unwrap();
     }
     let rows = (0..300).map(|row| {
         let text = format!("def f{row}(self):\n    return {}\n", "x".repeat(row % 90));
         serde_json::json!({"id": row, "text": text, "note": "n"}).to_string()
     });
     let rows: Vec<String> = rows.collect();
-    place.write("rows.jsonl", rows.join("\n").as_bytes());
-    place
+    dir.write("rows.jsonl", rows.join("\n").as_bytes());
+    dir
 }
 
 fn convert<'a>(options: &[&'a str]) -> Vec<&'a str> {
@@ -30,8 +30,8 @@ fn convert<'a>(options: &[&'a str]) -> Vec<&'a str> {
     [&start[..], options].concat()
 }
 
-fn columns(place: &TestDir) -> Vec<String> {
-    let found = place.json(&["inspect", OUT, "--json"]);
+fn columns(dir: &TestDir) -> Vec<String> {
+    let found = dir.json(&["inspect", OUT, "--json"]);
     let columns = found["columns"].as_array().unwrap().iter();
     let column = |column: &Value| {
         let (name, encoding) = (&column["name"], &column["encoding"]);
@@ -42,15 +42,15 @@ fn columns(place: &TestDir) -> Vec<String> {
 
 #[test]
 fn tokens_replace_the_text_and_have_lengths() {
-    let place = place();
-    place.ok(&convert(&["--tokenize", "bpe.json", "--append", "<|end|>"]));
+    let dir = dir();
+    dir.ok(&convert(&["--tokenize", "bpe.json", "--append", "<|end|>"]));
     assert_eq!(
-        columns(&place),
+        columns(&dir),
         ["id:int64", "note:str", "tokens:ndarray:uint16"]
     );
-    let dataset = Dataset::open(&place.path().join(OUT), &OpenOptions::default()).unwrap();
+    let dataset = Dataset::open(&dir.path().join(OUT), &OpenOptions::default()).unwrap();
     let lengths = Lengths::of(&dataset, "tokens").unwrap();
-    let shown = place.ok(&["cat", OUT, "0..300", "--column", "tokens"]);
+    let shown = dir.ok(&["cat", OUT, "0..300", "--column", "tokens"]);
     let rows = shown.lines().map(|line| {
         let row: Value = serde_json::from_str(line).unwrap();
         row["tokens"]["data"].as_array().unwrap().clone()
@@ -65,7 +65,7 @@ fn tokens_replace_the_text_and_have_lengths() {
             "the token that ends a document"
         );
     }
-    let provenance = std::fs::read(place.path().join("shards/index.provenance")).unwrap();
+    let provenance = std::fs::read(dir.path().join("shards/index.provenance")).unwrap();
     let provenance: Value = serde_json::from_slice(&provenance).unwrap();
     let tokenizer = &provenance["tokenizer"];
     assert_eq!(
@@ -77,13 +77,13 @@ fn tokens_replace_the_text_and_have_lengths() {
 
 #[test]
 fn keep_text_and_tokens_options_set_the_columns() {
-    let place = place();
+    let dir = dir();
     let tokenize = ["--tokenize", "bpe.json"];
-    place.ok(&convert(
+    dir.ok(&convert(
         &[&tokenize[..], &["--keep-text", "--tokens", "ids"]].concat(),
     ));
     assert_eq!(
-        columns(&place),
+        columns(&dir),
         ["id:int64", "ids:ndarray:uint16", "note:str", "text:str"]
     );
     let named = [
@@ -93,12 +93,12 @@ fn keep_text_and_tokens_options_set_the_columns() {
         "--column",
         "tokens:ndarray:uint32",
     ];
-    place.ok(&convert(&[&tokenize[..], &named].concat()));
-    assert_eq!(columns(&place), ["text:str", "tokens:ndarray:uint32"]);
-    place.ok(&convert(
+    dir.ok(&convert(&[&tokenize[..], &named].concat()));
+    assert_eq!(columns(&dir), ["text:str", "tokens:ndarray:uint32"]);
+    dir.ok(&convert(
         &[&tokenize[..], &["--overwrite", "--column", "id"]].concat(),
     ));
-    assert_eq!(columns(&place), ["id:int64", "tokens:ndarray:uint16"]);
+    assert_eq!(columns(&dir), ["id:int64", "tokens:ndarray:uint16"]);
     let split = [
         "--overwrite",
         "--split",
@@ -106,20 +106,20 @@ fn keep_text_and_tokens_options_set_the_columns() {
         "--split-key",
         "text",
     ];
-    std::fs::remove_dir_all(place.path().join(OUT)).unwrap();
-    place.ok(&convert(&[&tokenize[..], &split].concat()));
-    let found = place.json(&["inspect", "shards/a", "--json"]);
+    std::fs::remove_dir_all(dir.path().join(OUT)).unwrap();
+    dir.ok(&convert(&[&tokenize[..], &split].concat()));
+    let found = dir.json(&["inspect", "shards/a", "--json"]);
     let names = found["columns"].as_array().unwrap().iter();
     let names: Vec<_> = names
         .map(|column| column["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["id", "note", "tokens"]);
-    assert!(place.path().join("shards/b/index.lengths.tokens").is_file());
+    assert!(dir.path().join("shards/b/index.lengths.tokens").is_file());
 }
 
 #[test]
 fn tokenized_bytes_do_not_depend_on_jobs() {
-    let place = place();
+    let dir = dir();
     let run = |out: &str, jobs: &str, more: &[&str]| {
         let convert = [
             "convert",
@@ -137,36 +137,32 @@ fn tokenized_bytes_do_not_depend_on_jobs() {
             "--size-limit",
             "4kB",
         ];
-        place.ok(&[&convert[..], &tokenize, more].concat());
-        place.read(&format!("{out}/index.json"))
+        dir.ok(&[&convert[..], &tokenize, more].concat());
+        dir.read(&format!("{out}/index.json"))
     };
     assert_eq!(run("one", "1", &[]), run("four", "4", &[]));
     let shuffle = ["--shuffle", "7"];
     let shuffled = run("one-shuffled", "1", &shuffle);
     assert_eq!(shuffled, run("four-shuffled", "4", &shuffle));
-    assert_ne!(shuffled, place.read("one/index.json"));
+    assert_ne!(shuffled, dir.read("one/index.json"));
 }
 
 #[test]
 fn changed_tokenizer_is_a_conflict() {
-    let place = place();
-    place.ok(&convert(&["--tokenize", "bpe.json"]));
+    let dir = dir();
+    dir.ok(&convert(&["--tokenize", "bpe.json"]));
     // The name of the file does not matter, only its bytes do.
-    std::fs::rename(
-        place.path().join("bpe.json"),
-        place.path().join("renamed.json"),
-    )
-    .unwrap();
-    let again = place.ok(&convert(&["--tokenize", "renamed.json"]));
+    std::fs::rename(dir.path().join("bpe.json"), dir.path().join("renamed.json")).unwrap();
+    let again = dir.ok(&convert(&["--tokenize", "renamed.json"]));
     assert!(again.contains("nothing was written"), "{}", again);
-    let other = place.run(&convert(&["--tokenize", "split.json"]));
+    let other = dir.run(&convert(&["--tokenize", "split.json"]));
     assert_eq!(other.code, 4);
     assert!(
         other.stderr.contains("tokenizer was \"sha256:"),
         "{}",
         other.stderr
     );
-    let options = place.run(&convert(&[
+    let options = dir.run(&convert(&[
         "--tokenize",
         "renamed.json",
         "--append",
@@ -178,10 +174,10 @@ fn changed_tokenizer_is_a_conflict() {
 
 #[test]
 fn only_text_column_is_tokenized_by_default() {
-    let place = place();
+    let dir = dir();
     let run = |options: &[&str]| {
         let convert = ["convert", "rows.jsonl", OUT, "--tokenize", "bpe.json"];
-        place.run(&[&convert[..], options].concat())
+        dir.run(&[&convert[..], options].concat())
     };
     let both = run(&[]);
     assert_eq!(both.code, 2);
@@ -220,24 +216,24 @@ fn only_text_column_is_tokenized_by_default() {
         "{}",
         none.stderr
     );
-    assert!(!place.path().join(OUT).exists());
+    assert!(!dir.path().join(OUT).exists());
     assert_eq!(run(&["--select", "id, text"]).code, 0);
-    assert_eq!(columns(&place), ["id:int64", "tokens:ndarray:uint16"]);
+    assert_eq!(columns(&dir), ["id:int64", "tokens:ndarray:uint16"]);
 }
 
 #[test]
 fn texts_without_tokens_are_errors_unless_dropped_or_masked() {
-    let place = place();
+    let dir = dir();
     let rows = "{\"text\":\"a\"}\n{\"text\":\" \"}\n";
-    place.write("rows.jsonl", rows);
+    dir.write("rows.jsonl", rows);
     let wordpiece = ["--tokenize", "wordpiece.json"];
-    let run = |options: &[&str]| place.run(&convert(&[&wordpiece[..], options].concat()));
+    let run = |options: &[&str]| dir.run(&convert(&[&wordpiece[..], options].concat()));
     let refused = run(&[]);
     assert_eq!(refused.code, 3);
     let expected = "error[tokens-none]: row 1 of rows.jsonl, column text";
     assert!(refused.stderr.contains(expected), "{}", refused.stderr);
-    assert!(!place.path().join(OUT).exists());
-    place.write("rows.jsonl", format!("{rows}{{\"text\":null}}\n"));
+    assert!(!dir.path().join(OUT).exists());
+    dir.write("rows.jsonl", format!("{rows}{{\"text\":null}}\n"));
     let null = run(&["--append", "[SEP]"]);
     assert_eq!(null.code, 3);
     let expected = "error[value-null]: rows.jsonl: column tokens has 1 nulls, the first in row 2 of rows.jsonl";
@@ -250,14 +246,14 @@ fn texts_without_tokens_are_errors_unless_dropped_or_masked() {
     );
     assert_eq!(run(&["--nulls", "mask", "--overwrite"]).code, 0);
     assert_eq!(
-        columns(&place),
+        columns(&dir),
         ["tokens:ndarray:uint16", "tokens__is_null:uint8"]
     );
 }
 
 #[test]
 fn tokenizer_options_round_trip_through_config_file() {
-    let place = place();
+    let dir = dir();
     let options = [
         "--tokenize",
         "bpe.json",
@@ -265,11 +261,11 @@ fn tokenizer_options_round_trip_through_config_file() {
         "<|end|>",
         "--keep-text",
     ];
-    let printed = place.ok(&convert(&[&options[..], &["--print-config"]].concat()));
-    place.write("convert.toml", printed);
-    place.ok(&["convert", "--config", "convert.toml"]);
-    let done = place.ok(&convert(&options));
+    let printed = dir.ok(&convert(&[&options[..], &["--print-config"]].concat()));
+    dir.write("convert.toml", printed);
+    dir.ok(&["convert", "--config", "convert.toml"]);
+    let done = dir.ok(&convert(&options));
     assert!(done.contains("nothing was written"), "{}", done);
-    let plain = place.ok(&["convert", "rows.jsonl", OUT, "--print-config"]);
+    let plain = dir.ok(&["convert", "rows.jsonl", OUT, "--print-config"]);
     assert!(!plain.contains("token"), "{}", plain);
 }

@@ -2,36 +2,36 @@ use crate::common::{TestDir, rows};
 use crate::snapshot;
 
 /// Changes one byte in the middle of a file.
-fn flip(place: &TestDir, name: &str) {
-    let mut bytes = place.read(name);
+fn flip(dir: &TestDir, name: &str) {
+    let mut bytes = dir.read(name);
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    place.write(name, bytes);
+    dir.write(name, bytes);
 }
 
 #[test]
 fn intact_dataset_passes() {
-    let place = TestDir::with_shards();
-    snapshot!(place.shown(&["verify", "shards"]), @r"
+    let dir = TestDir::with_shards();
+    snapshot!(dir.shown(&["verify", "shards"]), @r"
     exit 0
     --- stdout
     shards: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, values not decoded, in [TIME] at [RATE] MB/s)
     ");
-    snapshot!(place.shown(&["verify", "shards", "--deep", "--jobs", "2"]), @r"
+    snapshot!(dir.shown(&["verify", "shards", "--deep", "--jobs", "2"]), @r"
     exit 0
     --- stdout
     shards: all is well: 100 samples in 4 shards (5 files, 4.9 KiB, 8 hashes, every value decoded, content compared, in [TIME] at [RATE] MB/s)
     ");
-    insta::assert_snapshot!(place.shown(&["verify", "shards", "-q"]), @"exit 0");
+    insta::assert_snapshot!(dir.shown(&["verify", "shards", "-q"]), @"exit 0");
 }
 
 #[test]
 fn each_problem_is_printed_on_one_line() {
-    let place = TestDir::with_shards();
-    flip(&place, "shards/shard.00001.mds.zstd");
-    std::fs::remove_file(place.path().join("shards/shard.00002.mds.zstd")).unwrap();
-    place.write("shards/stray.bin", "x");
-    snapshot!(place.shown(&["verify", "shards"]), @r"
+    let dir = TestDir::with_shards();
+    flip(&dir, "shards/shard.00001.mds.zstd");
+    std::fs::remove_file(dir.path().join("shards/shard.00002.mds.zstd")).unwrap();
+    dir.write("shards/stray.bin", "x");
+    snapshot!(dir.shown(&["verify", "shards"]), @r"
     exit 3
     --- stdout
     shards: 2 problems in 2 of 4 shards, which hold 60 of 100 samples (4 files, 4.2 KiB, 5 hashes, values not decoded, in [TIME] at [RATE] MB/s)
@@ -44,14 +44,14 @@ fn each_problem_is_printed_on_one_line() {
 
 #[test]
 fn json_option_prints_a_json_report() {
-    let place = TestDir::with_shards();
-    let report = place.json(&["verify", "shards", "--json", "--deep"]);
+    let dir = TestDir::with_shards();
+    let report = dir.json(&["verify", "shards", "--json", "--deep"]);
     assert_eq!(
         (&report["ok"], &report["deep"], &report["samples"]),
         (&true.into(), &true.into(), &100.into())
     );
-    flip(&place, "shards/shard.00001.mds.zstd");
-    let ran = place.run(&["verify", "shards", "--json"]);
+    flip(&dir, "shards/shard.00001.mds.zstd");
+    let ran = dir.run(&["verify", "shards", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((ran.code, &report["ok"]), (3, &false.into()));
     assert_eq!(report["problems"][0]["id"], "hash-mismatch");
@@ -59,9 +59,9 @@ fn json_option_prints_a_json_report() {
 
 #[test]
 fn all_splits_are_verified() {
-    let place = TestDir::new();
-    place.parquet("data/rows.parquet", &rows(100));
-    place.ok(&[
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(100));
+    dir.ok(&[
         "convert",
         "data",
         "out",
@@ -70,9 +70,9 @@ fn all_splits_are_verified() {
         "--split-key",
         "name",
     ]);
-    assert_eq!(place.ok(&["verify", "out"]).lines().count(), 2);
-    place.write("out/train/index.json", "{");
-    let ran = place.run(&["verify", "out"]);
+    assert_eq!(dir.ok(&["verify", "out"]).lines().count(), 2);
+    dir.write("out/train/index.json", "{");
+    let ran = dir.run(&["verify", "out"]);
     assert_eq!(
         (ran.code, ran.stdout.lines().count()),
         (3, 1),
@@ -83,14 +83,14 @@ fn all_splits_are_verified() {
 
 #[test]
 fn expect_index_rejects_another_index() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let wrong = format!("sha256:{}", "0".repeat(64));
-    snapshot!(place.shown(&["verify", "shards", "--expect-index", &wrong]), @r"
+    snapshot!(dir.shown(&["verify", "shards", "--expect-index", &wrong]), @r"
     exit 3
     --- stderr
     error[index-mismatch]: shards/index.json: sha256 of the index is [HASH], not [HASH] as requested
     ");
-    snapshot!(place.shown(&["verify", "shards", "--expect-index", "sha256:12"]), @r"
+    snapshot!(dir.shown(&["verify", "shards", "--expect-index", "sha256:12"]), @r"
     exit 2
     --- stderr
     error[config-expect-index]: --expect-index: `sha256:12` is not the name of a cryptographic hash, a colon and its digits; as in sha256:9f86d081…

@@ -45,15 +45,15 @@ impl Answer {
 }
 
 impl View {
-    fn start(place: &TestDir, location: &str, environment: &[(&str, &str)]) -> Self {
-        Self::with(place, &[location], environment)
+    fn start(dir: &TestDir, location: &str, environment: &[(&str, &str)]) -> Self {
+        Self::with(dir, &[location], environment)
     }
 
-    fn with(place: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Self {
+    fn with(dir: &TestDir, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_shardmill"))
             .args(["view", "--json", "--read-only-token", TOKEN])
             .args(args)
-            .current_dir(place.path())
+            .current_dir(dir.path())
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
@@ -123,8 +123,8 @@ impl Drop for View {
 
 #[test]
 fn api_answers_equal_command_output() {
-    let place = TestDir::with_shards();
-    let view = View::start(&place, "shards", &[]);
+    let dir = TestDir::with_shards();
+    let view = View::start(&dir, "shards", &[]);
     for (request, args) in [
         ("inspect", &["inspect", "shards"][..]),
         (
@@ -141,7 +141,7 @@ fn api_answers_equal_command_output() {
         ),
     ] {
         let answer = view.get(&format!("/api/run/{request}")).json();
-        let expected = place.json(&[args, &["--json"]].concat());
+        let expected = dir.json(&[args, &["--json"]].concat());
         assert_eq!(answer["output"], json!([expected]), "{request}");
         assert_eq!(
             (&answer["exit_code"], &answer["errors"]),
@@ -150,7 +150,7 @@ fn api_answers_equal_command_output() {
         // The command that the page shows prints the same.
         let command = answer["command"].as_str().unwrap();
         let words: Vec<&str> = command.split(' ').skip(1).chain(["--json"]).collect();
-        assert_eq!(place.json(&words), expected, "{command}");
+        assert_eq!(dir.json(&words), expected, "{command}");
     }
     let order = view
         .get("/api/run/order?shuffle=true&ranks-per-node=2&batches=1")
@@ -158,13 +158,13 @@ fn api_answers_equal_command_output() {
     assert_eq!(order["output"].as_array().unwrap().len(), 2);
 
     let failed = view.get("/api/run/stats?column=nothing").json();
-    let expected = place.run(&["stats", "shards", "--column", "nothing", "--json"]);
+    let expected = dir.run(&["stats", "shards", "--column", "nothing", "--json"]);
     assert_eq!(failed["exit_code"], expected.code);
     assert_eq!(failed["errors"][0]["error"], expected.error());
 
-    place.write("shards/shard.00001.mds.zstd", b"damaged");
+    dir.write("shards/shard.00001.mds.zstd", b"damaged");
     let sample = view.get("/api/samples?from=30&count=1").json();
-    let expected = place.run(&["cat", "shards", "30", "--json"]);
+    let expected = dir.run(&["cat", "shards", "30", "--json"]);
     assert_eq!(sample["samples"][0]["error"], expected.error());
     // Other shards are still shown.
     assert_eq!(view.fields(0)["id"]["text"], "0");
@@ -177,8 +177,8 @@ fn api_answers_equal_command_output() {
 
 #[test]
 fn samples_are_found_by_number_and_key_in_all_formats() {
-    let place = TestDir::with_tars();
-    place.ok(&[
+    let dir = TestDir::with_tars();
+    dir.ok(&[
         "convert",
         "tree",
         "mds",
@@ -187,15 +187,15 @@ fn samples_are_found_by_number_and_key_in_all_formats() {
         "--samples-per-shard",
         "2",
     ]);
-    place.write(
+    dir.write(
         "rows/a.jsonl",
         "{\"__key__\": \"k0\", \"txt\": \"a\"}\n{\"__key__\": \"k1\", \"txt\": \"b\"}\n",
     );
-    place.ok(&["convert", "rows", "json", "--to", "json"]);
+    dir.ok(&["convert", "rows", "json", "--to", "json"]);
     // A tar file without an index, and its compressed form.
-    let tar = std::fs::read(place.path().join("tars/shard-000000.tar"));
-    let tar = tar.unwrap_or_else(|_| place.read(&first_tar(&place)));
-    place.write("alone/a.tar", &tar);
+    let tar = std::fs::read(dir.path().join("tars/shard-000000.tar"));
+    let tar = tar.unwrap_or_else(|_| dir.read(&first_tar(&dir)));
+    dir.write("alone/a.tar", &tar);
     for (location, samples) in [
         ("tars", 5),
         ("mds", 5),
@@ -203,7 +203,7 @@ fn samples_are_found_by_number_and_key_in_all_formats() {
         ("alone/a.tar", 3),
         ("json", 2),
     ] {
-        let view = View::start(&place, location, &[]);
+        let view = View::start(&dir, location, &[]);
         assert_eq!(
             view.get("/api/dataset").json()["samples"],
             samples,
@@ -234,9 +234,9 @@ fn samples_are_found_by_number_and_key_in_all_formats() {
 }
 
 /// Checks that a wrong condition is refused with the error of the command.
-fn check_refusal(view: &View, place: &TestDir, location: &str) {
+fn check_refusal(view: &View, dir: &TestDir, location: &str) {
     let failed = view.get("/api/select?where=nothing+%3D+1");
-    let expected = place.run(&[
+    let expected = dir.run(&[
         "select",
         location,
         "--where",
@@ -251,8 +251,8 @@ fn check_refusal(view: &View, place: &TestDir, location: &str) {
 
 #[test]
 fn filtered_samples_keep_their_numbers() {
-    let place = TestDir::with_shards();
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    dir.ok(&[
         "convert",
         "data",
         "tars",
@@ -264,7 +264,7 @@ fn filtered_samples_keep_their_numbers() {
         "id",
     ]);
     for location in ["shards", "tars"] {
-        let view = View::start(&place, location, &[]);
+        let view = View::start(&dir, location, &[]);
         let condition = "__sample__ % 7 = 2";
         let encoded = "__sample__+%25+7+%3D+2";
         let found = view.get(&format!("/api/select?where={encoded}")).json();
@@ -287,25 +287,25 @@ fn filtered_samples_keep_their_numbers() {
                 .unwrap()
                 .contains("selection.view")
         );
-        place.ok(&["select", location, "--where", condition, "-o", "a.view"]);
-        assert_eq!(file.body, place.read("a.view"), "{location}");
-        std::fs::remove_file(place.path().join("a.view")).unwrap();
+        dir.ok(&["select", location, "--where", condition, "-o", "a.view"]);
+        assert_eq!(file.body, dir.read("a.view"), "{location}");
+        std::fs::remove_file(dir.path().join("a.view")).unwrap();
 
-        check_refusal(&view, &place, location);
+        check_refusal(&view, &dir, location);
     }
     let written = Command::new(env!("CARGO_BIN_EXE_shardmill"))
         .args(["select", "shards", "--where", "__sample__ < 3", "-o", "-"])
-        .current_dir(place.path())
+        .current_dir(dir.path())
         .output()
         .unwrap();
     assert!(written.stdout.starts_with(b"smview"), "{written:?}");
-    assert!(!place.exists("-") && !place.exists("selection.view"));
+    assert!(!dir.exists("-") && !dir.exists("selection.view"));
 }
 
 #[test]
 fn view_option_shows_and_numbers_only_its_samples() {
-    let place = TestDir::with_shards();
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    dir.ok(&[
         "convert",
         "data",
         "tars",
@@ -317,15 +317,15 @@ fn view_option_shows_and_numbers_only_its_samples() {
     for location in ["shards", "tars"] {
         let some = format!("{location}.view");
         let condition = "__sample__ % 7 = 2";
-        place.ok(&["select", location, "--where", condition, "-o", &some]);
-        let page = View::with(&place, &[location, "--view", &some], &[]);
+        dir.ok(&["select", location, "--where", condition, "-o", &some]);
+        let page = View::with(&dir, &[location, "--view", &some], &[]);
         let facts = page.get("/api/dataset").json();
         assert_eq!(
             (&facts["samples"], &facts["view"]),
             (&json!(14), &json!(some))
         );
         let shown = page.get("/api/samples?from=3&count=1").json();
-        let whole = View::start(&place, location, &[]);
+        let whole = View::start(&dir, location, &[]);
         let stored = whole.get("/api/samples?from=23&count=1").json();
         assert_eq!(
             shown["samples"][0]["fields"],
@@ -338,19 +338,19 @@ fn view_option_shows_and_numbers_only_its_samples() {
             ran["command"],
             format!("shardmill stats {location} --view {some}")
         );
-        let expected = place.json(&["stats", location, "--view", &some, "--json"]);
+        let expected = dir.json(&["stats", location, "--view", &some, "--json"]);
         assert_eq!(ran["output"], json!([expected]));
         let found = page.get("/api/select?where=__sample__+%3E+50").json();
         assert_eq!(found["samples"], 7, "{location}: {found}");
         let listed = page.get("/api/samples?from=0&count=1&where=__sample__+%3E+50");
         assert_eq!(listed.json()["samples"][0]["number"], 7);
     }
-    let refused = place.run(&["view", "shards", "--view", "tars.view", "--json"]);
+    let refused = dir.run(&["view", "shards", "--view", "tars.view", "--json"]);
     assert_eq!(refused.error()["id"], "view-dataset");
 }
 
-fn first_tar(place: &TestDir) -> String {
-    let files = std::fs::read_dir(place.path().join("tars")).unwrap();
+fn first_tar(dir: &TestDir) -> String {
+    let files = std::fs::read_dir(dir.path().join("tars")).unwrap();
     let mut names: Vec<String> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".tar"))
@@ -361,8 +361,8 @@ fn first_tar(place: &TestDir) -> String {
 
 #[test]
 fn compare_option_shows_both_datasets() {
-    let place = TestDir::with_shards();
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    dir.ok(&[
         "convert",
         "data",
         "other",
@@ -371,10 +371,10 @@ fn compare_option_shows_both_datasets() {
         "--samples-per-shard",
         "30",
     ]);
-    let view = View::with(&place, &["shards", "--compare", "other"], &[]);
+    let view = View::with(&dir, &["shards", "--compare", "other"], &[]);
     assert_eq!(view.get("/api/dataset").json()["compared"], "other");
     let answer = view.get("/api/run/diff?key-column=id&limit=3").json();
-    let expected = place.run(&[
+    let expected = dir.run(&[
         "diff",
         "shards",
         "other",
@@ -401,21 +401,21 @@ fn compare_option_shows_both_datasets() {
 
 #[test]
 fn cached_shards_are_matched_by_name_and_length() {
-    let place = TestDir::with_shards();
-    let stored = place.read("shards/shard.00001.mds.zstd");
-    place.write("cache/shard.00001.mds.zstd", &stored);
-    place.write("cache/shard.00002.mds.zstd", &stored[..10]);
-    let view = View::with(&place, &["shards", "--cache", "cache"], &[]);
+    let dir = TestDir::with_shards();
+    let stored = dir.read("shards/shard.00001.mds.zstd");
+    dir.write("cache/shard.00001.mds.zstd", &stored);
+    dir.write("cache/shard.00002.mds.zstd", &stored[..10]);
+    let view = View::with(&dir, &["shards", "--cache", "cache"], &[]);
     let found = view.get("/api/cache").json();
     assert_eq!(found["stored"], json!([1]));
     assert_eq!(found["raw"], json!([]));
-    let view = View::with(&place, &["shards", "--cache", "nothing"], &[]);
+    let view = View::with(&dir, &["shards", "--cache", "nothing"], &[]);
     assert_eq!(view.get("/api/cache").json()["stored"], json!([]));
 }
 
 #[test]
 fn metrics_are_fetched_only_from_the_given_endpoint() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let endpoint = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = endpoint.local_addr().unwrap();
     let answers = [
@@ -434,7 +434,7 @@ fn metrics_are_fetched_only_from_the_given_endpoint() {
         requests
     });
     let url = format!("http://{address}/metrics");
-    let view = View::with(&place, &["shards", "--metrics", &url], &[]);
+    let view = View::with(&dir, &["shards", "--metrics", &url], &[]);
     let found = view.get("/api/metrics?url=http://evil.example/").json();
     assert!(found["text"].as_str().unwrap().contains("a_total 3"));
     let redirected = view.get("/api/metrics");
@@ -447,14 +447,14 @@ fn metrics_are_fetched_only_from_the_given_endpoint() {
 
 #[test]
 fn video_is_served_by_byte_ranges() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let video = [&b"\0\0\0\x18ftypisom"[..], &[7; 9_000_000]].concat();
-    place.write("tree/a.mp4", &video);
-    place.write("tree/a.txt", "a");
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    place.ok(&["convert", "tree", "mds", "--compression", "none"]);
+    dir.write("tree/a.mp4", &video);
+    dir.write("tree/a.txt", "a");
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    dir.ok(&["convert", "tree", "mds", "--compression", "none"]);
     for location in ["tars", "mds"] {
-        let view = View::start(&place, location, &[]);
+        let view = View::start(&dir, location, &[]);
         assert_eq!(view.fields(0)["mp4"]["kind"], "video", "{location}");
         let part = |range: &str| {
             view.send(
@@ -481,7 +481,7 @@ fn video_is_served_by_byte_ranges() {
 
 #[test]
 fn token_ids_are_decoded_with_a_tokenizer() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let tokenizer = json!({
         "version": "1.0",
         "truncation": null,
@@ -493,11 +493,11 @@ fn token_ids_are_decoded_with_a_tokenizer() {
         "decoder": null,
         "model": { "type": "WordLevel", "vocab": { "red": 0, "green": 1, "blue": 2 }, "unk_token": "red" },
     });
-    place.write("tokenizer.json", tokenizer.to_string());
-    place.write("data/a.jsonl", "{\"ids\": [2, 0], \"name\": \"x\"}\n");
-    place.ok(&["convert", "data", "shards"]);
+    dir.write("tokenizer.json", tokenizer.to_string());
+    dir.write("data/a.jsonl", "{\"ids\": [2, 0], \"name\": \"x\"}\n");
+    dir.ok(&["convert", "data", "shards"]);
     for location in ["data", "shards"] {
-        let view = View::with(&place, &[location, "--tokenizer", "tokenizer.json"], &[]);
+        let view = View::with(&dir, &[location, "--tokenizer", "tokenizer.json"], &[]);
         let fields = view.fields(0);
         assert_eq!(fields["ids"]["decoded"], "blue red", "{location}: {fields}");
         assert_eq!(fields["name"].get("decoded"), None);
@@ -506,11 +506,11 @@ fn token_ids_are_decoded_with_a_tokenizer() {
 
 #[test]
 fn exported_report_is_self_contained() {
-    let place = TestDir::with_tars();
+    let dir = TestDir::with_tars();
     let bmp = [&b"GIF89a\x01\0\x01\0"[..], &[0; 10]].concat();
-    place.write("tree/a/0.gif", bmp);
-    place.write("tree/a/0.html", "</script><script>alert(1)</script>");
-    place.ok(&[
+    dir.write("tree/a/0.gif", bmp);
+    dir.write("tree/a/0.html", "</script><script>alert(1)</script>");
+    dir.ok(&[
         "convert",
         "tree",
         "images",
@@ -519,19 +519,18 @@ fn exported_report_is_self_contained() {
         "--nulls",
         "omit",
     ]);
-    let ran = place.run(&["view", "images", "--export", "report.html", "--json"]);
+    let ran = dir.run(&["view", "images", "--export", "report.html", "--json"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    let page = String::from_utf8(place.read("report.html")).unwrap();
+    let page = String::from_utf8(dir.read("report.html")).unwrap();
     assert!(page.contains("data:image/gif;base64,"));
     assert_eq!(page.matches("</script>").count(), 2);
     assert!(!page.contains("src=\"http") && !page.contains("connect-src"));
     assert_eq!(
-        place.run(&["view", "images", "--export", "."]).error_id(),
+        dir.run(&["view", "images", "--export", "."]).error_id(),
         "config-export"
     );
     assert_eq!(
-        place
-            .run(&["view", "images", "--export", "none/a.html"])
+        dir.run(&["view", "images", "--export", "none/a.html"])
             .error_id(),
         "not-found"
     );
@@ -550,7 +549,7 @@ impl ErrorId for crate::common::Ran {
 
 #[test]
 fn invalid_view_options_are_errors() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     for (args, id) in [
         (&["view", "nothing"][..], "source-not-found"),
         (
@@ -579,12 +578,12 @@ fn invalid_view_options_are_errors() {
             "usage-conflict",
         ),
     ] {
-        let ran = place.run(args);
+        let ran = dir.run(args);
         assert_eq!(ran.error_id(), id, "{args:?}: {}", ran.stderr);
     }
-    let view = View::start(&place, "shards", &[]);
+    let view = View::start(&dir, "shards", &[]);
     let port = view.address.port().to_string();
-    let ran = place.run(&["view", "shards", "--port", &port]);
+    let ran = dir.run(&["view", "shards", "--port", &port]);
     assert!(
         ran.stderr.contains(&format!("127.0.0.1:{port}")),
         "{}",

@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use crate::common::TestDir;
 
 /// A dataset of 100 samples in 10 shards.
-fn place() -> TestDir {
-    let place = TestDir::new();
+fn dir() -> TestDir {
+    let dir = TestDir::new();
     let mut csv = "id,label,text\n".to_owned();
     for id in 0..100 {
         writeln!(csv, "{id},{},text{id}", id % 7).unwrap();
     }
-    place.write("t.csv", csv);
-    place.ok(&["convert", "t.csv", "shards", "--samples-per-shard", "10"]);
-    place
+    dir.write("t.csv", csv);
+    dir.ok(&["convert", "t.csv", "shards", "--samples-per-shard", "10"]);
+    dir
 }
 
-fn ids(place: &TestDir, dataset: &str, view: &str) -> Vec<i64> {
-    let text = place.ok(&["cat", dataset, "0..", "--view", view]);
+fn ids(dir: &TestDir, dataset: &str, view: &str) -> Vec<i64> {
+    let text = dir.ok(&["cat", dataset, "0..", "--view", view]);
     let id = |line: &str| {
         let sample: Value = serde_json::from_str(line).unwrap();
         sample["id"].as_i64().unwrap()
@@ -27,13 +27,13 @@ fn ids(place: &TestDir, dataset: &str, view: &str) -> Vec<i64> {
     text.lines().map(id).collect()
 }
 
-fn select(place: &TestDir, dataset: &str, conditions: &[&str]) -> Vec<i64> {
-    place.ok(&[
+fn select(dir: &TestDir, dataset: &str, conditions: &[&str]) -> Vec<i64> {
+    dir.ok(&[
         &["select", dataset, "-o", "v", "--overwrite"][..],
         conditions,
     ]
     .concat());
-    ids(place, dataset, "v")
+    ids(dir, dataset, "v")
 }
 
 fn numbers(test: impl Fn(i64) -> bool) -> Vec<i64> {
@@ -42,10 +42,10 @@ fn numbers(test: impl Fn(i64) -> bool) -> Vec<i64> {
 
 #[test]
 fn samples_are_selected_by_sql_keys_numbers_and_views() {
-    let place = place();
-    place.write("keys", "text7\ntext93\r\n\ntext8\n");
-    place.write("numbers", "5\n20..23\n 99\n");
-    let found = place.json(&[
+    let dir = dir();
+    dir.write("keys", "text7\ntext93\r\n\ntext8\n");
+    dir.write("numbers", "5\n20..23\n 99\n");
+    let found = dir.json(&[
         "select",
         "shards",
         "--where",
@@ -61,35 +61,35 @@ fn samples_are_selected_by_sql_keys_numbers_and_views() {
         (&json!(5), &json!(10))
     );
     let three = |id: i64| id % 7 == 3 && id < 50;
-    assert_eq!(ids(&place, "shards", "three.view"), numbers(three));
+    assert_eq!(ids(&dir, "shards", "three.view"), numbers(three));
     let keys = ["--keys", "keys", "--key-column", "text"];
-    assert_eq!(select(&place, "shards", &keys), [7, 8, 93]);
+    assert_eq!(select(&dir, "shards", &keys), [7, 8, 93]);
     let ids_as_keys = ["--keys", "numbers_only", "--key-column", "id"];
-    place.write("numbers_only", "3\n4\n");
-    assert_eq!(select(&place, "shards", &ids_as_keys), [3, 4]);
+    dir.write("numbers_only", "3\n4\n");
+    assert_eq!(select(&dir, "shards", &ids_as_keys), [3, 4]);
     let listed = |id: i64| matches!(id, 5 | 20..23 | 99);
     assert_eq!(
-        select(&place, "shards", &["--samples", "numbers"]),
+        select(&dir, "shards", &["--samples", "numbers"]),
         numbers(listed)
     );
     assert_eq!(
-        select(&place, "shards", &["--where", "__sample__ % 10 = 1"]),
+        select(&dir, "shards", &["--where", "__sample__ % 10 = 1"]),
         numbers(|id| id % 10 == 1)
     );
-    place.ok(&["select", "shards", "--samples", "numbers", "-o", "n.view"]);
+    dir.ok(&["select", "shards", "--samples", "numbers", "-o", "n.view"]);
     let both = ["--view", "three.view", "--view", "n.view"];
     assert_eq!(
-        select(&place, "shards", &both),
+        select(&dir, "shards", &both),
         numbers(|id| three(id) && listed(id))
     );
     let any = [&both[..], &["--any"]].concat();
     assert_eq!(
-        select(&place, "shards", &any),
+        select(&dir, "shards", &any),
         numbers(|id| three(id) || listed(id))
     );
     let neither = [&any[..], &["--invert"]].concat();
     assert_eq!(
-        select(&place, "shards", &neither),
+        select(&dir, "shards", &neither),
         numbers(|id| !three(id) && !listed(id))
     );
     let rest = [
@@ -101,15 +101,15 @@ fn samples_are_selected_by_sql_keys_numbers_and_views() {
         "id < 90",
     ];
     assert_eq!(
-        select(&place, "shards", &rest),
+        select(&dir, "shards", &rest),
         numbers(|id| listed(id) && !three(id) && id < 90)
     );
 }
 
 #[test]
 fn every_command_reads_only_samples_of_the_view() {
-    let place = place();
-    place.ok(&[
+    let dir = dir();
+    dir.ok(&[
         "select",
         "shards",
         "--where",
@@ -118,17 +118,16 @@ fn every_command_reads_only_samples_of_the_view() {
         "v",
     ]);
     let view = ["--view", "v"];
-    let with = |args: &[&str]| place.json(&[args, &view, &["--json"]].concat());
+    let with = |args: &[&str]| dir.json(&[args, &view, &["--json"]].concat());
     assert_eq!(with(&["inspect", "shards"])["samples"], 7);
-    let shards = place.ok(&["inspect", "shards", "--shards", "--json", "--view", "v"]);
+    let shards = dir.ok(&["inspect", "shards", "--shards", "--json", "--view", "v"]);
     let samples = shards.lines().map(|line| {
         let shard: Value = serde_json::from_str(line).unwrap();
         shard["samples"].as_u64().unwrap()
     });
     assert_eq!(samples.collect::<Vec<_>>(), [1, 2, 1, 2, 1, 0, 0, 0, 0, 0]);
     assert!(
-        place
-            .ok(&["head", "shards", "-n", "1", "--view", "v"])
+        dir.ok(&["head", "shards", "-n", "1", "--view", "v"])
             .contains("text3")
     );
     assert_eq!(with(&["stats", "shards"])["rows"], 7);
@@ -151,21 +150,21 @@ fn every_command_reads_only_samples_of_the_view() {
     assert_eq!(with(&["bench", "shards"])["samples"], 7);
     // The order is that of shards of the remaining sizes.
     let world = ["--shuffle", "--ranks-per-node", "2", "--batch-size", "2"];
-    let found = place.ok(&[&["order", "shards"][..], &world, &view].concat());
-    let wanted = place.ok(&[&["order", "--shards", "1,2,1,2,1"][..], &world].concat());
+    let found = dir.ok(&[&["order", "shards"][..], &world, &view].concat());
+    let wanted = dir.ok(&[&["order", "--shards", "1,2,1,2,1"][..], &world].concat());
     assert_eq!(found, wanted);
     let stream = ["order", "--stream", "shards,view=v,repeat=1"];
-    assert_eq!(place.ok(&[&stream[..], &world].concat()), wanted);
+    assert_eq!(dir.ok(&[&stream[..], &world].concat()), wanted);
     // A conversion writes them, and only them.
-    place.ok(&["convert", "shards", "out", "--view", "v"]);
-    let text = place.ok(&["cat", "out", "0.."]);
-    assert_eq!(text, place.ok(&["cat", "shards", "0..", "--view", "v"]));
+    dir.ok(&["convert", "shards", "out", "--view", "v"]);
+    let text = dir.ok(&["cat", "out", "0.."]);
+    assert_eq!(text, dir.ok(&["cat", "shards", "0..", "--view", "v"]));
     assert_eq!(text.lines().count(), 7);
 }
 
 #[test]
 fn views_of_tars_work_with_and_without_an_index() {
-    let place = place();
+    let dir = dir();
     let tars = [
         "convert",
         "shards",
@@ -175,43 +174,43 @@ fn views_of_tars_work_with_and_without_an_index() {
         "--samples-per-shard",
         "30",
     ];
-    place.ok(&[&tars[..], &["--key-column", "text"]].concat());
+    dir.ok(&[&tars[..], &["--key-column", "text"]].concat());
     let where_ = ["--where", "CAST(id AS VARCHAR) LIKE '%9'"];
     let nines = numbers(|id| id % 10 == 9);
-    assert_eq!(select(&place, "tars", &where_), nines);
-    place.write("keys", "text7\ntext93\n");
-    assert_eq!(select(&place, "tars", &["--keys", "keys"]), [7, 93]);
+    assert_eq!(select(&dir, "tars", &where_), nines);
+    dir.write("keys", "text7\ntext93\n");
+    assert_eq!(select(&dir, "tars", &["--keys", "keys"]), [7, 93]);
     let read =
-        |more: &[&str]| place.json(&[&["bench", "tars", "--view", "v", "--json"], more].concat());
+        |more: &[&str]| dir.json(&[&["bench", "tars", "--view", "v", "--json"], more].concat());
     assert_eq!(read(&[])["samples"], 2);
     assert_eq!(
-        place.json(&["verify", "tars", "--view", "v", "--json"])["shards"],
+        dir.json(&["verify", "tars", "--view", "v", "--json"])["shards"],
         2
     );
-    std::fs::remove_file(place.path().join("tars/index.json")).unwrap();
-    std::fs::remove_file(place.path().join("tars/index.provenance")).unwrap();
-    let refused = place.run(&["cat", "tars", "--view", "v"]);
+    std::fs::remove_file(dir.path().join("tars/index.json")).unwrap();
+    std::fs::remove_file(dir.path().join("tars/index.provenance")).unwrap();
+    let refused = dir.run(&["cat", "tars", "--view", "v"]);
     assert!(
         refused.stderr.contains("error[view-dataset]: tars: "),
         "{}",
         refused.stderr
     );
-    assert_eq!(select(&place, "tars", &where_), nines);
+    assert_eq!(select(&dir, "tars", &where_), nines);
     assert_eq!(read(&[])["samples"], 10);
-    assert_eq!(ids(&place, "tars", "v"), nines);
+    assert_eq!(ids(&dir, "tars", "v"), nines);
 }
 
 #[test]
 fn tables_and_trees_can_have_views() {
-    let place = TestDir::with_tree();
-    place.parquet("table/a.parquet", &crate::common::rows(60));
-    place.parquet("table/b.parquet", &crate::common::rows(40));
+    let dir = TestDir::with_tree();
+    dir.parquet("table/a.parquet", &crate::common::rows(60));
+    dir.parquet("table/b.parquet", &crate::common::rows(40));
     let mut csv = "id,label\n".to_owned();
     for id in 0..100 {
         writeln!(csv, "{id},{}", id % 7).unwrap();
     }
-    place.write("text/a.csv", &csv);
-    place.write("text/b.csv", &csv);
+    dir.write("text/a.csv", &csv);
+    dir.write("text/b.csv", &csv);
     for (source, condition, shown, column, values) in [
         (
             "table",
@@ -245,7 +244,7 @@ fn tables_and_trees_can_have_views() {
     ] {
         let view = ["--view", "v"];
         let with = |args: &[&'static str]| [args, &view, &["--json"]].concat();
-        let selected = place.json(&[
+        let selected = dir.json(&[
             "select",
             source,
             "--where",
@@ -258,14 +257,14 @@ fn tables_and_trees_can_have_views() {
         let count = values.as_array().unwrap().len();
         assert_eq!(selected["samples"], count, "{source}: {selected}");
         assert_eq!(selected["dataset_samples"], shown, "{source}: {selected}");
-        let lines = place.ok(&with(&["head", source, "-n", "9"]));
+        let lines = dir.ok(&with(&["head", source, "-n", "9"]));
         let lines = lines.lines().map(|line| {
             let row: Value = serde_json::from_str(line).unwrap();
             row[column].clone()
         });
         assert_eq!(lines.collect::<Value>(), values, "{source}");
-        assert_eq!(place.json(&with(&["stats", source]))["rows"], count);
-        assert_eq!(place.json(&with(&["inspect", source]))["rows"], count);
+        assert_eq!(dir.json(&with(&["stats", source]))["rows"], count);
+        assert_eq!(dir.json(&with(&["inspect", source]))["rows"], count);
         let both = [
             "select",
             source,
@@ -276,32 +275,32 @@ fn tables_and_trees_can_have_views() {
             "-o",
             "w",
         ];
-        place.ok(&[&both[..], &["--overwrite"]].concat());
+        dir.ok(&[&both[..], &["--overwrite"]].concat());
     }
-    place.write("keys", "a/4\n");
-    let printed = place.ok(&["select", "tree", "--keys", "keys", "-o", "k"]);
+    dir.write("keys", "a/4\n");
+    let printed = dir.ok(&["select", "tree", "--keys", "keys", "-o", "k"]);
     assert!(printed.starts_with("k: 1 of 5 samples ("), "{printed}");
     // Other rows, and rows that have changed.
-    place.ok(&["select", "text", "--where", "id < 5", "-o", "t"]);
-    place.write("text/c.csv", "id,label\n1,2\n");
+    dir.ok(&["select", "text", "--where", "id < 5", "-o", "t"]);
+    dir.write("text/c.csv", "id,label\n1,2\n");
     for args in [
         &["head", "text", "--view", "t"][..],
         &["head", "tree", "--view", "t"],
     ] {
-        let refused = place.run(&[args, &["--json"]].concat());
+        let refused = dir.run(&[args, &["--json"]].concat());
         assert_eq!(refused.error()["id"], "view-dataset", "{args:?}");
     }
 }
 
 #[test]
 fn invalid_views_are_rejected() {
-    let place = place();
-    place.ok(&["select", "shards", "--where", "id < 5", "-o", "v"]);
-    place.ok(&["convert", "t.csv", "other", "--samples-per-shard", "20"]);
-    place.write("keys", "text7\nno\nnever\n");
-    place.write("numbers", "1\n100\n");
-    place.write("words", "1\nten\n");
-    place.write("bad.view", "not a view");
+    let dir = dir();
+    dir.ok(&["select", "shards", "--where", "id < 5", "-o", "v"]);
+    dir.ok(&["convert", "t.csv", "other", "--samples-per-shard", "20"]);
+    dir.write("keys", "text7\nno\nnever\n");
+    dir.write("numbers", "1\n100\n");
+    dir.write("words", "1\nten\n");
+    dir.write("bad.view", "not a view");
     for (args, code, error) in [
         (&["cat", "other", "--view", "v"][..], 4, "view-dataset"),
         (&["bench", "other", "--view", "v"], 4, "view-dataset"),
@@ -373,10 +372,10 @@ fn invalid_views_are_rejected() {
             "usage-missing-argument",
         ),
     ] {
-        let ran = place.run(args);
+        let ran = dir.run(args);
         let id = format!("error[{error}]");
         assert!(ran.stderr.contains(&id), "{args:?}: {}", ran.stderr);
         assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
-        assert!(!place.exists("w"), "{args:?}");
+        assert!(!dir.exists("w"), "{args:?}");
     }
 }

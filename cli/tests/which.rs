@@ -19,16 +19,16 @@ const WORLD: [&str; 9] = [
 ];
 
 /// Returns the lines of `shardmill order` with these options.
-fn log(place: &TestDir, options: &[&str]) -> Vec<Value> {
+fn log(dir: &TestDir, options: &[&str]) -> Vec<Value> {
     let args = [&["order"][..], &WORLD, options].concat();
-    let text = place.ok(&args);
+    let text = dir.ok(&args);
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
 }
 
-fn which(place: &TestDir, options: &[&str]) -> Value {
-    place.json(&[&["which"][..], &WORLD, options].concat())
+fn which(dir: &TestDir, options: &[&str]) -> Value {
+    dir.json(&[&["which"][..], &WORLD, options].concat())
 }
 
 /// Returns the samples of a step as `[rank, position, sample, repeated]`.
@@ -55,7 +55,7 @@ fn logged(log: &[Value], step: u64) -> Vec<Value> {
 
 #[test]
 fn which_output_matches_the_order() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     for options in [
         &["--epoch", "0"][..],
         &["--epoch", "2", "--shuffle-algo", "shardmill"],
@@ -69,7 +69,7 @@ fn which_output_matches_the_order() {
         ],
         &["--epoch", "1", "--replication", "2", "--epoch-size", "150"],
     ] {
-        let log = log(&place, options);
+        let log = log(&dir, options);
         let steps = log
             .iter()
             .map(|line| line["batch"].as_u64().unwrap())
@@ -79,7 +79,7 @@ fn which_output_matches_the_order() {
         let mut delivered: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
         for step in 0..steps {
             let expected = logged(&log, step);
-            let answer = which(&place, &[options, &["--step", &step.to_string()]].concat());
+            let answer = which(&dir, &[options, &["--step", &step.to_string()]].concat());
             assert_eq!(members(&answer), expected, "step {step} of {options:?}");
             for member in &expected {
                 let [rank, position, sample, repeated] = [0, 1, 2, 3].map(|at| member[at].clone());
@@ -92,7 +92,7 @@ fn which_output_matches_the_order() {
         }
         for sample in [0, 29, 30, 77, 99] {
             let answer = which(
-                &place,
+                &dir,
                 &[options, &["--sample", &sample.to_string()]].concat(),
             );
             let found = answer["steps"].as_array().unwrap().iter();
@@ -108,8 +108,8 @@ fn which_output_matches_the_order() {
 
 #[test]
 fn sample_is_reported_with_shard_key_and_source_row() {
-    let place = TestDir::with_shards();
-    let answer = which(&place, &["--sample", "65", "--key-column", "name"]);
+    let dir = TestDir::with_shards();
+    let answer = which(&dir, &["--sample", "65", "--key-column", "name"]);
     let expected = json!({
         "sample": 65, "stream": 0, "shard": 2, "shard_name": "shard.00002.mds.zstd", "index": 5,
         "key": "row 65", "file": "data/rows.parquet", "row": 65,
@@ -126,8 +126,8 @@ fn sample_is_reported_with_shard_key_and_source_row() {
         (&json!(0), &json!(1), &json!(0))
     );
     // Without a key column and with a condition, both are plainly unknown.
-    place.ok(&["convert", "data", "some", "--where", "id >= 40"]);
-    let answer = place.json(&["which", "some", "--sample", "5", "--json"]);
+    dir.ok(&["convert", "data", "some", "--where", "id >= 40"]);
+    let answer = dir.json(&["which", "some", "--sample", "5", "--json"]);
     let sample = &answer["sample"];
     assert_eq!(
         (&sample["key"], &sample["file"], &sample["row"]),
@@ -138,13 +138,13 @@ fn sample_is_reported_with_shard_key_and_source_row() {
         unknown,
         "file and row: the conversion selected rows with a query"
     );
-    let ran = place.run(&["which", "some", "--sample", "5"]);
+    let ran = dir.run(&["which", "some", "--sample", "5"]);
     assert!(
         ran.stderr
             .contains("some: unknown file and row: the conversion selected")
     );
     // Samples of a mix are numbered through all datasets.
-    let answer = place.json(&["which", "shards", "some", "--sample", "105", "--json"]);
+    let answer = dir.json(&["which", "shards", "some", "--sample", "105", "--json"]);
     let sample = &answer["sample"];
     assert_eq!(
         (&sample["stream"], &sample["index"]),
@@ -155,7 +155,7 @@ fn sample_is_reported_with_shard_key_and_source_row() {
 
 #[test]
 fn step_is_printed_as_a_table() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let args = [
         "which",
         "shards",
@@ -166,7 +166,7 @@ fn step_is_printed_as_a_table() {
         "--step",
         "1",
     ];
-    insta::assert_snapshot!(place.shown(&args), @r"
+    insta::assert_snapshot!(dir.shown(&args), @r"
     exit 0
     --- stdout
     rank  position  sample  shard                 index  key  file               row
@@ -188,7 +188,7 @@ fn step_is_printed_as_a_table() {
         "--epochs",
         "2",
     ];
-    insta::assert_snapshot!(place.shown(&args), @r"
+    insta::assert_snapshot!(dir.shown(&args), @r"
     exit 0
     --- stdout
     sample  shard                 index  key  file               row
@@ -205,14 +205,14 @@ fn step_is_printed_as_a_table() {
 
 #[test]
 fn steps_are_counted_from_the_given_state() {
-    let place = TestDir::with_shards();
-    let whole = log(&place, &[]);
-    place.write(
+    let dir = TestDir::with_shards();
+    let whole = log(&dir, &[]);
+    dir.write(
         "state.json",
         r#"{"epoch": 0, "sample_in_epoch": 36, "num_canonical_nodes": 2, "shuffle_seed": 9176, "initial_physical_nodes": 2}"#,
     );
     let state = ["--state", "state.json"];
-    let answer = which(&place, &[&state[..], &["--step", "2"]].concat());
+    let answer = which(&dir, &[&state[..], &["--step", "2"]].concat());
     assert_eq!(members(&answer), logged(&whole, 5));
     assert_eq!(answer["sample_in_epoch"], 60);
     // The same global batch in another world.
@@ -224,7 +224,7 @@ fn steps_are_counted_from_the_given_state() {
         "12",
         "--json",
     ];
-    let answer = place.json(&[&other[..], &state, &["--step", "2"]].concat());
+    let answer = dir.json(&[&other[..], &state, &["--step", "2"]].concat());
     let mut samples: Vec<_> = members(&answer).iter().map(|one| one[2].as_u64()).collect();
     let mut expected: Vec<_> = logged(&whole, 5)
         .iter()
@@ -237,13 +237,13 @@ fn steps_are_counted_from_the_given_state() {
 
 #[test]
 fn missing_step_or_sample_is_an_error() {
-    let place = TestDir::with_shards();
-    place.write(
+    let dir = TestDir::with_shards();
+    dir.write(
         "foreign.json",
         r#"{"epoch": 0, "sample_in_epoch": 4, "num_canonical_nodes": 2, "shuffle_seed": 1, "shardmill": {"version": 1, "fingerprint": "00000000000000000000000000000000"}}"#,
     );
     let error = |args: &[&str]| {
-        let ran = place.run(&[&["which", "--json"][..], args].concat());
+        let ran = dir.run(&[&["which", "--json"][..], args].concat());
         let id = ran.error()["id"].as_str().unwrap().to_owned();
         (ran.code, id)
     };

@@ -164,7 +164,7 @@ pub fn case(name: &str, make: impl Fn(&TestDir) + Send + Sync + 'static) -> Case
     Case {
         name: name.to_owned(),
         variants: 1,
-        make: Box::new(move |place, _| make(place)),
+        make: Box::new(move |dir, _| make(dir)),
         expected: Vec::new(),
     }
 }
@@ -274,25 +274,25 @@ impl Case {
 
     /// Runs the commands over one variant, and returns the problems, one on each line.
     fn check(&self, variant: usize) -> Vec<String> {
-        let place = TestDir::new();
-        (self.make)(&place, variant);
+        let dir = TestDir::new();
+        (self.make)(&dir, variant);
         // Commands may change their cache freely.
         let observe = || {
-            let all = Snapshot::of(place.path()).unwrap();
+            let all = Snapshot::of(dir.path()).unwrap();
             all.without("cache").without(".cache.shardmill")
         };
         let before = observe();
         let mut wrong = Vec::new();
         for expected in &self.expected {
             for json in [false, true] {
-                let ended = place.run(&expected.args, json);
+                let ended = dir.run(&expected.args, json);
                 let mut problems = expected.check(&ended, json);
-                if expected.may_succeed && ended.code() == Some(0) && place.at("out").exists() {
-                    let verified = place.run(&words("verify out --deep"), false);
+                if expected.may_succeed && ended.code() == Some(0) && dir.at("out").exists() {
+                    let verified = dir.run(&words("verify out --deep"), false);
                     if verified.code() != Some(0) {
                         problems.push(format!("what it wrote is not sound: {}", verified.errors()));
                     }
-                    fs::remove_dir_all(place.at("out")).unwrap();
+                    fs::remove_dir_all(dir.at("out")).unwrap();
                 }
                 let after = observe();
                 problems.extend(

@@ -16,9 +16,9 @@ fn forged(
     compression: &'static str,
     zip: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
 ) -> Case {
-    case(name, move |place: &TestDir| {
+    case(name, move |dir: &TestDir| {
         let spec = zipped(compression);
-        place.forged_with(spec.clone(), |shard| {
+        dir.forged_with(spec.clone(), |shard| {
             shard.zip = Some(zip(spec.compress(&shard.data).unwrap()))
         });
     })
@@ -103,8 +103,8 @@ fn zstd_cases() -> Vec<Case> {
             "zstd-frame-size|compression-damaged|compression-size",
             ZSTD,
         ),
-        case("zstd: a content size that is too large", move |place| {
-            place.forged_with(zipped("zstd:3"), |shard| {
+        case("zstd: a content size that is too large", move |dir| {
+            dir.forged_with(zipped("zstd:3"), |shard| {
                 let mut lie = frame(&PLAIN, 1);
                 size(&mut lie, shard.data.len() as u64);
                 // One block of 128 KiB in less space.
@@ -121,9 +121,9 @@ fn zstd_cases() -> Vec<Case> {
             "compression-truncated",
             ZSTD,
         ),
-        sweep("zstd: truncated", 12, |place, variant| {
+        sweep("zstd: truncated", 12, |dir, variant| {
             let spec = zipped("zstd:3");
-            place.forged_with(spec.clone(), |shard| {
+            dir.forged_with(spec.clone(), |shard| {
                 let mut zip = spec.compress(&shard.data).unwrap();
                 zip.truncate(variant * (zip.len() - 1) / 11);
                 shard.zip = Some(zip);
@@ -171,10 +171,10 @@ fn zstd_cases() -> Vec<Case> {
         sweep(
             "zstd: a bit flipped where no hash tells, every 7th byte",
             shard_bytes("zstd:3").div_ceil(7),
-            |place, variant| {
+            |dir, variant| {
                 let spec = zipped("zstd:3").with("hashes", json!([]));
-                place.mds_with(spec);
-                place.edit("shards/shard.00000.mds.zstd", |zip| {
+                dir.mds_with(spec);
+                dir.edit("shards/shard.00000.mds.zstd", |zip| {
                     zip[variant * 7] ^= 1 << (variant % 8)
                 });
             },
@@ -219,9 +219,9 @@ fn others() -> Vec<Case> {
             ),
         );
         cases.push(
-            sweep(&format!("{name}: truncated"), 6, move |place, variant| {
+            sweep(&format!("{name}: truncated"), 6, move |dir, variant| {
                 let spec = zipped(compression);
-                place.forged_with(spec.clone(), |shard| {
+                dir.forged_with(spec.clone(), |shard| {
                     let mut zip = spec.compress(&shard.data).unwrap();
                     zip.truncate(variant * (zip.len() - 1) / 5);
                     shard.zip = Some(zip);
@@ -252,10 +252,10 @@ fn others() -> Vec<Case> {
             sweep(
                 &format!("{name}: a bit flipped where no hash tells, every 31st byte"),
                 shard_bytes(compression).div_ceil(31),
-                move |place, variant| {
+                move |dir, variant| {
                     let spec = zipped(compression).with("hashes", json!([]));
-                    place.mds_with(spec);
-                    place.edit(&format!("shards/{file}"), |zip| {
+                    dir.mds_with(spec);
+                    dir.edit(&format!("shards/{file}"), |zip| {
                         zip[variant * 31] ^= 1 << (variant % 8)
                     });
                 },

@@ -496,9 +496,9 @@ fn queries() -> Vec<Case> {
 
 fn command_lines() -> Vec<Case> {
     let line = |line: &str, ids: &'static str, says: &[&'static str]| {
-        case(&format!("command line: {line}"), |place: &TestDir| {
-            place.source();
-            place.mds();
+        case(&format!("command line: {line}"), |dir: &TestDir| {
+            dir.source();
+            dir.mds();
         })
         .fails(line, 2, ids, says)
     };

@@ -8,28 +8,28 @@ use crate::sets::list;
 
 /// A case in which `index.json` of a good dataset is replaced by these bytes.
 fn file(name: &str, bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| {
-        place.mds();
-        place.write("shards/index.json", &bytes);
+    case(name, move |dir: &TestDir| {
+        dir.mds();
+        dir.write("shards/index.json", &bytes);
     })
 }
 
 /// A case in which the text of a good index is changed.
 fn text(name: &str, change: impl Fn(String) -> String + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| {
-        place.mds();
-        let index = String::from_utf8(place.read("shards/index.json")).unwrap();
+    case(name, move |dir: &TestDir| {
+        dir.mds();
+        let index = String::from_utf8(dir.read("shards/index.json")).unwrap();
         let changed = change(index.clone());
         assert_ne!(index, changed);
-        place.write("shards/index.json", changed);
+        dir.write("shards/index.json", changed);
     })
 }
 
 /// A case in which a field of the first shard has another value.
 fn with_field(name: &str, path: &'static str, value: Value) -> Case {
-    case(name, move |place: &TestDir| {
-        place.mds();
-        place.set(path, value.clone());
+    case(name, move |dir: &TestDir| {
+        dir.mds();
+        dir.set(path, value.clone());
     })
 }
 
@@ -65,9 +65,9 @@ fn files() -> Vec<Case> {
         "}".repeat(10_000)
     );
     vec![
-        case("missing", |place| {
-            place.mds();
-            place.remove("shards/index.json");
+        case("missing", |dir| {
+            dir.mds();
+            dir.remove("shards/index.json");
         })
         .unreadable(2, "index-missing", &["shards"]),
         case("no such directory", |_| {})
@@ -92,29 +92,29 @@ fn files() -> Vec<Case> {
         file("a list", "[1, 2]").unreadable(3, "index-field", &[IN]),
         file("a number", "2").unreadable(3, "index-field", &[IN]),
         text("something follows", |index| index + "{}").unreadable(3, "index-trailing", &[IN]),
-        sweep("truncated", 24, |place, variant| {
-            place.mds();
-            place.edit("shards/index.json", |index| index.truncate(1 + variant * (index.len() - 2) / 23));
+        sweep("truncated", 24, |dir, variant| {
+            dir.mds();
+            dir.edit("shards/index.json", |index| index.truncate(1 + variant * (index.len() - 2) / 23));
         })
         .fails("verify shards", 3, "index-truncated", &[IN])
         .fails("ls shards", 3, "index-truncated", &[IN]),
-        case("a directory", |place| {
-            place.mds();
-            place.remove("shards/index.json");
-            place.write("shards/index.json/x", "");
+        case("a directory", |dir| {
+            dir.mds();
+            dir.remove("shards/index.json");
+            dir.write("shards/index.json/x", "");
         })
         .unreadable(3, "path-not-a-file", &[IN, "directory"]),
-        case("a named pipe", |place| {
-            place.mds();
-            place.remove("shards/index.json");
-            place.fifo("shards/index.json");
+        case("a named pipe", |dir| {
+            dir.mds();
+            dir.remove("shards/index.json");
+            dir.fifo("shards/index.json");
         })
         .unreadable(3, "path-not-a-file", &[IN, "pipe"]),
-        case("a symbolic link", |place| {
-            place.mds();
-            place.edit("shards/index.json", |index| place.write("real.json", index));
-            place.remove("shards/index.json");
-            place.link("../real.json", "shards/index.json");
+        case("a symbolic link", |dir| {
+            dir.mds();
+            dir.edit("shards/index.json", |index| dir.write("real.json", index));
+            dir.remove("shards/index.json");
+            dir.link("../real.json", "shards/index.json");
         })
         .unreadable(3, "path-symlink", &[IN]),
         case("another index than expected", TestDir::mds)
@@ -209,24 +209,24 @@ fn structure() -> Vec<Case> {
             "index-unknown-field",
             &[IN, "shard 0", "newline"],
         ),
-        case("a missing field", |place| {
-            place.mds();
-            place.entry(|entry| drop(entry.as_object_mut().unwrap().remove("samples")));
+        case("a missing field", |dir| {
+            dir.mds();
+            dir.entry(|entry| drop(entry.as_object_mut().unwrap().remove("samples")));
         })
         .unreadable(3, "index-missing-field", &[IN, "shard 0", "samples"]),
-        case("a file without hashes", |place| {
-            place.mds();
-            place.entry(|entry| drop(entry["raw_data"].as_object_mut().unwrap().remove("hashes")));
+        case("a file without hashes", |dir| {
+            dir.mds();
+            dir.entry(|entry| drop(entry["raw_data"].as_object_mut().unwrap().remove("hashes")));
         })
         .unreadable(3, "index-missing-field", &[IN, "shard 0", "hashes"]),
-        case("JSON lines without meta file", |place| {
-            place.json_lines();
-            place.entry(|entry| drop(entry.as_object_mut().unwrap().remove("raw_meta")));
+        case("JSON lines without meta file", |dir| {
+            dir.json_lines();
+            dir.entry(|entry| drop(entry.as_object_mut().unwrap().remove("raw_meta")));
         })
         .unreadable(3, "index-missing-field", &[IN, "shard 0", "raw_meta"]),
-        case("one file in two shards", |place| {
-            place.mds();
-            place.index(|index| {
+        case("one file in two shards", |dir| {
+            dir.mds();
+            dir.index(|index| {
                 index["shards"][1]["raw_data"]["basename"] = "shard.00000.mds".into()
             });
         })
@@ -235,9 +235,9 @@ fn structure() -> Vec<Case> {
             "index-duplicate-shard",
             &[IN, "shard 1", "shard.00000.mds"],
         ),
-        case("one file for data and meta", |place| {
-            place.json_lines();
-            place.set("raw_meta.basename", json!("shard.00000.json"));
+        case("one file for data and meta", |dir| {
+            dir.json_lines();
+            dir.set("raw_meta.basename", json!("shard.00000.json"));
         })
         .unreadable(
             3,
@@ -286,14 +286,14 @@ fn names() -> Vec<Case> {
         ),
         named("an empty name", "").unreadable(3, "path-empty", &[IN, "shard 0"]),
         named("a long name", &"x".repeat(300)).unreadable(3, "path-too-long", &[IN, "shard 0"]),
-        case("a name that leads through a link", |place| {
-            place.mds();
-            place.set("raw_data.basename", "link/shard.00000.mds".into());
-            place.write(
+        case("a name that leads through a link", |dir| {
+            dir.mds();
+            dir.set("raw_data.basename", "link/shard.00000.mds".into());
+            dir.write(
                 "outside/shard.00000.mds",
-                place.read("shards/shard.00000.mds"),
+                dir.read("shards/shard.00000.mds"),
             );
-            place.link("../outside", "shards/link");
+            dir.link("../outside", "shards/link");
         })
         .fails("verify shards", 3, "path-symlink", &["link"])
         .fails("cat shards ..", 3, "path-symlink", &["link"]),
@@ -363,17 +363,17 @@ fn numbers() -> Vec<Case> {
         ));
     }
     cases.push(
-        case("compressed bytes beyond all limits", |place| {
-            place.zipped("zstd:3");
-            place.set("zip_data.bytes", json!(1_u64 << 60));
+        case("compressed bytes beyond all limits", |dir| {
+            dir.zipped("zstd:3");
+            dir.set("zip_data.bytes", json!(1_u64 << 60));
         })
         .unreadable(3, "limit-shard-bytes", &[IN, "shard 0", "zip_data.bytes"]),
     );
     // Twenty shards of as many samples as there can be: the sum is larger than what 32 bits count.
     cases.push(
-        case("more samples than there are", |place| {
-            place.mds();
-            place.set("samples", json!(u32::MAX));
+        case("more samples than there are", |dir| {
+            dir.mds();
+            dir.set("samples", json!(u32::MAX));
         })
         .fails(
             "verify shards",
@@ -394,9 +394,9 @@ fn numbers() -> Vec<Case> {
 /// Columns, encodings, compressions and hashes.
 fn fields() -> Vec<Case> {
     let encoding = |name: &str, encoding: &'static str, size: Value| {
-        case(name, move |place: &TestDir| {
-            place.mds();
-            place.entry(|entry| {
+        case(name, move |dir: &TestDir| {
+            dir.mds();
+            dir.entry(|entry| {
                 entry["column_encodings"][4] = encoding.into();
                 entry["column_sizes"][4] = size.clone();
             });
@@ -499,9 +499,9 @@ fn fields() -> Vec<Case> {
             "index-field",
             &[IN, "shard 0", "zip_data"],
         ),
-        case("a compressed file without compression", |place| {
-            place.zipped("zstd:3");
-            place.set("compression", Value::Null);
+        case("a compressed file without compression", |dir| {
+            dir.zipped("zstd:3");
+            dir.set("compression", Value::Null);
         })
         .unreadable(3, "index-field", &[IN, "shard 0", "zip_data"]),
         with_field("an unknown hash", "hashes", list(["crc32"])).unreadable(
@@ -568,9 +568,9 @@ fn limits() -> Vec<Case> {
             list(["x".repeat(65 << 10)]),
         )
         .unreadable(3, "limit-string-bytes", &[IN, "65536"]),
-        case("5,000 columns", |place| {
-            place.mds();
-            place.entry(|entry| {
+        case("5,000 columns", |dir| {
+            dir.mds();
+            dir.entry(|entry| {
                 let names: Vec<String> = (0..5000).map(|number| format!("c{number:04}")).collect();
                 entry["column_encodings"] = list(names.iter().map(|_| "int8"));
                 entry["column_sizes"] = list(names.iter().map(|_| 1));
@@ -578,20 +578,20 @@ fn limits() -> Vec<Case> {
             });
         })
         .unreadable(3, "limit-columns", &[IN, "4096"]),
-        case("100,000 unknown fields", |place| {
-            place.mds();
+        case("100,000 unknown fields", |dir| {
+            dir.mds();
             let fields: serde_json::Map<String, Value> = (0..100_000)
                 .map(|number| (format!("f{number}"), json!(number)))
                 .collect();
-            place.set("raw_data.more", Value::Object(fields));
+            dir.set("raw_data.more", Value::Object(fields));
         })
         .unreadable(3, "index-unknown-field", &[IN, "more"]),
-        case("shards without end", |place| {
-            place.mds();
+        case("shards without end", |dir| {
+            dir.mds();
             let entry = dialect(
-                &shardmill_testing::mds::read_index(&place.at("shards")).unwrap()["shards"][0],
+                &shardmill_testing::mds::read_index(&dir.at("shards")).unwrap()["shards"][0],
             );
-            place.write(
+            dir.write(
                 "shards/index.json",
                 format!("{{\"shards\": [{}", format!("{entry}, ").repeat(40_000)),
             );

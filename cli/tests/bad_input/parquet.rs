@@ -21,9 +21,9 @@ pub fn cases() -> Vec<Case> {
 
 /// A case in which the bytes of a good file are changed.
 fn spoilt(name: &str, change: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| {
-        place.source();
-        place.edit(FILE, &change);
+    case(name, move |dir: &TestDir| {
+        dir.source();
+        dir.edit(FILE, &change);
     })
 }
 
@@ -46,10 +46,10 @@ const METADATA: &str = r#"{"metaData":{"id":"x","format":{"provider":"parquet","
 const ADD: &str = r#"{"add":{"path":"rows.parquet","partitionValues":{},"size":1,"modificationTime":0,"dataChange":true,"stats":"{\"numRecords\":7}"}}"#;
 
 /// The good source, with a table log of these commits.
-fn delta(place: &TestDir, commits: &[&str]) {
-    place.source();
+fn delta(dir: &TestDir, commits: &[&str]) {
+    dir.source();
     for (version, commit) in commits.iter().enumerate() {
-        place.write(&format!("in/_delta_log/{version:020}.json"), commit);
+        dir.write(&format!("in/_delta_log/{version:020}.json"), commit);
     }
 }
 
@@ -88,9 +88,9 @@ fn files() -> Vec<Case> {
             bytes[end - 4..].copy_from_slice(b"PARE");
         })
         .unconvertible("", 3, "parquet-encrypted", &[FILE]),
-        sweep("truncated", 30, move |place, variant| {
-            place.source();
-            place.edit(FILE, |bytes| {
+        sweep("truncated", 30, move |dir, variant| {
+            dir.source();
+            dir.edit(FILE, |bytes| {
                 bytes.truncate(12 + variant * (bytes.len() - 13) / 29)
             });
         })
@@ -113,8 +113,8 @@ fn files() -> Vec<Case> {
                 "--safety-limit parquet-footer-bytes=4294967295",
             ],
         ),
-        case("parquet: a footer above a limit of the user", |place| {
-            place.source()
+        case("parquet: a footer above a limit of the user", |dir| {
+            dir.source()
         })
         .unconvertible(
             "--safety-limit parquet-footer-bytes=16",
@@ -122,8 +122,8 @@ fn files() -> Vec<Case> {
             "parquet-limit",
             &[FILE, "above the limit of 16"],
         ),
-        case("parquet: a page above a limit of the user", |place| {
-            place.source()
+        case("parquet: a page above a limit of the user", |dir| {
+            dir.source()
         })
         .unconvertible(
             "--safety-limit parquet-page-bytes=1",
@@ -168,9 +168,9 @@ fn files() -> Vec<Case> {
         sweep(
             "a bit flipped in the footer, every 11th byte",
             (all - footer).div_ceil(11),
-            move |place, variant| {
-                place.source();
-                place.edit(FILE, |bytes| {
+            move |dir, variant| {
+                dir.source();
+                dir.edit(FILE, |bytes| {
                     bytes[footer + variant * 11] ^= 1 << (variant % 8)
                 });
             },
@@ -179,34 +179,34 @@ fn files() -> Vec<Case> {
         sweep(
             "a byte of 0xff in the footer, every 17th byte",
             (all - footer).div_ceil(17),
-            move |place, variant| {
-                place.source();
-                place.edit(FILE, |bytes| bytes[footer + variant * 17] = 0xff);
+            move |dir, variant| {
+                dir.source();
+                dir.edit(FILE, |bytes| bytes[footer + variant * 17] = 0xff);
             },
         )
         .survives("convert in out", FLIPPED),
         sweep(
             "a bit flipped in the pages, every 7th byte",
             (footer - 4).div_ceil(7),
-            move |place, variant| {
-                place.source();
-                place.edit(FILE, |bytes| bytes[4 + variant * 7] ^= 1 << (variant % 8));
+            move |dir, variant| {
+                dir.source();
+                dir.edit(FILE, |bytes| bytes[4 + variant * 7] ^= 1 << (variant % 8));
             },
         )
         .survives("convert in out", FLIPPED),
         sweep(
             "four bytes of 0xff in the pages, every 13th byte",
             (footer - 8).div_ceil(13),
-            move |place, variant| {
-                place.source();
-                place.edit(FILE, |bytes| {
+            move |dir, variant| {
+                dir.source();
+                dir.edit(FILE, |bytes| {
                     bytes[4 + variant * 13..8 + variant * 13].fill(0xff)
                 });
             },
         )
         .survives("convert in out", FLIPPED),
-        case("a directory called as a file", |place| {
-            place.write("in/rows.parquet/readme.txt", "none")
+        case("a directory called as a file", |dir| {
+            dir.write("in/rows.parquet/readme.txt", "none")
         })
         .fails(
             "convert in/rows.parquet out --from parquet",
@@ -214,16 +214,18 @@ fn files() -> Vec<Case> {
             "source-empty",
             &[FILE],
         ),
-        case("a named pipe called as a file", |place| place.fifo(FILE)).unconvertible(
+        case("a named pipe called as a file", |dir| dir.fifo(FILE)).unconvertible(
             "",
             2,
             "tree-special",
             &[FILE, "pipe"],
         ),
-        case("a link to nowhere", |place| {
-            place.link("nowhere.parquet", FILE)
-        })
-        .unconvertible("", 2, "not-found", &[FILE]),
+        case("a link to nowhere", |dir| dir.link("nowhere.parquet", FILE)).unconvertible(
+            "",
+            2,
+            "not-found",
+            &[FILE],
+        ),
     ]
 }
 
@@ -240,9 +242,9 @@ fn sets() -> Vec<Case> {
     let numbers = || -> ArrayRef { Arc::new(Int64Array::from(vec![1, 2])) };
     let texts = || -> ArrayRef { Arc::new(StringArray::from(vec!["a", "b"])) };
     let two = move |name: &str, first: fn() -> RecordBatch, second: fn() -> RecordBatch| {
-        case(name, move |place: &TestDir| {
-            place.parquet("in/a.parquet", &first());
-            place.parquet("in/b.parquet", &second());
+        case(name, move |dir: &TestDir| {
+            dir.parquet("in/a.parquet", &first());
+            dir.parquet("in/b.parquet", &second());
         })
     };
     vec![
@@ -268,17 +270,17 @@ fn sets() -> Vec<Case> {
             "parquet-schema-mismatch",
             &["in/b.parquet", "`x`", "in/a.parquet"],
         ),
-        case("a column that is missing", move |place| {
-            place.parquet("in/a.parquet", &table([("x", numbers()), ("y", texts())]));
-            place.parquet("in/b.parquet", &batch([("x", numbers())]));
+        case("a column that is missing", move |dir| {
+            dir.parquet("in/a.parquet", &table([("x", numbers()), ("y", texts())]));
+            dir.parquet("in/b.parquet", &batch([("x", numbers())]));
         })
         .unconvertible("", 3, "parquet-missing-column", &["in/b.parquet", "`y`"]),
-        case("a column too many", move |place| {
-            place.parquet("in/a.parquet", &batch([("x", numbers())]));
-            place.parquet("in/b.parquet", &table([("x", numbers()), ("y", texts())]));
+        case("a column too many", move |dir| {
+            dir.parquet("in/a.parquet", &batch([("x", numbers())]));
+            dir.parquet("in/b.parquet", &table([("x", numbers()), ("y", texts())]));
         })
         .unconvertible("", 3, "parquet-extra-column", &["in/b.parquet", "`y`"]),
-        case("two columns of one name", move |place| {
+        case("two columns of one name", move |dir| {
             let fields = vec![
                 Field::new("x", DataType::Int64, false),
                 Field::new("x", DataType::Utf8, false),
@@ -286,28 +288,28 @@ fn sets() -> Vec<Case> {
             let batch =
                 RecordBatch::try_new(Arc::new(Schema::new(fields)), vec![numbers(), texts()])
                     .unwrap();
-            place.parquet(FILE, &batch);
+            dir.parquet(FILE, &batch);
         })
         .unconvertible("", 2, "source-duplicate-column", &[FILE, "`x`"]),
-        case("a type that cannot be stored", |place| {
-            place.parquet(FILE, &column(IntervalYearMonthArray::from(vec![1])))
+        case("a type that cannot be stored", |dir| {
+            dir.parquet(FILE, &column(IntervalYearMonthArray::from(vec![1])))
         })
         .unconvertible("", 3, "type-unsupported", &["x"]),
         case(
             "a column in the files and in the names of directories",
-            move |place| {
-                place.parquet("in/x=1/a.parquet", &batch([("x", numbers())]));
+            move |dir| {
+                dir.parquet("in/x=1/a.parquet", &batch([("x", numbers())]));
             },
         )
         .unconvertible("", 2, "source-partition", &["`x`"]),
-        case("directories that name different columns", move |place| {
-            place.parquet("in/k=1/a.parquet", &batch([("x", numbers())]));
-            place.parquet("in/l=1/a.parquet", &batch([("x", numbers())]));
+        case("directories that name different columns", move |dir| {
+            dir.parquet("in/k=1/a.parquet", &batch([("x", numbers())]));
+            dir.parquet("in/l=1/a.parquet", &batch([("x", numbers())]));
         })
         .unconvertible("", 2, "source-partition", &["in/l=1"]),
-        case("one bad file of two", |place| {
-            place.source();
-            place.write("in/z.parquet", "PAR1");
+        case("one bad file of two", |dir| {
+            dir.source();
+            dir.write("in/z.parquet", "PAR1");
         })
         .unconvertible("", 3, "parquet-truncated", &["in/z.parquet"]),
         case("the same file twice", TestDir::source).fails(
@@ -316,9 +318,9 @@ fn sets() -> Vec<Case> {
             "source-duplicate",
             &[FILE],
         ),
-        case("two kinds", |place| {
-            place.source();
-            place.write("other/a.csv", "a\n1\n");
+        case("two kinds", |dir| {
+            dir.source();
+            dir.write("other/a.csv", "a\n1\n");
         })
         .fails(
             "convert in other out",
@@ -326,8 +328,8 @@ fn sets() -> Vec<Case> {
             "source-mixed",
             &["other", "csv", "parquet"],
         ),
-        case("a kind that is not there", |place| {
-            place.write("in/a.csv", "a\n1\n")
+        case("a kind that is not there", |dir| {
+            dir.write("in/a.csv", "a\n1\n")
         })
         .unconvertible("--from parquet", 2, "source-empty", &["in", "Parquet"]),
         case("no such source", |_| {}).unconvertible("", 2, "source-not-found", &["in"]),
@@ -343,62 +345,62 @@ fn sets() -> Vec<Case> {
             "source-option|source-not-found",
             &["in/[z"],
         ),
-        case("a Delta log without a version", |place| {
-            place.source();
-            place.write("in/_delta_log/README.txt", "");
+        case("a Delta log without a version", |dir| {
+            dir.source();
+            dir.write("in/_delta_log/README.txt", "");
         })
         .unconvertible("", 2, "delta-no-table", &["in", "_delta_log"]),
-        case("a Delta commit of nothing but an object", |place| {
-            delta(place, &["{}"]);
+        case("a Delta commit of nothing but an object", |dir| {
+            delta(dir, &["{}"]);
         })
         .unconvertible("", 3, "delta-log", &["in"]),
-        case("a Delta commit that is empty", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD, ""]);
+        case("a Delta commit that is empty", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}"), ADD, ""]);
         })
         .unconvertible("", 3, "delta-log", &["in", "_delta_log/00000000000000000002.json is empty"]),
-        case("a Delta commit that breaks off", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), &format!("{}\n{}", ADD, &ADD[..40])]);
+        case("a Delta commit that breaks off", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}"), &format!("{}\n{}", ADD, &ADD[..40])]);
         })
         .unconvertible("", 3, "delta-log", &["in", "_delta_log/00000000000000000001.json line 2"]),
-        case("a Delta table with an unknown feature", |place| {
+        case("a Delta table with an unknown feature", |dir| {
             let needs = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["telepathy"],"writerFeatures":["telepathy"]}}"#;
-            delta(place, &[&format!("{needs}\n{METADATA}")]);
+            delta(dir, &[&format!("{needs}\n{METADATA}")]);
         })
         .unconvertible("", 3, "delta-feature", &["in", "telepathy"]),
-        case("a Delta table without the middle of its log", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD, ""]);
-            place.remove("in/_delta_log/00000000000000000001.json");
+        case("a Delta table without the middle of its log", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}"), ADD, ""]);
+            dir.remove("in/_delta_log/00000000000000000001.json");
         })
         .unconvertible("", 3, "delta-log", &["in", "version 1"]),
-        case("a Delta table whose file is gone", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD]);
-            place.remove(FILE);
+        case("a Delta table whose file is gone", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}"), ADD]);
+            dir.remove(FILE);
         })
         .unconvertible("", 2, "delta-file-missing", &[FILE, "version 1", "vacuumed?"]),
-        case("a Delta table with more rows than its file", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), ADD]);
+        case("a Delta table with more rows than its file", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}"), ADD]);
         })
         .unconvertible("", 3, "delta-row-count", &[FILE, "25 rows", "7"]),
-        case("a Delta table whose file lies elsewhere", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}"), &ADD.replace("rows.parquet", "../rows.parquet")]);
+        case("a Delta table whose file lies elsewhere", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}"), &ADD.replace("rows.parquet", "../rows.parquet")]);
         })
         .unconvertible("", 3, "delta-path", &["in", "../rows.parquet"]),
-        case("a Delta version that is not there", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}")]);
+        case("a Delta version that is not there", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}")]);
         })
         .unconvertible("--delta-version 7", 2, "delta-version", &["in", "versions 0 to 0"]),
-        case("a Delta version that is no number", |place| {
-            delta(place, &[&format!("{PROTOCOL}\n{METADATA}")]);
+        case("a Delta version that is no number", |dir| {
+            delta(dir, &[&format!("{PROTOCOL}\n{METADATA}")]);
         })
         .unconvertible("--delta-version last", 2, "config-delta-version", &["--delta-version"]),
-        case("a version of something else", |place| place.source()).unconvertible(
+        case("a version of something else", |dir| dir.source()).unconvertible(
             "--delta-version 1",
             2,
             "source-option",
             &["--delta-version", "Delta"],
         ),
-        case("a file whose name says nothing", |place| {
-            place.write("rows.bin", "PAR1")
+        case("a file whose name says nothing", |dir| {
+            dir.write("rows.bin", "PAR1")
         })
         .fails(
             "convert rows.bin out",
@@ -418,13 +420,13 @@ fn sets() -> Vec<Case> {
             "url-scheme",
             &["oci://bucket/rows", "s3://BUCKET/PREFIX"],
         ),
-        case("a broken MDS dataset as source", |place| {
-            place.write("in/index.json", "{\"version\": 2}")
+        case("a broken MDS dataset as source", |dir| {
+            dir.write("in/index.json", "{\"version\": 2}")
         })
         .unconvertible("", 3, "index-missing-field", &["in/index.json"]),
-        case("an MDS dataset with a broken shard as source", |place| {
-            place.zipped("zstd:3");
-            place.edit("shards/shard.00001.mds.zstd", |zip| zip[40] ^= 1);
+        case("an MDS dataset with a broken shard as source", |dir| {
+            dir.zipped("zstd:3");
+            dir.edit("shards/shard.00001.mds.zstd", |zip| zip[40] ^= 1);
         })
         .fails(
             "convert shards out",

@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A case in which the first shard is changed. The index, including its hashes, describes the changed bytes.
 fn forged(name: &str, change: impl Fn(&mut RawShard) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| place.forged(&change))
+    case(name, move |dir: &TestDir| dir.forged(&change))
 }
 
 impl Case {
@@ -42,9 +42,9 @@ impl Case {
 
 /// A case in which the first shard is changed, but not its entry in the index.
 fn spoilt(name: &str, change: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| {
-        place.mds();
-        change(place);
+    case(name, move |dir: &TestDir| {
+        dir.mds();
+        change(dir);
     })
 }
 
@@ -52,42 +52,42 @@ fn files() -> Vec<Case> {
     let bytes = shards(&spec())[0].data.len();
     let unhashed = shards(&spec().with("hashes", json!([])))[0].data.len();
     vec![
-        spoilt("missing", |place| place.remove("shards/shard.00000.mds")).unsound("shard-missing", &[SHARD, "samples 0 to 19"]),
-        spoilt("empty", |place| place.write("shards/shard.00000.mds", "")).unsound("shard-length", &[SHARD]),
-        spoilt("short by one byte", |place| place.edit("shards/shard.00000.mds", |data| data.truncate(data.len() - 1)))
+        spoilt("missing", |dir| dir.remove("shards/shard.00000.mds")).unsound("shard-missing", &[SHARD, "samples 0 to 19"]),
+        spoilt("empty", |dir| dir.write("shards/shard.00000.mds", "")).unsound("shard-length", &[SHARD]),
+        spoilt("short by one byte", |dir| dir.edit("shards/shard.00000.mds", |data| data.truncate(data.len() - 1)))
             .unsound("shard-length", &[SHARD]),
-        spoilt("long by one byte", |place| place.edit("shards/shard.00000.mds", |data| data.push(0))).unsound("shard-length", &[SHARD]),
-        spoilt("a directory", |place| {
-            place.remove("shards/shard.00000.mds");
-            place.write("shards/shard.00000.mds/x", "");
+        spoilt("long by one byte", |dir| dir.edit("shards/shard.00000.mds", |data| data.push(0))).unsound("shard-length", &[SHARD]),
+        spoilt("a directory", |dir| {
+            dir.remove("shards/shard.00000.mds");
+            dir.write("shards/shard.00000.mds/x", "");
         })
         .unsound("path-not-a-file", &[SHARD, "directory"]),
-        spoilt("a named pipe", |place| {
-            place.remove("shards/shard.00000.mds");
-            place.fifo("shards/shard.00000.mds");
+        spoilt("a named pipe", |dir| {
+            dir.remove("shards/shard.00000.mds");
+            dir.fifo("shards/shard.00000.mds");
         })
         .unsound("path-not-a-file", &[SHARD, "pipe"]),
-        spoilt("a symbolic link", |place| {
-            fs::rename(place.at("shards/shard.00000.mds"), place.at("real.mds")).unwrap();
-            place.link("../real.mds", "shards/shard.00000.mds");
+        spoilt("a symbolic link", |dir| {
+            fs::rename(dir.at("shards/shard.00000.mds"), dir.at("real.mds")).unwrap();
+            dir.link("../real.mds", "shards/shard.00000.mds");
         })
         .unsound("path-symlink", &[SHARD]),
-        spoilt("the other shard's bytes", |place| place.write("shards/shard.00000.mds", place.read("shards/shard.00001.mds")))
+        spoilt("the other shard's bytes", |dir| dir.write("shards/shard.00000.mds", dir.read("shards/shard.00001.mds")))
             .fails("verify shards", 3, "hash-mismatch|shard-length", &[SHARD]),
-        sweep("a bit flipped, every 97th byte", bytes.div_ceil(97), |place, variant| {
-            place.mds();
-            place.edit("shards/shard.00000.mds", |data| data[variant * 97] ^= 1 << (variant % 8));
+        sweep("a bit flipped, every 97th byte", bytes.div_ceil(97), |dir, variant| {
+            dir.mds();
+            dir.edit("shards/shard.00000.mds", |data| data[variant * 97] ^= 1 << (variant % 8));
         })
         .fails("verify shards", 3, "hash-mismatch", &[SHARD, "sha256"]),
-        sweep("a bit flipped where no hash tells, every 13th byte", unhashed.div_ceil(13), |place, variant| {
-            place.mds_with(spec().with("hashes", json!([])));
-            place.edit("shards/shard.00000.mds", |data| data[variant * 13] ^= 1 << (variant % 8));
+        sweep("a bit flipped where no hash tells, every 13th byte", unhashed.div_ceil(13), |dir, variant| {
+            dir.mds_with(spec().with("hashes", json!([])));
+            dir.edit("shards/shard.00000.mds", |data| data[variant * 13] ^= 1 << (variant % 8));
         })
         .survives("verify shards --deep", "shard-count|shard-offsets|shard-config|shard-truncated|sample-truncated|sample-trailing|sample-utf8")
         .survives("cat shards ..", "shard-count|shard-offsets|shard-config|shard-truncated|sample-truncated|sample-trailing|sample-utf8"),
-        case("a raw copy that has another length beside the compressed file", |place| {
-            place.zipped("zstd:3");
-            place.write("shards/shard.00000.mds", "short");
+        case("a raw copy that has another length beside the compressed file", |dir| {
+            dir.zipped("zstd:3");
+            dir.write("shards/shard.00000.mds", "short");
         })
         .fails("verify shards", 3, "shard-length", &[SHARD]),
     ]
@@ -276,14 +276,14 @@ fn lines() -> Vec<Case> {
     const JSON: &str = "shard.00000.json";
     const CSV: &str = "shard.00000.csv";
     let json_meta = |name: &str, change: fn(&mut Vec<u8>)| {
-        case(name, move |place: &TestDir| {
-            place.forged_json(|shard| change(shard.meta.as_mut().unwrap()))
+        case(name, move |dir: &TestDir| {
+            dir.forged_json(|shard| change(shard.meta.as_mut().unwrap()))
         })
     };
     // Replaces the fourth line by another one, padded with spaces, which may follow an object.
     let json_line = |name: &str, line: &'static [u8]| {
-        case(name, move |place: &TestDir| {
-            place.forged_json(|shard| {
+        case(name, move |dir: &TestDir| {
+            dir.forged_json(|shard| {
                 let begin = get_word(shard.meta.as_ref().unwrap(), 1 + 3) as usize;
                 let end = get_word(shard.meta.as_ref().unwrap(), 1 + 4) as usize - 1;
                 shard.data[begin..end].fill(b' ');
@@ -293,22 +293,22 @@ fn lines() -> Vec<Case> {
         })
     };
     let csv_line = |name: &str, line: &'static [u8]| {
-        case(name, move |place: &TestDir| {
-            place.forged_csv(|shard| {
+        case(name, move |dir: &TestDir| {
+            dir.forged_csv(|shard| {
                 let begin = get_word(shard.meta.as_ref().unwrap(), 1 + 3) as usize;
                 shard.data[begin..begin + line.len()].copy_from_slice(line);
             });
         })
     };
     vec![
-        case("no meta file", |place| {
-            place.json_lines();
-            place.remove("shards/shard.00000.json.meta");
+        case("no meta file", |dir| {
+            dir.json_lines();
+            dir.remove("shards/shard.00000.json.meta");
         })
         .unsound("shard-missing", &["shard.00000.json.meta"]),
-        case("a short meta file", |place| {
-            place.json_lines();
-            place.edit("shards/shard.00000.json.meta", |meta| meta.truncate(20));
+        case("a short meta file", |dir| {
+            dir.json_lines();
+            dir.edit("shards/shard.00000.json.meta", |meta| meta.truncate(20));
         })
         .unsound("shard-length", &["shard.00000.json.meta"]),
         json_meta("a meta file of two bytes", |meta| meta.truncate(2))
@@ -356,8 +356,8 @@ fn lines() -> Vec<Case> {
             b"{\"id\": 3, \"name\": \"row \xff\"}",
         )
         .undecodable("sample-line|json-syntax", &[JSON, "sample 3"]),
-        case("another header line", |place| {
-            place.forged_csv(|shard| shard.data[..7].copy_from_slice(b"id,nome"))
+        case("another header line", |dir| {
+            dir.forged_csv(|shard| shard.data[..7].copy_from_slice(b"id,nome"))
         })
         .unsound("shard-header", &[CSV, "id,nome", "id,name"]),
         csv_line("a line with a value too few", b"3 row 3\n")
@@ -375,60 +375,60 @@ fn lines() -> Vec<Case> {
 fn rebuilds() -> Vec<Case> {
     const REBUILD: &str = "index rebuild shards";
     vec![
-        case("rebuild: no shards", |place| {
-            place.write("shards/readme.txt", "none")
+        case("rebuild: no shards", |dir| {
+            dir.write("shards/readme.txt", "none")
         })
         .fails(REBUILD, 2, "index-no-shards", &["shards"]),
-        case("rebuild: a gap", |place| {
-            place.mds();
-            place.remove("shards/index.json");
+        case("rebuild: a gap", |dir| {
+            dir.mds();
+            dir.remove("shards/index.json");
             fs::rename(
-                place.at("shards/shard.00001.mds"),
-                place.at("shards/shard.00002.mds"),
+                dir.at("shards/shard.00001.mds"),
+                dir.at("shards/shard.00002.mds"),
             )
             .unwrap();
         })
         .fails(REBUILD, 3, "index-gap", &["shards", "shard 1"]),
-        case("rebuild: an index that differs", |place| {
-            place.mds();
-            place.set("size_limit", json!(1));
+        case("rebuild: an index that differs", |dir| {
+            dir.mds();
+            dir.set("size_limit", json!(1));
         })
         .fails(REBUILD, 4, "index-exists", &["shards/index.json"]),
-        case("rebuild: two forms of a shard", |place| {
-            place.zipped("zstd:3");
-            place.write(
+        case("rebuild: two forms of a shard", |dir| {
+            dir.zipped("zstd:3");
+            dir.write(
                 "shards/shard.00000.mds.gz",
-                place.read("shards/shard.00000.mds.zstd"),
+                dir.read("shards/shard.00000.mds.zstd"),
             );
         })
         .fails(REBUILD, 3, "shard-ambiguous", &["shard.00000.mds"]),
         case(
             "rebuild: stored in another form than the header says",
-            |place| {
-                place.mds_with(spec().with("compression", "zstd:3"));
+            |dir| {
+                dir.mds_with(spec().with("compression", "zstd:3"));
                 for (number, shard) in shards(&spec().with("compression", "zstd:3"))
                     .iter()
                     .enumerate()
                 {
-                    place.remove(&format!("shards/shard.{number:05}.mds.zstd"));
-                    place.write(&format!("shards/shard.{number:05}.mds"), &shard.data);
+                    dir.remove(&format!("shards/shard.{number:05}.mds.zstd"));
+                    dir.write(&format!("shards/shard.{number:05}.mds"), &shard.data);
                 }
             },
         )
         .fails(REBUILD, 3, "shard-stored-form", &["shard.00000.mds"]),
-        case("rebuild: no meta file", |place| {
-            place.json_lines();
-            place.remove("shards/shard.00001.json.meta");
+        case("rebuild: no meta file", |dir| {
+            dir.json_lines();
+            dir.remove("shards/shard.00001.json.meta");
         })
         .fails(REBUILD, 3, "shard-missing", &["shard.00001.json"]),
-        case("rebuild: the header of another format", |place| {
-            place.mds();
+        case("rebuild: the header of another format", |dir| {
+            dir.mds();
             for number in ["00000", "00001"] {
                 let spec = Spec::mds(&[("x", "int", Some(8))]).with("format", "mds");
                 let data = spec.shard(&[vec![0; 8]]).data;
-                place.write(&format!("shards/shard.{number}.json.meta"), &data);
-                place.write(&format!("shards/shard.{number}.json"), vec![0; 8]);
-                place.remove(&format!("shards/shard.{number}.mds"));
+                dir.write(&format!("shards/shard.{number}.json.meta"), &data);
+                dir.write(&format!("shards/shard.{number}.json"), vec![0; 8]);
+                dir.remove(&format!("shards/shard.{number}.mds"));
             }
         })
         .fails(
@@ -437,9 +437,9 @@ fn rebuilds() -> Vec<Case> {
             "shard-format|shard-offsets|shard-config",
             &["shard.00000.json"],
         ),
-        case("rebuild: truncated", |place| {
-            place.mds();
-            place.edit("shards/shard.00001.mds", |data| data.truncate(100));
+        case("rebuild: truncated", |dir| {
+            dir.mds();
+            dir.edit("shards/shard.00001.mds", |data| data.truncate(100));
         })
         .fails(
             REBUILD,
@@ -447,9 +447,9 @@ fn rebuilds() -> Vec<Case> {
             "shard-truncated|shard-offsets",
             &["shard.00001.mds"],
         ),
-        case("rebuild: a shard of zeros", |place| {
-            place.mds();
-            place.write("shards/shard.00001.mds", [0; 4096]);
+        case("rebuild: a shard of zeros", |dir| {
+            dir.mds();
+            dir.write("shards/shard.00001.mds", [0; 4096]);
         })
         .fails(
             REBUILD,
@@ -457,26 +457,26 @@ fn rebuilds() -> Vec<Case> {
             "shard-offsets|shard-config|shard-truncated",
             &["shard.00001.mds"],
         ),
-        case("rebuild: a shard of 0xff", |place| {
-            place.mds();
-            place.write("shards/shard.00001.mds", [0xff; 4096]);
+        case("rebuild: a shard of 0xff", |dir| {
+            dir.mds();
+            dir.write("shards/shard.00001.mds", [0xff; 4096]);
         })
         .fails(REBUILD, 3, "shard-truncated", &["shard.00001.mds"]),
-        case("rebuild: a named pipe", |place| {
-            place.mds();
-            place.remove("shards/shard.00001.mds");
-            place.fifo("shards/shard.00001.mds");
+        case("rebuild: a named pipe", |dir| {
+            dir.mds();
+            dir.remove("shards/shard.00001.mds");
+            dir.fifo("shards/shard.00001.mds");
         })
         .fails(REBUILD, 3, "path-not-a-file|index-gap", &["shards"]),
-        case("merge: nothing to merge", |place| {
-            place.write("shards/a/readme.txt", "none")
+        case("merge: nothing to merge", |dir| {
+            dir.write("shards/a/readme.txt", "none")
         })
         .fails("index merge shards", 2, "merge-nothing", &["shards"]),
-        case("merge: a broken index below", |place| {
-            place.mds();
-            fs::create_dir(place.at("all")).unwrap();
-            fs::rename(place.at("shards"), place.at("all/a")).unwrap();
-            place.write("all/b/index.json", "{");
+        case("merge: a broken index below", |dir| {
+            dir.mds();
+            fs::create_dir(dir.at("all")).unwrap();
+            fs::rename(dir.at("shards"), dir.at("all/a")).unwrap();
+            dir.write("all/b/index.json", "{");
         })
         .fails(
             "index merge all",

@@ -40,10 +40,10 @@ fn rename(bytes: &mut [u8], member: usize, name: &str) {
 }
 
 fn damaged(name: &str, change: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> Case {
-    case(name, move |place| {
+    case(name, move |dir| {
         let mut bytes = shard();
         change(&mut bytes);
-        place.write("in/0.tar", bytes);
+        dir.write("in/0.tar", bytes);
     })
 }
 
@@ -57,63 +57,63 @@ fn found(case: Case, ids: &'static str) -> Case {
 }
 
 /// A dataset `shards` of tar files, with an index.
-fn indexed(place: &TestDir, options: &str) {
-    place.write("in/0.tar", shard());
-    place.ok(&format!("convert in shards --to webdataset {options}"));
+fn indexed(dir: &TestDir, options: &str) {
+    dir.write("in/0.tar", shard());
+    dir.ok(&format!("convert in shards --to webdataset {options}"));
 }
 
-fn table(place: &TestDir, text: &str) {
-    place.write("in/rows.csv", text);
+fn table(dir: &TestDir, text: &str) {
+    dir.write("in/rows.csv", text);
 }
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
         found(
-            sweep("a cut at a block", END / BLOCK + 2, |place, blocks| {
-                place.write("in/0.tar", &shard()[..blocks * BLOCK]);
+            sweep("a cut at a block", END / BLOCK + 2, |dir, blocks| {
+                dir.write("in/0.tar", &shard()[..blocks * BLOCK]);
             }),
             DAMAGE,
         ),
         found(
-            sweep("a cut within a block", 4, |place, variant| {
+            sweep("a cut within a block", 4, |dir, variant| {
                 let at = [1, 100, BLOCK + 20, END - 300][variant];
-                place.write("in/0.tar", &shard()[..at]);
+                dir.write("in/0.tar", &shard()[..at]);
             }),
             DAMAGE,
         ),
-        sweep("a dataset whose shard is cut", 20, |place, blocks| {
-            indexed(place, "");
-            place.edit("shards/shard-000000.tar", |bytes| bytes.truncate(blocks * BLOCK));
+        sweep("a dataset whose shard is cut", 20, |dir, blocks| {
+            indexed(dir, "");
+            dir.edit("shards/shard-000000.tar", |bytes| bytes.truncate(blocks * BLOCK));
         })
         .fails("verify shards", 3, "shard-length|hash-mismatch", &["shard-000000.tar"])
         .fails("convert shards out", 3, "shard-length", &["shard-000000.tar"]),
-        sweep("a dataset with a bit flipped", 24, |place, variant| {
-            indexed(place, "");
-            place.edit("shards/shard-000000.tar", |bytes| {
+        sweep("a dataset with a bit flipped", 24, |dir, variant| {
+            indexed(dir, "");
+            dir.edit("shards/shard-000000.tar", |bytes| {
                 let at = variant * 311 % bytes.len();
                 bytes[at] ^= 1 << (variant % 8);
             });
         })
         .fails("verify shards", 3, "hash-mismatch", &["shard-000000.tar", "sha256"]),
-        case("a dataset whose offsets lie", |place| {
-            indexed(place, "--hashes none");
-            place.edit("shards/shard-000000.tar.idx", |bytes| bytes[9] ^= 2);
+        case("a dataset whose offsets lie", |dir| {
+            indexed(dir, "--hashes none");
+            dir.edit("shards/shard-000000.tar.idx", |bytes| bytes[9] ^= 2);
         })
         .fails("verify shards", 3, "tar-offsets", &["shard-000000.tar.idx"]),
-        case("a dataset whose offsets are gone", |place| {
-            indexed(place, "");
-            place.remove("shards/shard-000000.tar.idx");
+        case("a dataset whose offsets are gone", |dir| {
+            indexed(dir, "");
+            dir.remove("shards/shard-000000.tar.idx");
         })
         .fails("verify shards", 3, "file-missing|not-found|file-not-found|storage-not-found|io-not-found", &["shard-000000.tar.idx"]),
-        case("a dataset whose shard is gone", |place| {
-            indexed(place, "");
-            place.remove("shards/shard-000000.tar");
+        case("a dataset whose shard is gone", |dir| {
+            indexed(dir, "");
+            dir.remove("shards/shard-000000.tar");
         })
         .fails("verify shards", 3, "file-missing|not-found|file-not-found|storage-not-found|io-not-found", &["shard-000000.tar"]),
-        sweep("a compressed dataset that is damaged", 2, |place, variant| {
-            indexed(place, &format!("--compression {} --hashes none", ["zstd:3", "gz:6"][variant]));
+        sweep("a compressed dataset that is damaged", 2, |dir, variant| {
+            indexed(dir, &format!("--compression {} --hashes none", ["zstd:3", "gz:6"][variant]));
             let name = ["shards/shard-000000.tar.zst", "shards/shard-000000.tar.gz"][variant];
-            place.edit(name, |bytes| bytes[30] ^= 0x55);
+            dir.edit(name, |bytes| bytes[30] ^= 0x55);
         })
         .fails(
             "verify shards",
@@ -121,39 +121,39 @@ pub fn cases() -> Vec<Case> {
             "compression-damaged|compression-size|compression-truncated|tar-checksum|tar-magic|tar-number|shard-samples|shard-fields|sample-torn|tar-short",
             &["shard-000000.tar"],
         ),
-        case("a zstd file that is cut", |place| {
+        case("a zstd file that is cut", |dir| {
             let raw = shard();
             let offsets = [0, 2048, 4096, 6144];
             let zstd = TarCompression::Zstd { level: 1 };
             let mut zip = compress_shard(&raw, &offsets, zstd, 2048).unwrap();
             zip.truncate(zip.len() / 2);
-            place.write("in/0.tar.zst", zip);
+            dir.write("in/0.tar.zst", zip);
         })
         .fails("verify in", 3, "compression-truncated|compression-damaged", &["0.tar.zst"])
         .unconvertible("", 3, "compression-truncated|compression-damaged", &["0.tar.zst"]),
-        case("an index of another version", |place| {
-            place.write("shards/index.json", "{\"format\": \"webdataset\", \"shards\": [], \"version\": 9}");
+        case("an index of another version", |dir| {
+            dir.write("shards/index.json", "{\"format\": \"webdataset\", \"shards\": [], \"version\": 9}");
         })
         .fails("verify shards", 3, "index-version", &["index.json"])
         .fails("convert shards out", 3, "index-version", &["index.json"]),
-        case("an index that names a file elsewhere", |place| {
-            indexed(place, "");
-            place.edit("shards/index.json", |bytes| {
+        case("an index that names a file elsewhere", |dir| {
+            indexed(dir, "");
+            dir.edit("shards/index.json", |bytes| {
                 let text = String::from_utf8(bytes.clone()).unwrap();
                 *bytes = text.replace("shard-000000.tar", "../in/0.tar").into();
             });
         })
         .fails("verify shards", 3, "path-traversal|name-traversal|index-name", &["index.json"]),
-        case("a folder without tar files", |place| place.write("in/a.txt", "x"))
+        case("a folder without tar files", |dir| dir.write("in/a.txt", "x"))
             .fails("tar lint in", 2, "index-missing", &["in"])
             .fails("tar fix in out", 2, "index-missing", &["in"])
             .fails("index export in --for wids", 2, "index-missing", &["in"])
             .unconvertible("--from webdataset", 2, "index-missing", &["in"]),
-        case("tar files without a sample", |place| place.write("in/0.tar", [0; 1024]))
+        case("tar files without a sample", |dir| dir.write("in/0.tar", [0; 1024]))
             .unconvertible("", 2, "config-no-columns", &["0.tar"]),
-        case("a destination with something in it", |place| {
-            place.write("in/0.tar", shard());
-            place.write("out/a", "x");
+        case("a destination with something in it", |dir| {
+            dir.write("in/0.tar", shard());
+            dir.write("out/a", "x");
         })
         .fails("tar fix in out", 4, "dest-not-empty", &["out"])
         .fails("tar repair in out", 4, "dest-not-empty", &["out"]),
@@ -248,26 +248,20 @@ pub fn cases() -> Vec<Case> {
             .unconvertible("", 3, "tar-split", &["0.tar", "000"]),
     );
     cases.extend([
-        case("a key twice", |place| {
-            table(place, "id,txt\na,x\nb,y\na,z\n")
-        })
-        .unconvertible(
+        case("a key twice", |dir| table(dir, "id,txt\na,x\nb,y\na,z\n")).unconvertible(
             "--to webdataset --key-column id",
             3,
             "sample-key-twice",
             &["column id", "row 2", "`a`"],
         ),
-        case("a key with a dot", |place| {
-            table(place, "id,txt\na,x\na.b,y\n")
-        })
-        .unconvertible(
+        case("a key with a dot", |dir| table(dir, "id,txt\na,x\na.b,y\n")).unconvertible(
             "--to webdataset --key-column id",
             3,
             "sample-key",
             &["column id", "row 1", "a.b"],
         ),
-        case("a key that leaves the shard", |place| {
-            table(place, "id,txt\n../a,x\n")
+        case("a key that leaves the shard", |dir| {
+            table(dir, "id,txt\n../a,x\n")
         })
         .unconvertible(
             "--to webdataset --key-column id",
@@ -275,8 +269,8 @@ pub fn cases() -> Vec<Case> {
             "sample-key",
             &["column id", "row 0"],
         ),
-        case("a key that is missing", |place| {
-            table(place, "id,txt\na,x\n,y\n")
+        case("a key that is missing", |dir| {
+            table(dir, "id,txt\na,x\n,y\n")
         })
         .unconvertible(
             "--to webdataset --key-column id",
@@ -284,8 +278,8 @@ pub fn cases() -> Vec<Case> {
             "value-null",
             &["column id", "row 1"],
         ),
-        case("a key of more than 100 bytes", |place| {
-            table(place, &format!("id,txt\n{},x\n", "k".repeat(120)));
+        case("a key of more than 100 bytes", |dir| {
+            table(dir, &format!("id,txt\n{},x\n", "k".repeat(120)));
         })
         .unconvertible(
             "--to webdataset --key-column id",
@@ -293,8 +287,8 @@ pub fn cases() -> Vec<Case> {
             "tar-long-name",
             &["row 0"],
         ),
-        case("a key that is a fraction", |place| {
-            table(place, "id,txt\n0.5,x\n")
+        case("a key that is a fraction", |dir| {
+            table(dir, "id,txt\n0.5,x\n")
         })
         .unconvertible(
             "--to webdataset --key-column id",
@@ -302,8 +296,8 @@ pub fn cases() -> Vec<Case> {
             "type-unsupported",
             &["column id"],
         ),
-        case("a key column that is not there", |place| {
-            table(place, "id,txt\na,x\n")
+        case("a key column that is not there", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible(
             "--to webdataset --key-column no",
@@ -311,12 +305,14 @@ pub fn cases() -> Vec<Case> {
             "config-key",
             &["--key-column", "no"],
         ),
-        case("a field with capitals", |place| {
-            table(place, "id,Txt\na,x\n")
-        })
-        .unconvertible("--to webdataset", 2, "config-column", &["--column", "Txt"]),
-        case("an encoding that fields do not have", |place| {
-            table(place, "id,txt\na,x\n")
+        case("a field with capitals", |dir| table(dir, "id,Txt\na,x\n")).unconvertible(
+            "--to webdataset",
+            2,
+            "config-column",
+            &["--column", "Txt"],
+        ),
+        case("an encoding that fields do not have", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible(
             "--to webdataset --column txt:jpeg",
@@ -324,8 +320,8 @@ pub fn cases() -> Vec<Case> {
             "config-column",
             &["txt", "npy"],
         ),
-        case("a compression that tar files do not have", |place| {
-            table(place, "id,txt\na,x\n")
+        case("a compression that tar files do not have", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible(
             "--to webdataset --compression br:3",
@@ -333,8 +329,8 @@ pub fn cases() -> Vec<Case> {
             "config-compression",
             &["br:3"],
         ),
-        case("names of shards without a number", |place| {
-            table(place, "id,txt\na,x\n")
+        case("names of shards without a number", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible(
             "--to webdataset --shard-pattern a.tar",
@@ -342,8 +338,8 @@ pub fn cases() -> Vec<Case> {
             "config-shard-pattern",
             &["a.tar"],
         ),
-        case("an index for a reader that has none", |place| {
-            table(place, "id,txt\na,x\n")
+        case("an index for a reader that has none", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible(
             "--to webdataset --index-for hf",
@@ -351,8 +347,8 @@ pub fn cases() -> Vec<Case> {
             "config-index-for",
             &["hf"],
         ),
-        case("an index for a reader of raw shards", |place| {
-            table(place, "id,txt\na,x\n")
+        case("an index for a reader of raw shards", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible(
             "--to webdataset --index-for dali --compression zstd",
@@ -360,8 +356,8 @@ pub fn cases() -> Vec<Case> {
             "config-index-for",
             &["dali"],
         ),
-        case("options of tar files for MDS", |place| {
-            table(place, "id,txt\na,x\n")
+        case("options of tar files for MDS", |dir| {
+            table(dir, "id,txt\na,x\n")
         })
         .unconvertible("--index-for wids", 2, "config-index-for", &["mds"])
         .unconvertible(
@@ -371,8 +367,8 @@ pub fn cases() -> Vec<Case> {
             &["mds"],
         )
         .unconvertible("--nulls omit", 2, "config-nulls", &["mds"]),
-        case("a pattern of braces without partners", |place| {
-            place.write("in/0.tar", shard())
+        case("a pattern of braces without partners", |dir| {
+            dir.write("in/0.tar", shard())
         })
         .fails("ls in/{0..1.tar", 2, "pattern-braces", &["in/{0..1.tar"])
         .fails(
@@ -381,8 +377,8 @@ pub fn cases() -> Vec<Case> {
             "pattern-braces",
             &["in/{0..1.tar"],
         ),
-        case("a pattern that stands for too much", |place| {
-            place.write("in/0.tar", shard())
+        case("a pattern that stands for too much", |dir| {
+            dir.write("in/0.tar", shard())
         })
         .fails("cat in/{0..9999999}.tar", 2, "pattern-size", &["1000000"])
         .fails(
@@ -391,25 +387,27 @@ pub fn cases() -> Vec<Case> {
             "pattern-size",
             &["1000000"],
         ),
-        case("a pattern that names a shard twice", |place| {
-            place.write("in/0.tar", shard())
+        case("a pattern that names a shard twice", |dir| {
+            dir.write("in/0.tar", shard())
         })
         .fails("verify in/{0,0}.tar", 2, "pattern-names", &["0.tar"])
         .fails("tar lint in/{0,0}.tar", 2, "pattern-names", &["0.tar"]),
-        case("a pattern that names what is not there", |place| {
-            place.write("in/0.tar", shard())
+        case("a pattern that names what is not there", |dir| {
+            dir.write("in/0.tar", shard())
         })
         .fails("cat in/{0..1}.tar", 2, "not-found", &["in/1.tar"])
         .fails("bench in/{0..1}.tar", 2, "shard-missing", &["in/1.tar"]),
-        case("a shard compressed and not", |place| {
-            place.write("in/0.tar", shard());
-            place.write("in/0.tar.gz", "");
+        case("a shard compressed and not", |dir| {
+            dir.write("in/0.tar", shard());
+            dir.write("in/0.tar.gz", "");
         })
         .fails("index rebuild in", 4, "shard-ambiguous", &["in/0.tar"]),
-        case("an unknown reader", |place| {
-            place.write("in/0.tar", shard())
-        })
-        .fails("tar lint in --for absent", 2, "config-for", &["absent"]),
+        case("an unknown reader", |dir| dir.write("in/0.tar", shard())).fails(
+            "tar lint in --for absent",
+            2,
+            "config-for",
+            &["absent"],
+        ),
     ]);
     cases
 }

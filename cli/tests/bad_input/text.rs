@@ -18,15 +18,15 @@ pub fn cases() -> Vec<Case> {
 
 /// A case with the one file `in/rows.csv`.
 fn csv_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("csv: {name}"), move |place: &TestDir| {
-        place.write("in/rows.csv", &contents)
+    case(&format!("csv: {name}"), move |dir: &TestDir| {
+        dir.write("in/rows.csv", &contents)
     })
 }
 
 /// A case with the one file `in/rows.jsonl`.
 fn json_file(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("jsonl: {name}"), move |place: &TestDir| {
-        place.write("in/rows.jsonl", &contents)
+    case(&format!("jsonl: {name}"), move |dir: &TestDir| {
+        dir.write("in/rows.jsonl", &contents)
     })
 }
 
@@ -121,9 +121,9 @@ fn csv() -> Vec<Case> {
             "limit-sample-bytes",
             &["row 0"],
         ),
-        case("csv: another header in the second file", |place| {
-            place.write("in/a.csv", "id,name\n1,a\n");
-            place.write("in/b.csv", "id,nome\n1,a\n");
+        case("csv: another header in the second file", |dir| {
+            dir.write("in/a.csv", "id,name\n1,a\n");
+            dir.write("in/b.csv", "id,nome\n1,a\n");
         })
         .unconvertible(
             "",
@@ -131,19 +131,19 @@ fn csv() -> Vec<Case> {
             "csv-missing-column|csv-extra-column|csv-schema-mismatch",
             &["in/b.csv"],
         ),
-        case("csv: gzip that breaks off", |place| {
-            place.write("in/rows.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c")
+        case("csv: gzip that breaks off", |dir| {
+            dir.write("in/rows.csv.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c")
         })
         .unconvertible("", 3, "source-compression", &["in/rows.csv.gz"]),
-        case("csv: gzip with garbage in it", |place| {
-            place.write("in/rows.csv.gz", b"\x1f\x8b\x08\0garbage all over")
+        case("csv: gzip with garbage in it", |dir| {
+            dir.write("in/rows.csv.gz", b"\x1f\x8b\x08\0garbage all over")
         })
         .unconvertible("", 3, "source-compression", &["in/rows.csv.gz"]),
-        case("csv: zstd with garbage in it", |place| {
-            place.write("in/rows.csv.zst", b"\x28\xb5\x2f\xfdgarbage all over")
+        case("csv: zstd with garbage in it", |dir| {
+            dir.write("in/rows.csv.zst", b"\x28\xb5\x2f\xfdgarbage all over")
         })
         .unconvertible("", 3, "source-compression", &["in/rows.csv.zst"]),
-        case("csv: a named pipe", |place| place.fifo("in/rows.csv")).unconvertible(
+        case("csv: a named pipe", |dir| dir.fifo("in/rows.csv")).unconvertible(
             "",
             2,
             "tree-special",
@@ -248,13 +248,13 @@ fn json_lines() -> Vec<Case> {
             "{\"id\": 1, \"name\": \"a\"}\n{\"id\": 2}\n",
         )
         .unconvertible("", 3, "value-null", &["name", "row 1"]),
-        case("jsonl: gzip that breaks off", |place| {
-            place.write("in/rows.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c")
+        case("jsonl: gzip that breaks off", |dir| {
+            dir.write("in/rows.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x4b\x4c")
         })
         .unconvertible("", 3, "source-compression", &["in/rows.jsonl.gz"]),
-        case("jsonl: another type in the second file", |place| {
-            place.write("in/a.jsonl", "{\"id\": 1}\n");
-            place.write("in/b.jsonl", "{\"id\": {\"a\": 1}}\n");
+        case("jsonl: another type in the second file", |dir| {
+            dir.write("in/a.jsonl", "{\"id\": 1}\n");
+            dir.write("in/b.jsonl", "{\"id\": {\"a\": 1}}\n");
         })
         .unconvertible(
             "",
@@ -266,9 +266,9 @@ fn json_lines() -> Vec<Case> {
 }
 
 /// Writes 25 rows as an Arrow file, or as a stream.
-fn write_arrow(place: &TestDir, name: &str) {
-    place.write(name, "");
-    let file = File::create(place.at(name)).unwrap();
+fn write_arrow(dir: &TestDir, name: &str) {
+    dir.write(name, "");
+    let file = File::create(dir.at(name)).unwrap();
     let batch = rows(25);
     if name.ends_with(".arrows") {
         let mut writer = StreamWriter::try_new(file, &batch.schema()).unwrap();
@@ -285,19 +285,19 @@ fn arrow() -> Vec<Case> {
     const FILE: &str = "in/rows.arrow";
     const FLIPPED: &str = "arrow-format|arrow-corrupt|type-unsupported|source-duplicate-column|value-null|sample-utf8|value-range|limit-sample-bytes|source-compression";
     vec![
-        case("arrow: zero bytes", |place| place.write(FILE, "")).unconvertible(
+        case("arrow: zero bytes", |dir| dir.write(FILE, "")).unconvertible(
             "",
             3,
             "arrow-format",
             &[FILE],
         ),
-        case("arrow: a text file", |place| {
-            place.write(FILE, "id,name\n1,a\n")
+        case("arrow: a text file", |dir| {
+            dir.write(FILE, "id,name\n1,a\n")
         })
         .unconvertible("", 3, "arrow-format", &[FILE]),
-        sweep("arrow: truncated", 20, |place, variant| {
-            write_arrow(place, FILE);
-            place.edit(FILE, |bytes| {
+        sweep("arrow: truncated", 20, |dir, variant| {
+            write_arrow(dir, FILE);
+            dir.edit(FILE, |bytes| {
                 bytes.truncate(1 + variant * (bytes.len() - 2) / 19)
             });
         })
@@ -305,9 +305,9 @@ fn arrow() -> Vec<Case> {
         sweep(
             "arrow: four bytes of 0xff, every 23rd byte",
             60,
-            |place, variant| {
-                write_arrow(place, FILE);
-                place.edit(FILE, |bytes| {
+            |dir, variant| {
+                write_arrow(dir, FILE);
+                dir.edit(FILE, |bytes| {
                     let at = (variant * 23) % (bytes.len() - 4);
                     bytes[at..at + 4].fill(0xff);
                 });
@@ -317,9 +317,9 @@ fn arrow() -> Vec<Case> {
         sweep(
             "arrow: a bit flipped, every 29th byte",
             60,
-            |place, variant| {
-                write_arrow(place, FILE);
-                place.edit(FILE, |bytes| {
+            |dir, variant| {
+                write_arrow(dir, FILE);
+                dir.edit(FILE, |bytes| {
                     let at = (variant * 29) % bytes.len();
                     bytes[at] ^= 1 << (variant % 8);
                 });
@@ -329,16 +329,16 @@ fn arrow() -> Vec<Case> {
         sweep(
             "arrow stream: four bytes of 0x7f, every 19th byte",
             60,
-            |place, variant| {
-                write_arrow(place, "in/rows.arrows");
-                place.edit("in/rows.arrows", |bytes| {
+            |dir, variant| {
+                write_arrow(dir, "in/rows.arrows");
+                dir.edit("in/rows.arrows", |bytes| {
                     let at = (variant * 19) % (bytes.len() - 4);
                     bytes[at..at + 4].fill(0x7f);
                 });
             },
         )
         .survives("convert in out", FLIPPED),
-        case("arrow: another type in the second file", |place| {
+        case("arrow: another type in the second file", |dir| {
             for (name, values) in [
                 (
                     "in/a.arrow",
@@ -346,10 +346,10 @@ fn arrow() -> Vec<Case> {
                 ),
                 ("in/b.arrow", Arc::new(StringArray::from(vec!["a"]))),
             ] {
-                place.write(name, "");
+                dir.write(name, "");
                 let batch = batch([("x", values)]);
                 let mut writer =
-                    FileWriter::try_new(File::create(place.at(name)).unwrap(), &batch.schema())
+                    FileWriter::try_new(File::create(dir.at(name)).unwrap(), &batch.schema())
                         .unwrap();
                 writer.write(&batch).unwrap();
                 writer.finish().unwrap();

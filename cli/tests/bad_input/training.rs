@@ -10,25 +10,25 @@ use shardmill_testing::s3::{Fault, Script};
 use crate::case::{Case, TestDir, case};
 
 /// Writes a dataset of two shards, without compression.
-fn set(place: &TestDir, name: &str) {
-    write_set(place, name, Spec::mds(&[("x", "int", Some(8))]));
+fn set(dir: &TestDir, name: &str) {
+    write_set(dir, name, Spec::mds(&[("x", "int", Some(8))]));
 }
 
-fn write_set(place: &TestDir, name: &str, spec: Spec) {
+fn write_set(dir: &TestDir, name: &str, spec: Spec) {
     let shard = |first: u64| {
         let samples: Vec<Vec<u8>> = (first..first + 50)
             .map(|x| x.to_le_bytes().to_vec())
             .collect();
         spec.shard(&samples)
     };
-    spec.write(&place.at(name), &[shard(0), shard(50)]).unwrap();
+    spec.write(&dir.at(name), &[shard(0), shard(50)]).unwrap();
 }
 
 /// A case with a state for a dataset of 100 samples.
 fn state(name: &str, contents: impl AsRef<[u8]> + Send + Sync + 'static) -> Case {
-    case(&format!("state: {name}"), move |place| {
-        set(place, "shards");
-        place.write("state.json", &contents);
+    case(&format!("state: {name}"), move |dir| {
+        set(dir, "shards");
+        dir.write("state.json", &contents);
     })
 }
 
@@ -56,7 +56,7 @@ pub fn states() -> Vec<Case> {
     let malformed =
         |name: &str, text: String| state(name, text).fails(RESUME, 3, "state-format", &[FILE]);
     vec![
-        case("state: no file", |place| set(place, "shards")).fails(RESUME, 2, "not-found", &[FILE]),
+        case("state: no file", |dir| set(dir, "shards")).fails(RESUME, 2, "not-found", &[FILE]),
         malformed("no bytes", String::new()),
         malformed("text", "resume".to_owned()),
         malformed("a list", "[]".to_owned()),
@@ -119,10 +119,10 @@ pub fn states() -> Vec<Case> {
 
 /// A case with the dataset `store/set`, read through the folder `cache`.
 fn cached(name: &str, make: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
-    case(&format!("cache: {name}"), move |place| {
-        set(place, "store/set");
-        fs::create_dir(place.at("cache")).unwrap();
-        make(place);
+    case(&format!("cache: {name}"), move |dir| {
+        set(dir, "store/set");
+        fs::create_dir(dir.at("cache")).unwrap();
+        make(dir);
     })
 }
 
@@ -130,34 +130,34 @@ pub fn caches() -> Vec<Case> {
     const READ: &str = "bench store/set --local cache";
     const SHARD: &str = "shard.00001.mds";
     vec![
-        cached("another dataset's index", |place| {
-            place.write("cache/index.json", "{}");
+        cached("another dataset's index", |dir| {
+            dir.write("cache/index.json", "{}");
         })
         .fails(READ, 4, "cache-foreign", &["cache/index.json"]),
-        cached("the user's file of another length", |place| {
-            place.write("cache/shard.00001.mds", "mine");
+        cached("the user's file of another length", |dir| {
+            dir.write("cache/shard.00001.mds", "mine");
         })
         .fails(READ, 4, "cache-foreign", &[SHARD]),
-        cached("the user's file with other bytes", |place| {
-            let mut bytes = place.read("store/set/shard.00001.mds");
+        cached("the user's file with other bytes", |dir| {
+            let mut bytes = dir.read("store/set/shard.00001.mds");
             let last = bytes.len() - 1;
             bytes[last] ^= 1;
-            place.write("cache/shard.00001.mds", bytes);
+            dir.write("cache/shard.00001.mds", bytes);
         })
         .fails(READ, 4, "cache-foreign", &[SHARD]),
-        cached("a link at a shard's place", |place| {
-            place.write("outside", "mine");
-            symlink("../outside", place.at("cache/shard.00001.mds")).unwrap();
+        cached("a link at a shard's place", |dir| {
+            dir.write("outside", "mine");
+            symlink("../outside", dir.at("cache/shard.00001.mds")).unwrap();
         })
         .fails(READ, 3, "path-symlink", &[SHARD]),
-        cached("a link for its books", |place| {
-            fs::create_dir(place.at("elsewhere")).unwrap();
-            symlink("../elsewhere", place.at("cache/.shardmill")).unwrap();
+        cached("a link for its books", |dir| {
+            fs::create_dir(dir.at("elsewhere")).unwrap();
+            symlink("../elsewhere", dir.at("cache/.shardmill")).unwrap();
         })
         .fails(READ, 3, "path-symlink", &[".shardmill"]),
-        cached("a limit below a shard that has to be unpacked", |place| {
+        cached("a limit below a shard that has to be unpacked", |dir| {
             let spec = Spec::mds(&[("x", "int", Some(8))]);
-            write_set(place, "store/set", spec.with("compression", "zstd:3"));
+            write_set(dir, "store/set", spec.with("compression", "zstd:3"));
         })
         .fails(
             "bench store/set --local cache --cache-limit 10",
@@ -171,16 +171,16 @@ pub fn caches() -> Vec<Case> {
             "config-cache-limit",
             &["much"],
         ),
-        cached("a shard that is missing at its origin", |place| {
-            place.remove("store/set/shard.00001.mds");
+        cached("a shard that is missing at its origin", |dir| {
+            dir.remove("store/set/shard.00001.mds");
         })
         .fails(READ, 3, "shard-missing", &[SHARD]),
-        cached("a shard that is cut at its origin", |place| {
-            place.edit("store/set/shard.00001.mds", |bytes| bytes.truncate(300));
+        cached("a shard that is cut at its origin", |dir| {
+            dir.edit("store/set/shard.00001.mds", |bytes| bytes.truncate(300));
         })
         .fails(READ, 3, "shard-length", &[SHARD]),
-        cached("a shard with another hash at its origin", |place| {
-            place.edit("store/set/shard.00001.mds", |bytes| {
+        cached("a shard with another hash at its origin", |dir| {
+            dir.edit("store/set/shard.00001.mds", |bytes| {
                 let last = bytes.len() - 1;
                 bytes[last] ^= 1;
             });
@@ -191,9 +191,9 @@ pub fn caches() -> Vec<Case> {
 
 /// A case with the dataset `s3://bucket/set`.
 fn remote(name: &str, faults: impl Fn() -> Script + Send + Sync + 'static) -> Case {
-    case(&format!("remote: {name}"), move |place| {
-        set(place, "store/set");
-        place.serve(faults());
+    case(&format!("remote: {name}"), move |dir| {
+        set(dir, "store/set");
+        dir.serve(faults());
     })
 }
 
@@ -205,8 +205,8 @@ fn of_shards(fault: Fault) -> Script {
 pub fn remotes() -> Vec<Case> {
     const READ: &str = "bench s3://bucket/set --local cache";
     let url = |name: &str, url: &str, id: &'static str| {
-        case(&format!("remote: {name}"), |place| {
-            place.serve(Script::default())
+        case(&format!("remote: {name}"), |dir| {
+            dir.serve(Script::default())
         })
         .fails(&format!("bench {url} --local cache"), 2, id, &[])
     };
@@ -295,14 +295,14 @@ pub fn remotes() -> Vec<Case> {
             of_shards(Fault::FlipByte(400))
         })
         .fails(READ, 3, "hash-mismatch", &["shard.0000"]),
-        case("remote: plain http to another host", |place| {
-            place.env("AWS_ENDPOINT_URL", "http://store.example");
-            place.env("AWS_ACCESS_KEY_ID", "test");
-            place.env("AWS_SECRET_ACCESS_KEY", "test");
+        case("remote: plain http to another host", |dir| {
+            dir.env("AWS_ENDPOINT_URL", "http://store.example");
+            dir.env("AWS_ACCESS_KEY_ID", "test");
+            dir.env("AWS_SECRET_ACCESS_KEY", "test");
         })
         .fails(READ, 2, "url-plain", &["store.example"]),
-        case("remote: an endpoint with a secret in it", |place| {
-            place.env("AWS_ENDPOINT_URL", "https://key:secret@store.example");
+        case("remote: an endpoint with a secret in it", |dir| {
+            dir.env("AWS_ENDPOINT_URL", "https://key:secret@store.example");
         })
         .fails(READ, 2, "url-user", &[]),
     ]

@@ -13,60 +13,62 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// A tree `in` of two samples with two files each.
-fn good(place: &TestDir) {
+fn good(dir: &TestDir) {
     for name in ["a/1", "a/2"] {
-        place.write(&format!("in/{name}.txt"), "text");
-        place.write(&format!("in/{name}.bin"), "bytes");
+        dir.write(&format!("in/{name}.txt"), "text");
+        dir.write(&format!("in/{name}.bin"), "bytes");
     }
 }
 
 /// A case in which something is added to a valid tree.
 fn with(name: &str, change: impl Fn(&TestDir) + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| {
-        good(place);
-        change(place);
+    case(name, move |dir: &TestDir| {
+        good(dir);
+        change(dir);
     })
 }
 
 fn trees() -> Vec<Case> {
     vec![
-        with("a named pipe", |place| place.fifo("in/a/3.txt")).unconvertible(
+        with("a named pipe", |dir| dir.fifo("in/a/3.txt")).unconvertible(
             "",
             2,
             "tree-special",
             &["in/a/3.txt", "pipe"],
         ),
-        with("a socket", |place| {
-            drop(std::os::unix::net::UnixListener::bind(place.at("in/s")).unwrap())
+        with("a socket", |dir| {
+            drop(std::os::unix::net::UnixListener::bind(dir.at("in/s")).unwrap())
         })
         .unconvertible("", 2, "tree-special", &["in/s", "socket"]),
-        with("a symbolic link", |place| place.link("1.txt", "in/a/3.txt")).unconvertible(
+        with("a symbolic link", |dir| dir.link("1.txt", "in/a/3.txt")).unconvertible(
             "",
             2,
             "tree-symlink",
             &["in/a/3.txt", "--follow-links"],
         ),
-        with("a link to a directory", |place| place.link("a", "in/b")).unconvertible(
+        with("a link to a directory", |dir| dir.link("a", "in/b")).unconvertible(
             "",
             2,
             "tree-symlink",
             &["in/b", "--follow-links"],
         ),
-        with("a link to the directory around it", |place| {
-            place.link("..", "in/a/up")
+        with("a link to the directory around it", |dir| {
+            dir.link("..", "in/a/up")
         })
         .unconvertible("--follow-links", 2, "tree-loop", &["in/a/up"]),
-        with("links that lead to each other", |place| {
-            place.link("y", "in/x");
-            place.link("x", "in/y");
+        with("links that lead to each other", |dir| {
+            dir.link("y", "in/x");
+            dir.link("x", "in/y");
         })
         .unconvertible("--follow-links", 6, "io", &["in/x"]),
-        with("a link to nowhere", |place| {
-            place.link("nowhere", "in/a/3.txt")
-        })
-        .unconvertible("--follow-links", 2, "not-found", &["in/a/3.txt"]),
-        with("a link to a device", |place| {
-            place.link("/dev/zero", "in/a/3.txt")
+        with("a link to nowhere", |dir| dir.link("nowhere", "in/a/3.txt")).unconvertible(
+            "--follow-links",
+            2,
+            "not-found",
+            &["in/a/3.txt"],
+        ),
+        with("a link to a device", |dir| {
+            dir.link("/dev/zero", "in/a/3.txt")
         })
         .unconvertible(
             "--follow-links",
@@ -74,47 +76,47 @@ fn trees() -> Vec<Case> {
             "tree-special",
             &["in/a/3.txt", "device"],
         ),
-        with("a name that is not UTF-8", |place| {
-            fs::write(place.at("in").join(OsStr::from_bytes(b"\xff.txt")), "x").unwrap()
+        with("a name that is not UTF-8", |dir| {
+            fs::write(dir.at("in").join(OsStr::from_bytes(b"\xff.txt")), "x").unwrap()
         })
         .unconvertible("", 2, "tree-name", &["UTF-8"]),
-        with("a name with a line break", |place| {
-            place.write("in/a\nb.txt", "x")
+        with("a name with a line break", |dir| {
+            dir.write("in/a\nb.txt", "x")
         })
         .unconvertible("", 2, "tree-name", &["control character"]),
-        with("a name that moves the cursor", |place| {
-            place.write("in/\u{1b}[2J.txt", "x")
+        with("a name that moves the cursor", |dir| {
+            dir.write("in/\u{1b}[2J.txt", "x")
         })
         .unconvertible("", 2, "tree-name", &["control character"]),
-        with("extensions that differ by case alone", |place| {
-            place.write("in/a/1.TXT", "x")
+        with("extensions that differ by case alone", |dir| {
+            dir.write("in/a/1.TXT", "x")
         })
         .unconvertible("", 2, "tree-collision", &["a/1.", "--group file"]),
-        with("an extension that is called as the key", |place| {
-            place.write("in/a/1.__key__", "x");
-            place.write("in/a/2.__key__", "x");
+        with("an extension that is called as the key", |dir| {
+            dir.write("in/a/1.__key__", "x");
+            dir.write("in/a/2.__key__", "x");
         })
         .unconvertible("", 2, "tree-collision", &["__key__"]),
-        case("no files", |place| {
-            fs::create_dir_all(place.at("in/a/b")).unwrap()
+        case("no files", |dir| {
+            fs::create_dir_all(dir.at("in/a/b")).unwrap()
         })
         .unconvertible("", 2, "tree-empty", &["in"]),
-        case("150 directories deep", |place| {
+        case("150 directories deep", |dir| {
             let deep = vec!["d"; 150].join("/");
-            place.write(&format!("in/{deep}/f.txt"), "x");
+            dir.write(&format!("in/{deep}/f.txt"), "x");
         })
         .unconvertible("", 2, "tree-depth", &["128"]),
-        with("text that is not UTF-8", |place| {
-            place.write("in/a/2.txt", b"text \xff")
+        with("text that is not UTF-8", |dir| {
+            dir.write("in/a/2.txt", b"text \xff")
         })
         .unconvertible("", 3, "tree-text", &["in/a/2.txt", "byte 5"]),
-        with("a sample without one of the files", |place| {
-            place.write("in/a/3.txt", "x")
+        with("a sample without one of the files", |dir| {
+            dir.write("in/a/3.txt", "x")
         })
         .unconvertible("", 3, "value-null", &["bin", "a/3", "--nulls mask"]),
-        with("JSON that is none", |place| {
-            place.write("in/a/1.json", "{}");
-            place.write("in/a/2.json", "{'a': 1}");
+        with("JSON that is none", |dir| {
+            dir.write("in/a/1.json", "{}");
+            dir.write("in/a/2.json", "{'a': 1}");
         })
         .unconvertible(
             "--column json:json",
@@ -122,9 +124,9 @@ fn trees() -> Vec<Case> {
             "json-syntax",
             &["column json", "a/2"],
         ),
-        with("a picture that is none", |place| {
-            place.write("in/a/1.jpg", b"\xff\xd8\xff\xe0");
-            place.write("in/a/2.jpg", "GIF89a");
+        with("a picture that is none", |dir| {
+            dir.write("in/a/1.jpg", b"\xff\xd8\xff\xe0");
+            dir.write("in/a/2.jpg", "GIF89a");
         })
         .unconvertible(
             "--column jpg:jpeg",
@@ -132,8 +134,8 @@ fn trees() -> Vec<Case> {
             "image-magic",
             &["column jpg", "a/2"],
         ),
-        with("a file above the limit", |place| {
-            place.write("in/a/2.bin", vec![0; 10_000])
+        with("a file above the limit", |dir| {
+            dir.write("in/a/2.bin", vec![0; 10_000])
         })
         .unconvertible(
             "--safety-limit sample-bytes=5000",
@@ -141,11 +143,11 @@ fn trees() -> Vec<Case> {
             "limit-sample-bytes",
             &["a/2"],
         ),
-        case("a file of 3 GB that is not there on the disk", |place| {
-            place.write("in/a.bin", "");
+        case("a file of 3 GB that is not there on the disk", |dir| {
+            dir.write("in/a.bin", "");
             fs::File::options()
                 .write(true)
-                .open(place.at("in/a.bin"))
+                .open(dir.at("in/a.bin"))
                 .unwrap()
                 .set_len(3_000_000_000)
                 .unwrap();
@@ -169,12 +171,12 @@ fn trees() -> Vec<Case> {
 /// Locations of the destination, and their existing contents.
 fn destinations() -> Vec<Case> {
     let table = |name: &str, change: fn(&TestDir)| {
-        case(name, move |place: &TestDir| {
-            place.source();
-            change(place);
+        case(name, move |dir: &TestDir| {
+            dir.source();
+            change(dir);
         })
     };
-    let done = |place: &TestDir| place.ok("convert in out");
+    let done = |dir: &TestDir| dir.ok("convert in out");
     vec![
         with("the destination inside the source", |_| {}).fails(
             "convert in in/out",
@@ -196,10 +198,10 @@ fn destinations() -> Vec<Case> {
         ),
         with(
             "the destination inside the source by way of a link",
-            |place| place.link("in", "there"),
+            |dir| dir.link("in", "there"),
         )
         .fails("convert in there/out", 4, "dest-overlap", &["there/out"]),
-        table("the destination is a file", |place| place.write("out", "x")).unconvertible(
+        table("the destination is a file", |dir| dir.write("out", "x")).unconvertible(
             "",
             4,
             "dest-not-directory",
@@ -211,32 +213,32 @@ fn destinations() -> Vec<Case> {
             "dest-overlap|dest-not-directory",
             &["in/rows.parquet"],
         ),
-        table("the destination lies below a file", |place| {
-            place.write("file", "x")
+        table("the destination lies below a file", |dir| {
+            dir.write("file", "x")
         })
         .fails("convert in file/out", 4, "dest-not-directory", &["file"]),
-        table("the destination is a named pipe", |place| place.fifo("out")).unconvertible(
+        table("the destination is a named pipe", |dir| dir.fifo("out")).unconvertible(
             "",
             4,
             "dest-not-directory",
             &["out"],
         ),
-        table("the destination holds a foreign file", |place| {
-            place.write("out/thesis.tex", "x")
+        table("the destination holds a foreign file", |dir| {
+            dir.write("out/thesis.tex", "x")
         })
         .unconvertible("", 4, "dest-not-empty", &["out", "thesis.tex"]),
-        table("the destination holds a foreign directory", |place| {
-            place.write("out/thesis/a.tex", "x")
+        table("the destination holds a foreign directory", |dir| {
+            dir.write("out/thesis/a.tex", "x")
         })
         .unconvertible("", 4, "dest-not-empty", &["out", "thesis"])
         .unconvertible("--overwrite", 4, "dest-not-empty", &["out", "thesis"]),
-        table("to overwrite what is not ours", |place| {
-            place.ok("convert in out");
-            place.write("out/thesis.tex", "x");
+        table("to overwrite what is not ours", |dir| {
+            dir.ok("convert in out");
+            dir.write("out/thesis.tex", "x");
         })
         .unconvertible("--overwrite", 4, "dest-not-empty", &["out", "thesis.tex"]),
-        table("shards without an index", |place| {
-            place.write("out/shard.00000.mds", "x")
+        table("shards without an index", |dir| {
+            dir.write("out/shard.00000.mds", "x")
         })
         .unconvertible("", 4, "dest-not-empty", &["out"]),
         table("another compression at the destination", done).unconvertible(
@@ -263,19 +265,19 @@ fn destinations() -> Vec<Case> {
             "dest-conflict|dest-not-empty",
             &["out"],
         ),
-        table("another source at the destination", |place| {
-            place.ok("convert in out");
-            place.parquet("in/more.parquet", &crate::tables::rows(3));
+        table("another source at the destination", |dir| {
+            dir.ok("convert in out");
+            dir.parquet("in/more.parquet", &crate::tables::rows(3));
         })
         .unconvertible("", 4, "dest-conflict", &["out", "source has changed"]),
-        table("a dataset of another program at the destination", |place| {
-            place.mds();
-            fs::rename(place.at("shards"), place.at("out")).unwrap();
+        table("a dataset of another program at the destination", |dir| {
+            dir.mds();
+            fs::rename(dir.at("shards"), dir.at("out")).unwrap();
         })
         .unconvertible("", 4, "dest-conflict", &["out", "index.provenance"]),
-        table("a shard is missing at the destination", |place| {
-            place.ok("convert in out");
-            place.remove("out/shard.00000.mds.zstd");
+        table("a shard is missing at the destination", |dir| {
+            dir.ok("convert in out");
+            dir.remove("out/shard.00000.mds.zstd");
         })
         .unconvertible(
             "",
@@ -283,19 +285,19 @@ fn destinations() -> Vec<Case> {
             "dest-damaged",
             &["out", "shard.00000.mds.zstd", "--overwrite"],
         ),
-        table("a shard is short at the destination", |place| {
-            place.ok("convert in out");
-            place.edit("out/shard.00000.mds.zstd", |zip| zip.truncate(10));
+        table("a shard is short at the destination", |dir| {
+            dir.ok("convert in out");
+            dir.edit("out/shard.00000.mds.zstd", |zip| zip.truncate(10));
         })
         .unconvertible("", 4, "dest-damaged", &["out", "shard.00000.mds.zstd"]),
-        table("the index is broken at the destination", |place| {
-            place.ok("convert in out");
-            place.write("out/index.json", "{");
+        table("the index is broken at the destination", |dir| {
+            dir.ok("convert in out");
+            dir.write("out/index.json", "{");
         })
         .unconvertible("", 4, "dest-conflict|dest-damaged", &["out", "index.json"]),
-        table("a link in the place of the work folder", |place| {
-            place.write("elsewhere/x", "");
-            place.link("../elsewhere", "out/.shardmill");
+        table("a link in the place of the work folder", |dir| {
+            dir.write("elsewhere/x", "");
+            dir.link("../elsewhere", "out/.shardmill");
         })
         .unconvertible("", 3, "path-symlink", &[".shardmill"]),
         table("a place where nothing can be written", |_| {}).fails(

@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A case in which the column `x` of the source has these values.
 fn values(name: &str, batch: impl Fn() -> RecordBatch + Send + Sync + 'static) -> Case {
-    case(name, move |place: &TestDir| place.parquet(FILE, &batch()))
+    case(name, move |dir: &TestDir| dir.parquet(FILE, &batch()))
 }
 
 fn numbers() -> Vec<Case> {
@@ -168,13 +168,13 @@ fn nulls() -> Vec<Case> {
                 "--null-as x=",
             ],
         ),
-        case("nulls that statistics do not tell of", move |place| {
-            place.parquet_with(FILE, &some(), EnabledStatistics::None)
+        case("nulls that statistics do not tell of", move |dir| {
+            dir.parquet_with(FILE, &some(), EnabledStatistics::None)
         })
         .unconvertible("", 3, "value-null", &["column x", "row 1", FILE, "--nulls"]),
-        case("a null in the third row group", |place| {
+        case("a null in the third row group", |dir| {
             let values: Vec<Option<i64>> = (0..25).map(|row| (row != 21).then_some(row)).collect();
-            place.parquet_with(
+            dir.parquet_with(
                 FILE,
                 &column(Int64Array::from(values)),
                 EnabledStatistics::None,
@@ -510,8 +510,8 @@ fn stored() -> Vec<Case> {
                   value: &'static [u8],
                   good: &'static [u8],
                   ids: &'static str| {
-        case(&format!("stored: {name}"), move |place: &TestDir| {
-            place.column(encoding, &[good, value])
+        case(&format!("stored: {name}"), move |dir: &TestDir| {
+            dir.column(encoding, &[good, value])
         })
         .fails(
             "verify shards --deep",

@@ -7,8 +7,8 @@ const BIG: usize = 100_000_000;
 
 #[test]
 fn requests_need_the_token_and_a_local_host_name() {
-    let place = TestDir::with_shards();
-    let view = View::start(&place, "shards", &[]);
+    let dir = TestDir::with_shards();
+    let view = View::start(&dir, "shards", &[]);
     let port = view.address.port();
     let cookie = format!("Cookie: a=b; shardmill-view-{port}={TOKEN}");
     let other_cookie = format!("Cookie: shardmill-view-1={TOKEN}");
@@ -86,11 +86,11 @@ fn requests_need_the_token_and_a_local_host_name() {
 
 #[test]
 fn hostile_requests_read_no_file_and_do_not_stop_the_server() {
-    let place = TestDir::with_shards();
-    place.write("secret.txt", "the secret");
-    place.write("shards/secret.txt", "the secret");
-    let view = View::start(&place, "shards", &[]);
-    let secret = place.path().join("secret.txt");
+    let dir = TestDir::with_shards();
+    dir.write("secret.txt", "the secret");
+    dir.write("shards/secret.txt", "the secret");
+    let view = View::start(&dir, "shards", &[]);
+    let secret = dir.path().join("secret.txt");
     let secret = secret.to_str().unwrap();
     let long = "x".repeat(20_000);
     let targets = [
@@ -202,13 +202,13 @@ fn hostile_requests_read_no_file_and_do_not_stop_the_server() {
     for stream in idle {
         stream.shutdown(Shutdown::Both).unwrap();
     }
-    assert!(!place.exists("x") && !place.exists("shards/x"));
+    assert!(!dir.exists("x") && !dir.exists("shards/x"));
     assert_eq!(view.get("/api/dataset").json()["samples"], 100);
 }
 
 #[test]
 fn hostile_samples_are_served_safely() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let script = "<script>alert(1)</script>";
     let svg =
         format!("<?xml version='1.0'?><svg xmlns='http://www.w3.org/2000/svg'>{script}</svg>");
@@ -217,7 +217,7 @@ fn hostile_samples_are_served_safely() {
         &[0, 1, 0, 0, 0, 1, 0, 0],
     ]
     .concat();
-    let file = |name: &str, bytes: &[u8]| place.write(&format!("tree/a.{name}"), bytes);
+    let file = |name: &str, bytes: &[u8]| dir.write(&format!("tree/a.{name}"), bytes);
     file("svg", svg.as_bytes());
     file("html", script.as_bytes());
     file("jpg", svg.as_bytes());
@@ -237,8 +237,8 @@ fn hostile_samples_are_served_safely() {
     file("bin", &[0xff; 5000]);
     file("pyd", b"cos\nsystem\n(S'touch hacked'\ntR.");
     file("cls", b"7");
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    let view = View::start(&place, "tars", &[]);
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    let view = View::start(&dir, "tars", &[]);
     let fields = view.fields(0);
     for (name, kind) in [
         ("svg", "text"),
@@ -283,13 +283,13 @@ fn hostile_samples_are_served_safely() {
     let page = view.get("/api/samples?count=1");
     assert!(page.body.len() < 20_000, "{}", page.body.len());
     assert_eq!(page.header("content-type"), Some("application/json"));
-    assert!(!place.exists("hacked"));
+    assert!(!dir.exists("hacked"));
 }
 
 #[test]
 fn path_like_keys_are_treated_as_text() {
-    let place = TestDir::new();
-    place.write("secret.txt", "the secret");
+    let dir = TestDir::new();
+    dir.write("secret.txt", "the secret");
     let keys = [
         "../secret.txt",
         "/etc/passwd",
@@ -298,10 +298,10 @@ fn path_like_keys_are_treated_as_text() {
         "C:\\x",
     ];
     let rows = keys.map(|key| json!({ "__key__": key, "txt": "a" }).to_string());
-    place.write("rows/a.jsonl", rows.join("\n"));
-    place.ok(&["convert", "rows", "json", "--to", "json"]);
+    dir.write("rows/a.jsonl", rows.join("\n"));
+    dir.ok(&["convert", "rows", "json", "--to", "json"]);
     for location in ["rows", "json"] {
-        let view = View::start(&place, location, &[]);
+        let view = View::start(&dir, location, &[]);
         for (number, key) in keys.iter().enumerate() {
             let fields = view.fields(number as u64);
             assert_eq!(fields["__key__"]["text"], *key, "{location}");

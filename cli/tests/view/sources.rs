@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn unconverted_tables_and_trees_are_shown() {
-    let place = TestDir::with_tree();
-    place.parquet("data/rows.parquet", &crate::common::rows(100));
-    place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
+    let dir = TestDir::with_tree();
+    dir.parquet("data/rows.parquet", &crate::common::rows(100));
+    dir.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": 2}\n");
     for (location, samples) in [("data", 100), ("tree", 5), ("lines", 2)] {
-        let view = View::start(&place, location, &[]);
+        let view = View::start(&dir, location, &[]);
         let facts = view.get("/api/dataset").json();
         assert_eq!(
             (&facts["kind"], &facts["samples"]),
@@ -25,19 +25,19 @@ fn unconverted_tables_and_trees_are_shown() {
         let inspected = view.get("/api/run/inspect").json();
         assert_eq!(
             inspected["output"],
-            json!([place.json(&["inspect", location, "--json"])])
+            json!([dir.json(&["inspect", location, "--json"])])
         );
     }
-    let view = View::start(&place, "data", &[]);
+    let view = View::start(&dir, "data", &[]);
     assert_eq!(view.fields(42)["id"]["text"], "42");
     assert_eq!(view.fields(3)["id"]["text"], "3");
 }
 
 #[test]
 fn filtered_rows_keep_their_numbers() {
-    let place = TestDir::with_tree();
-    place.parquet("data/rows.parquet", &crate::common::rows(100));
-    place.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": null}\n{\"a\": 3}\n");
+    let dir = TestDir::with_tree();
+    dir.parquet("data/rows.parquet", &crate::common::rows(100));
+    dir.write("lines/a.jsonl", "{\"a\": 1}\n{\"a\": null}\n{\"a\": 3}\n");
     for (location, format, condition, numbers) in [
         ("data", json!("parquet"), "score > 9.75", json!([98, 99])),
         (
@@ -49,7 +49,7 @@ fn filtered_rows_keep_their_numbers() {
         ("lines", json!(null), "a IS NOT NULL", json!([0, 2])),
         ("tree", json!(null), "__key__ = 'b/1'", json!([3])),
     ] {
-        let page = View::start(&place, location, &[]);
+        let page = View::start(&dir, location, &[]);
         assert_eq!(page.get("/api/dataset").json()["format"], format);
         let encoded = condition
             .replace('%', "%25")
@@ -69,7 +69,7 @@ fn filtered_rows_keep_their_numbers() {
         assert_eq!(listed, numbers, "{location}");
         // The downloaded file is the one that the command writes, and the page of the view has these rows.
         let file = page.get(&format!("/api/view?where={encoded}"));
-        place.ok(&[
+        dir.ok(&[
             "select",
             location,
             "--where",
@@ -78,10 +78,10 @@ fn filtered_rows_keep_their_numbers() {
             "v",
             "--overwrite",
         ]);
-        assert_eq!(file.body, place.read("v"), "{location}");
-        check_refusal(&page, &place, location);
+        assert_eq!(file.body, dir.read("v"), "{location}");
+        check_refusal(&page, &dir, location);
 
-        let chosen = View::with(&place, &[location, "--view", "v"], &[]);
+        let chosen = View::with(&dir, &[location, "--view", "v"], &[]);
         assert_eq!(
             chosen.get("/api/dataset").json()["samples"],
             found["samples"]
@@ -104,7 +104,7 @@ fn filtered_rows_keep_their_numbers() {
             numbers.as_array().unwrap().len() - 1
         );
     }
-    let lines = View::start(&place, "lines", &[]);
+    let lines = View::start(&dir, "lines", &[]);
     let frequent = lines.get("/api/frequent?column=a&limit=10").json();
     let nulls = json!({ "text": null, "count": 1 });
     assert!(
@@ -115,10 +115,10 @@ fn filtered_rows_keep_their_numbers() {
 
 #[test]
 fn filter_on_a_changed_source_is_an_error() {
-    let place = TestDir::new();
-    place.parquet("data/a.parquet", &crate::common::rows(10));
-    let page = View::start(&place, "data", &[]);
-    place.parquet("data/b.parquet", &crate::common::rows(10));
+    let dir = TestDir::new();
+    dir.parquet("data/a.parquet", &crate::common::rows(10));
+    let page = View::start(&dir, "data", &[]);
+    dir.parquet("data/b.parquet", &crate::common::rows(10));
     let failed = page.get("/api/select?where=id+%3C+3").json();
     assert_eq!(failed["error"]["id"], "file-changed", "{failed}");
 }

@@ -6,17 +6,17 @@ use super::*;
 
 #[test]
 fn only_requested_bytes_of_a_video_in_a_store_are_read() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let names = ["a", "b"];
     for name in names {
         let video = [&b"\0\0\0\x18ftypisom"[..], &[7; 3_000_000]].concat();
-        place.write(&format!("tree/{name}.mp4"), &video);
-        place.write(&format!("tree/{name}.txt"), name);
+        dir.write(&format!("tree/{name}.mp4"), &video);
+        dir.write(&format!("tree/{name}.txt"), name);
     }
-    place.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
-    place.ok(&["convert", "tree", "mds", "--compression", "none"]);
+    dir.ok(&["convert", "tree", "tars", "--to", "webdataset"]);
+    dir.ok(&["convert", "tree", "mds", "--compression", "none"]);
     for folder in ["tars", "mds"] {
-        let (server, view) = of_store(&place, folder);
+        let (server, view) = of_store(&dir, folder);
         // The player of the page requests these parts after the sample is shown.
         let part = |range: &str| {
             view.send(
@@ -48,21 +48,21 @@ fn only_requested_bytes_of_a_video_in_a_store_are_read() {
 }
 
 /// Starts a server of objects and a page over one of its folders.
-fn of_store(place: &TestDir, folder: &str) -> (S3Server, View) {
-    let objects = Objects::folder("bucket", place.path());
+fn of_store(dir: &TestDir, folder: &str) -> (S3Server, View) {
+    let objects = Objects::folder("bucket", dir.path());
     let server = S3Server::start(objects, Settings::default()).unwrap();
     let environment = server.environment();
     let environment: Vec<(&str, &str)> = environment
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .collect();
-    let view = View::start(place, &format!("s3://bucket/{folder}"), &environment);
+    let view = View::start(dir, &format!("s3://bucket/{folder}"), &environment);
     (server, view)
 }
 
 #[test]
 fn dataset_in_a_store_is_read_by_ranges() {
-    let place = TestDir::with_shards();
+    let dir = TestDir::with_shards();
     let each = ["--samples-per-shard", "30"];
     let tars = [
         "convert",
@@ -73,13 +73,13 @@ fn dataset_in_a_store_is_read_by_ranges() {
         "--key",
         "id",
     ];
-    place.ok(&[&tars[..], &each].concat());
+    dir.ok(&[&tars[..], &each].concat());
     let raw = ["convert", "data", "raw", "--compression", "none"];
-    place.ok(&[&raw[..], &each].concat());
+    dir.ok(&[&raw[..], &each].concat());
     // The requests that open the dataset, that show a sample of a new shard, and one of a shard read before.
     for (folder, opened, first, next) in [("shards", 4, 1, 1), ("tars", 4, 2, 1), ("raw", 4, 4, 2)]
     {
-        let (server, view) = of_store(&place, folder);
+        let (server, view) = of_store(&dir, folder);
         assert_eq!(view.get("/api/dataset").json()["samples"], 100);
         assert_eq!(server.counts().requests, opened, "{folder}");
         server.forget_counts();
@@ -101,8 +101,8 @@ fn dataset_in_a_store_is_read_by_ranges() {
 
 #[test]
 fn mismatched_shard_in_a_store_is_an_error_with_its_name() {
-    let place = TestDir::with_shards();
-    place.ok(&[
+    let dir = TestDir::with_shards();
+    dir.ok(&[
         "convert",
         "data",
         "raw",
@@ -111,10 +111,10 @@ fn mismatched_shard_in_a_store_is_an_error_with_its_name() {
         "--samples-per-shard",
         "30",
     ]);
-    let shard = place.read("raw/shard.00001.mds");
-    place.write("raw/shard.00001.mds", &shard[..shard.len() - 1]);
-    std::fs::remove_file(place.path().join("raw/shard.00002.mds")).unwrap();
-    let (_server, view) = of_store(&place, "raw");
+    let shard = dir.read("raw/shard.00001.mds");
+    dir.write("raw/shard.00001.mds", &shard[..shard.len() - 1]);
+    std::fs::remove_file(dir.path().join("raw/shard.00002.mds")).unwrap();
+    let (_server, view) = of_store(&dir, "raw");
     for (number, id, shard) in [
         (30, "shard-length", "00001"),
         (60, "shard-missing", "00002"),

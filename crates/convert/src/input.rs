@@ -44,8 +44,8 @@ impl Input for SourceInput {
         }))
     }
 
-    fn place(&self, unit: usize, row: u64) -> String {
-        self.source.place(unit, row).to_string()
+    fn row_origin(&self, unit: usize, row: u64) -> String {
+        self.source.row_origin(unit, row).to_string()
     }
 }
 

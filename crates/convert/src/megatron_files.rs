@@ -179,7 +179,7 @@ fn read_unit(
 ) -> Result<(), ConvertError> {
     let mut batches = input.open(unit)?;
     while let Some(batch) = batches.next()? {
-        let place = |row: usize| input.place(unit, batch.rows.get(row));
+        let place = |row: usize| input.row_origin(unit, batch.rows.get(row));
         let rows = encoder.table_rows(&batch.batch, place)?;
         let column = rows.column(0);
         let name = || rows.schema().field(0).name().clone();

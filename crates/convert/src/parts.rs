@@ -232,8 +232,8 @@ impl Input for PartInput {
         self.all.open(self.first + unit)
     }
 
-    fn place(&self, unit: usize, row: u64) -> String {
-        self.all.place(self.first + unit, row)
+    fn row_origin(&self, unit: usize, row: u64) -> String {
+        self.all.row_origin(self.first + unit, row)
     }
 }
 

@@ -14,7 +14,7 @@ use shardmill_dataset::{
     DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
 };
 use shardmill_source::{
-    RowPlace, Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    RowOrigin, Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     Unit,
 };
 use shardmill_storage::Location;
@@ -207,8 +207,8 @@ impl Source for TarSource {
         self.nulls.get(column).copied().flatten()
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        RowPlace {
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
+        RowOrigin {
             file: self
                 .description
                 .files

@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::{Format, escape};
 use shardmill_source::{
-    ENCODING_KEY, RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit,
+    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
@@ -285,12 +285,12 @@ impl Source for TokenSource {
         self.source.null_count(self.original(column))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         self.source.first_null(self.original(column))
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        self.source.place(unit, row)
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
+        self.source.row_origin(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {
@@ -319,7 +319,11 @@ impl Rows for TokenRows {
         let mut columns = batch.columns().to_vec();
         let text = columns.get_mut(self.text).ok_or_else(bug)?;
         let first = self.next_row;
-        let place = |row: usize| self.source.place(self.unit, first + row as u64).to_string();
+        let place = |row: usize| {
+            self.source
+                .row_origin(self.unit, first + row as u64)
+                .to_string()
+        };
         let tokens = self.tokenizer.encode(text, place);
         let tokens = tokens.map_err(|error| foreign(&error))?;
         match self.is_replaced {

@@ -9,7 +9,7 @@ use arrow::compute::filter_record_batch;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
-use shardmill_source::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit, unit_rows};
+use shardmill_source::{RowOrigin, Rows, Source, SourceDescription, SourceError, Unit, unit_rows};
 
 use crate::error::ConvertError;
 
@@ -105,10 +105,10 @@ impl Source for LiveRows {
         self.source.null_count(column).filter(|nulls| *nulls == 0)
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         let start = self.stored(unit).start;
         let stored = self.live.stored_number(self.live.live_before(start) + row);
-        self.source.place(unit, stored.saturating_sub(start))
+        self.source.row_origin(unit, stored.saturating_sub(start))
     }
 
     fn description(&self) -> &SourceDescription {

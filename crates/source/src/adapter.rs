@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::{Base, TableFacts, picked, project};
-use crate::{RowPlace, Rows, Source, SourceError};
+use crate::{RowOrigin, Rows, Source, SourceError};
 
 /// Presents a [`Source`] as a native reader.
 pub(crate) struct SourceAdapter {
@@ -44,7 +44,7 @@ impl Base for SourceAdapter {
         ))
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        self.source.place(unit, row)
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
+        self.source.row_origin(unit, row)
     }
 }

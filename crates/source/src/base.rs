@@ -8,7 +8,7 @@ use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 use datafusion::physical_expr::PhysicalExpr;
 
 use crate::source::null_row;
-use crate::{RowPlace, Rows, SourceDescription, SourceError, Unit};
+use crate::{RowOrigin, Rows, SourceDescription, SourceError, Unit};
 
 /// What is known of a table before its rows are read.
 pub(crate) struct TableFacts {
@@ -61,7 +61,7 @@ pub(crate) trait Base: Send + Sync {
     }
 
     /// As [`Source::first_null`](crate::Source::first_null).
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         if self.null_count(column) == Some(0) {
             return Ok(None);
         }
@@ -72,7 +72,7 @@ pub(crate) trait Base: Send + Sync {
             }
             let mut rows = self.open(number, &[column])?;
             if let Some(row) = null_row(rows.as_mut(), 0)? {
-                return Ok(Some(self.place(number, row)));
+                return Ok(Some(self.row_origin(number, row)));
             }
         }
         Ok(None)
@@ -91,10 +91,10 @@ pub(crate) trait Base: Send + Sync {
     }
 
     /// Returns the file, row and key of a row of a unit.
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         let file = self.units().get(unit).and_then(|unit| unit.file);
         let file = file.and_then(|file| self.description().files.get(file));
-        RowPlace {
+        RowOrigin {
             file: file.map(|file| file.path.clone()),
             row: self.file_row(unit, row),
             key: self.key(unit, row),

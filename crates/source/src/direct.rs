@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use crate::base::{Base, open_columns, project};
-use crate::{RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
+use crate::{RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
 
 /// A native reader as a source.
 pub(crate) struct DirectSource {
@@ -58,15 +58,15 @@ impl Source for DirectSource {
         self.base.null_count(*self.columns.get(column)?)
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         match self.columns.get(column) {
             Some(column) => self.base.first_null(*column),
             None => Ok(None),
         }
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        self.base.place(unit, row)
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
+        self.base.row_origin(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {

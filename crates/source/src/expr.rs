@@ -23,7 +23,7 @@ use crate::query::{
 };
 use crate::source::null_position;
 use crate::{
-    RowPlace, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions,
+    RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions,
     SourceProblem, Unit,
 };
 
@@ -557,7 +557,7 @@ impl Source for Computed {
         }
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         if let Some(Some(copied)) = self.copies.get(column)
             && self.program.filter.is_none()
         {
@@ -582,7 +582,7 @@ impl Source for Computed {
                         .as_ref()
                         .map_or(Some(at), |mask| nth_kept(mask, at))
                         .unwrap_or(at);
-                    return Ok(Some(self.base.place(*number, row + original)));
+                    return Ok(Some(self.base.row_origin(*number, row + original)));
                 }
                 row += count;
             }
@@ -590,12 +590,12 @@ impl Source for Computed {
         Ok(None)
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         let number = self.base_units.get(unit).copied();
         let unfiltered = number.and_then(|number| Some((number, self.unfiltered(number, row)?)));
         match unfiltered {
-            Some((number, row)) => self.base.place(number, row),
-            None => RowPlace::of_result(row),
+            Some((number, row)) => self.base.row_origin(number, row),
+            None => RowOrigin::of_result(row),
         }
     }
 

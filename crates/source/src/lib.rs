@@ -102,7 +102,7 @@ pub use shardmill_delta::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice,
 };
 pub use source::{
-    ENCODING_KEY, RowPlace, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
+    ENCODING_KEY, RowOrigin, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
     Unit, unit_rows,
 };
 

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use crate::base::{batch, map_rows};
 use crate::source::first_null_by_reading;
-use crate::{RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
+use crate::{RowOrigin, Rows, Source, SourceDescription, SourceError, Unit};
 
 /// Replaces each such struct with its bytes. The path, which refers to the original file, is dropped.
 pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
@@ -90,15 +90,15 @@ impl Source for Media {
         self.source.null_count(column)
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         if self.is_media(column) {
             return first_null_by_reading(self, column);
         }
         self.source.first_null(column)
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        self.source.place(unit, row)
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
+        self.source.row_origin(unit, row)
     }
 
     fn description(&self) -> &SourceDescription {

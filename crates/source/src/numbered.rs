@@ -10,7 +10,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use crate::base::{Base, TableFacts, batch, map_rows, project};
 use crate::error::SourceProblem;
 use crate::source::count_rows;
-use crate::{RowPlace, Rows, SourceError};
+use crate::{RowOrigin, Rows, SourceError};
 
 /// A reader with one more column, the last, which numbers all rows from 0.
 pub(crate) struct Numbered {
@@ -106,7 +106,7 @@ impl Base for Numbered {
         self.base.file_row(unit, row)
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
-        self.base.place(unit, row)
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
+        self.base.row_origin(unit, row)
     }
 }

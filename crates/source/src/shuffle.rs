@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::base::rows_from;
 use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MAX_FILES, RowStore, SortedRows};
-use crate::{ResourceOptions, RowPlace, Rows, Source, SourceDescription, SourceError, Unit};
+use crate::{ResourceOptions, RowOrigin, Rows, Source, SourceDescription, SourceError, Unit};
 
 /// Stored bytes of the source for each file of rows. Rows in memory often take several times as many.
 const BYTES_PER_FILE: u64 = 16 << 20;
@@ -166,14 +166,14 @@ impl Source for Shuffled {
         self.source.null_count(column)
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         self.source.first_null(column)
     }
 
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         match self.unshuffled(unit, row) {
-            Some((unit, row)) => self.source.place(unit, row),
-            None => RowPlace::of_result(row),
+            Some((unit, row)) => self.source.row_origin(unit, row),
+            None => RowOrigin::of_result(row),
         }
     }
 

@@ -68,23 +68,23 @@ pub trait Source: Send + Sync {
     /// # Errors
     ///
     /// As [`Source::open_unit`] and [`Rows::next_batch`].
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         first_null_by_reading(self, column)
     }
 
     /// Returns the origin of a row, by its number within the unit, for messages. It may read files again.
-    fn place(&self, unit: usize, row: u64) -> RowPlace {
+    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         let unit = self.units().get(unit).copied().unwrap_or_default();
         let file = unit
             .file
             .and_then(|file| self.description().files.get(file));
         match (file, unit.first_row) {
-            (Some(file), Some(first)) => RowPlace {
+            (Some(file), Some(first)) => RowOrigin {
                 file: Some(file.path.clone()),
                 row: first + row,
                 key: None,
             },
-            _ => RowPlace::of_result(row),
+            _ => RowOrigin::of_result(row),
         }
     }
 
@@ -119,7 +119,7 @@ pub struct Unit {
 
 /// The origin of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RowPlace {
+pub struct RowOrigin {
     /// The file, as in [`SourceDescription::files`]; `None` for a row of a result that no single file has.
     pub file: Option<String>,
     /// The row of that file before any filter, from 0; for a tree, the sample. Without a file, the row of the result.
@@ -128,7 +128,7 @@ pub struct RowPlace {
     pub key: Option<String>,
 }
 
-impl RowPlace {
+impl RowOrigin {
     /// Returns the place of a row of a result, for which no file is known.
     pub(crate) const fn of_result(row: u64) -> Self {
         Self {
@@ -139,7 +139,7 @@ impl RowPlace {
     }
 }
 
-impl fmt::Display for RowPlace {
+impl fmt::Display for RowOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.key, &self.file) {
             (Some(key), _) => write!(f, "sample {}", shardmill_core::escape(key)),
@@ -250,14 +250,14 @@ pub(crate) fn count_rows(rows: &mut dyn Rows) -> Result<u64, SourceError> {
 pub(crate) fn first_null_by_reading<S: Source + ?Sized>(
     source: &S,
     column: usize,
-) -> Result<Option<RowPlace>, SourceError> {
+) -> Result<Option<RowOrigin>, SourceError> {
     if source.null_count(column) == Some(0) {
         return Ok(None);
     }
     for unit in 0..source.units().len() {
         let mut rows = source.open_unit(unit)?;
         if let Some(row) = null_row(rows.as_mut(), column)? {
-            return Ok(Some(source.place(unit, row)));
+            return Ok(Some(source.row_origin(unit, row)));
         }
     }
     Ok(None)

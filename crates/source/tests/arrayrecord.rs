@@ -78,14 +78,12 @@ fn corrupt_arrayrecord_file_is_an_error_with_offset() {
         (error.kind(), error.to_string().as_str()),
         (ErrorKind::Unsupported, "the chunk at byte 64 is transposed")
     );
-    let place = TestDir::new();
-    let error = open(&place.write("x.array_record", b"no records at all"))
+    let dir = TestDir::new();
+    let error = open(&dir.write("x.array_record", b"no records at all"))
         .err()
         .unwrap();
     assert_eq!(error.id(), "arrayrecord-truncated");
-    let error = open(&place.write("x.array_record", [7; 100]))
-        .err()
-        .unwrap();
+    let error = open(&dir.write("x.array_record", [7; 100])).err().unwrap();
     assert_eq!(error.id(), "arrayrecord-chunk");
     let error = open_with(&fixture("none"), |options| {
         options.kind = Some(SourceKind::Arrayrecord);

@@ -8,7 +8,7 @@ use shardmill_source::{SelectColumn, SourceOptions};
 
 use crate::help::{TestDir, array, batch, batches, open_with, read, refused, rows_per_group};
 
-fn table(place: &TestDir) -> std::path::PathBuf {
+fn table(dir: &TestDir) -> std::path::PathBuf {
     let text = (0..1000).map(|i| (i % 10 != 3).then(|| format!("Text {i}")));
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", array(Int64Array::from_iter_values(0..1000))),
@@ -24,7 +24,7 @@ fn table(place: &TestDir) -> std::path::PathBuf {
             array(Int64Array::from_iter_values((0..1000).map(|i| i % 7))),
         ),
     ];
-    place.parquet("x.parquet", &batch(columns), rows_per_group(100))
+    dir.parquet("x.parquet", &batch(columns), rows_per_group(100))
 }
 
 fn int(found: &arrow::array::RecordBatch, column: usize) -> Vec<i64> {
@@ -37,8 +37,8 @@ fn int(found: &arrow::array::RecordBatch, column: usize) -> Vec<i64> {
 
 #[test]
 fn filter_keeps_matching_rows_of_each_unit() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     let source = open_with(&path, |options| {
         options.query.filter = Some("id % 250 = 7 AND Text IS NOT NULL".to_owned())
     })
@@ -61,8 +61,8 @@ fn filter_keeps_matching_rows_of_each_unit() {
 
 #[test]
 fn statistics_prune_row_groups_without_losing_rows() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     for (filter, units, ids) in [
         ("id >= 950", 1, (950..1000).collect::<Vec<_>>()),
         ("id = 150 OR id = 850", 2, vec![150, 850]),
@@ -100,8 +100,8 @@ fn statistics_prune_row_groups_without_losing_rows() {
 
 #[test]
 fn select_picks_computes_and_renames_columns() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     let source = open_with(&path, |options| {
         options.query.select = Some("lower(Text) AS text, id * 2 AS twice, source.id".to_owned());
         options.query.filter = Some("id < 5".to_owned());
@@ -170,8 +170,8 @@ fn select_picks_computes_and_renames_columns() {
 
 #[test]
 fn nulls_are_counted_and_located_in_selected_columns() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     let source = open_with(&path, |options| {
         options.query.select = Some("Text AS t, upper(Text) AS u, id".to_owned())
     })
@@ -199,8 +199,8 @@ fn nulls_are_counted_and_located_in_selected_columns() {
 
 #[test]
 fn expressions_that_are_not_row_functions_are_rejected() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     let filter = |text: &str| {
         let text = text.to_owned();
         refused(&path, |options: &mut SourceOptions| {
@@ -246,8 +246,8 @@ fn expressions_that_are_not_row_functions_are_rejected() {
 
 #[test]
 fn runtime_error_in_expression_names_the_option() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     let source = open_with(&path, |options| {
         options.query.select = Some("CAST(Text AS BIGINT) AS n".to_owned())
     })
@@ -263,7 +263,7 @@ fn runtime_error_in_expression_names_the_option() {
 #[test]
 fn only_needed_columns_are_read() {
     // The column `bad` is overwritten, so reading it fails.
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("good", array(Int64Array::from_iter_values(0..10))),
         (
@@ -273,7 +273,7 @@ fn only_needed_columns_are_read() {
             )),
         ),
     ];
-    let path = place.parquet("x.parquet", &batch(columns), WriterProperties::default());
+    let path = dir.parquet("x.parquet", &batch(columns), WriterProperties::default());
     let metadata = parquet::file::metadata::ParquetMetaDataReader::new()
         .parse_and_finish(&std::fs::File::open(&path).unwrap())
         .unwrap();
@@ -307,8 +307,8 @@ fn only_needed_columns_are_read() {
 
 #[test]
 fn integer_overflow_in_expression_is_an_error() {
-    let place = TestDir::new();
-    let path = table(&place);
+    let dir = TestDir::new();
+    let path = table(&dir);
     for text in [
         "id + 9223372036854775000",
         "-9223372036854775000 - id",

@@ -77,9 +77,9 @@ fn within_time<T>(what: &str, run: impl FnOnce() -> T) -> T {
 
 #[test]
 fn truncated_parquet_file_is_an_error_at_every_length() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let bytes = parquet_bytes(&small(), variants().remove(0).build());
-    let path = place.path("x.parquet");
+    let path = dir.path("x.parquet");
     for length in 0..bytes.len() {
         std::fs::write(&path, &bytes[..length]).unwrap();
         let error = check_error(try_read(&path).unwrap_err());
@@ -94,8 +94,8 @@ fn truncated_parquet_file_is_an_error_at_every_length() {
 
 #[test]
 fn flipped_bits_give_an_error_or_rows() {
-    let place = TestDir::new();
-    let path = place.path("x.parquet");
+    let dir = TestDir::new();
+    let path = dir.path("x.parquet");
     let (mut errors, mut read) = (0, 0);
     for (number, properties) in variants().into_iter().enumerate() {
         let bytes = parquet_bytes(&small(), properties.build());
@@ -128,8 +128,8 @@ fn flipped_bits_give_an_error_or_rows() {
 
 #[test]
 fn overwritten_ranges_give_an_error_or_rows() {
-    let place = TestDir::new();
-    let path = place.path("x.parquet");
+    let dir = TestDir::new();
+    let path = dir.path("x.parquet");
     for (number, properties) in variants().into_iter().enumerate() {
         let bytes = parquet_bytes(&small(), properties.build());
         let mut numbers = Numbers(100 + number as u64);
@@ -148,24 +148,24 @@ fn overwritten_ranges_give_an_error_or_rows() {
 
 #[test]
 fn non_parquet_or_encrypted_file_is_an_error() {
-    let place = TestDir::new();
-    let path = place.write("x.parquet", "<!DOCTYPE html><html>not found</html>");
+    let dir = TestDir::new();
+    let path = dir.write("x.parquet", "<!DOCTYPE html><html>not found</html>");
     assert_eq!(refused(&path, |_| {}).id(), "parquet-magic");
-    let path = place.write("x.parquet", b"PARE\0\0\0\0\0\0\0\0PARE");
+    let path = dir.write("x.parquet", b"PARE\0\0\0\0\0\0\0\0PARE");
     let error = refused(&path, |_| {});
     assert_eq!(
         (error.id(), error.kind()),
         ("parquet-encrypted", ErrorKind::Unsupported)
     );
-    let path = place.write("x.parquet", "");
+    let path = dir.write("x.parquet", "");
     assert_eq!(refused(&path, |_| {}).id(), "parquet-truncated");
     let mut bytes = parquet_bytes(&small(), WriterProperties::default());
     let end = bytes.len();
     bytes[end - 8..end - 4].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
-    let error = refused(&place.write("x.parquet", &bytes), |_| {});
+    let error = refused(&dir.write("x.parquet", &bytes), |_| {});
     assert_eq!(error.id(), "parquet-limit");
     bytes[end - 8..end - 4].copy_from_slice(&1_000_000_u32.to_le_bytes());
-    let error = refused(&place.write("x.parquet", &bytes), |_| {});
+    let error = refused(&dir.write("x.parquet", &bytes), |_| {});
     assert_eq!(error.id(), "parquet-footer");
     assert!(
         error.to_string().contains("claims 1000000 bytes"),
@@ -184,7 +184,7 @@ fn around(footer: &[u8]) -> Vec<u8> {
 
 #[test]
 fn footers_with_huge_counts_or_depth_are_errors() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     // Version 1, a schema of one root, and then a claim of about two billion row groups.
     let schema = [0x15, 2, 0x19, 0x1c, 0x48, 1, b'r', 0x15, 0, 0];
     let mut groups = schema.to_vec();
@@ -210,7 +210,7 @@ fn footers_with_huge_counts_or_depth_are_errors() {
         ("children", &children),
         ("endless", &endless),
     ] {
-        let path = place.write("x.parquet", around(footer));
+        let path = dir.write("x.parquet", around(footer));
         let error = within_time(what, || refused(&path, |_| {}));
         assert_eq!(error.id(), "parquet-footer", "{what}: {error}");
     }
@@ -218,14 +218,14 @@ fn footers_with_huge_counts_or_depth_are_errors() {
 
 /// Replaces the only occurrence of `from`.
 fn patch(bytes: &mut [u8], from: &[u8], to: &[u8]) {
-    let places: Vec<usize> = bytes
+    let dirs: Vec<usize> = bytes
         .windows(from.len())
         .enumerate()
         .filter(|(_, window)| *window == from)
         .map(|(at, _)| at)
         .collect();
-    assert_eq!(places.len(), 1, "{from:?}");
-    bytes[places[0]..places[0] + to.len()].copy_from_slice(to);
+    assert_eq!(dirs.len(), 1, "{from:?}");
+    bytes[dirs[0]..dirs[0] + to.len()].copy_from_slice(to);
 }
 
 fn zigzag(value: u32) -> Vec<u8> {
@@ -243,7 +243,7 @@ fn zigzag(value: u32) -> Vec<u8> {
 fn pages_that_claim_too_large_size_are_errors() {
     // A small page that claims 2 GB. The claimed size takes five bytes in the header, so the page is written with an
     // actual size that takes as many.
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let values = array(BinaryArray::from_iter_values(vec![vec![7_u8; 300_000_000]]));
     for (codec, id) in [
         (Compression::SNAPPY, "parquet-corrupt"),
@@ -269,7 +269,7 @@ fn pages_that_claim_too_large_size_are_errors() {
                 &to,
             );
         }
-        let path = place.write("x.parquet", &bytes);
+        let path = dir.write("x.parquet", &bytes);
         let error = within_time("a page bomb", || check_error(try_read(&path).unwrap_err()));
         // Snappy compresses zeros 21 to 1, so its page is small enough to detect the claim; LZ4 compresses 250 to 1.
         if codec != Compression::LZ4_RAW {
@@ -285,23 +285,23 @@ fn pages_that_claim_too_large_size_are_errors() {
 
 #[test]
 fn corrupt_page_error_names_file_row_group_and_column() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(100))
         .build();
     let mut bytes = parquet_bytes(&small(), properties);
-    let source = open_one(&place.write("x.parquet", &bytes));
+    let source = open_one(&dir.write("x.parquet", &bytes));
     assert_eq!(source.units().len(), 2);
     // The column `text` is the second: its first page header follows the pages of `id`.
     let metadata = parquet::file::metadata::ParquetMetaDataReader::new()
-        .parse_and_finish(&std::fs::File::open(place.path("x.parquet")).unwrap())
+        .parse_and_finish(&std::fs::File::open(dir.path("x.parquet")).unwrap())
         .unwrap();
     let (start, length) = metadata.row_group(1).column(1).byte_range();
     for at in start + 30..start + length - 10 {
         bytes[at as usize] = 0xff;
     }
-    let path = place.write("x.parquet", &bytes);
+    let path = dir.write("x.parquet", &bytes);
     let error = check_error(try_read(&path).unwrap_err());
     assert_eq!(error.id(), "parquet-corrupt");
     let object = error.object().unwrap();
@@ -314,7 +314,7 @@ fn corrupt_page_error_names_file_row_group_and_column() {
 #[test]
 fn unsupported_codec_is_an_error_naming_it() {
     // Change the codec of a column to LZO (3): field 4 of its metadata.
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let properties = WriterProperties::builder()
         .set_compression(Compression::GZIP(GzipLevel::default()))
         .build();
@@ -328,7 +328,7 @@ fn unsupported_codec_is_an_error_naming_it() {
         &[0x19, 0x18, 0x01, b'v', 0x15, 4, 0x16, 6],
         &[0x19, 0x18, 0x01, b'v', 0x15, 6, 0x16, 6],
     );
-    let path = place.write("x.parquet", &bytes);
+    let path = dir.write("x.parquet", &bytes);
     let error = check_error(try_read(&path).unwrap_err());
     assert_eq!(
         (error.id(), error.kind()),
@@ -376,8 +376,8 @@ fn gzip_page_larger_than_declared_is_an_error() {
     bytes.extend(&footer);
     bytes.extend((footer.len() as u32).to_le_bytes());
     bytes.extend(b"PAR1");
-    let place = TestDir::new();
-    let path = place.write("x.parquet", &bytes);
+    let dir = TestDir::new();
+    let path = dir.write("x.parquet", &bytes);
     let error = within_time("a gzip bomb", || check_error(try_read(&path).unwrap_err()));
     assert_eq!(error.id(), "parquet-corrupt");
     assert!(
@@ -388,7 +388,7 @@ fn gzip_page_larger_than_declared_is_an_error() {
 
 #[test]
 fn corrupt_arrow_files_give_an_error_or_rows() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let all = small();
     let mut file = FileWriter::try_new(Vec::new(), &all.schema()).unwrap();
     file.write(&all).unwrap();
@@ -397,7 +397,7 @@ fn corrupt_arrow_files_give_an_error_or_rows() {
     stream.write(&all).unwrap();
     stream.write(&all).unwrap();
     let stream = stream.into_inner().unwrap();
-    let path = place.path("x.arrow");
+    let path = dir.path("x.arrow");
     for (number, bytes) in [file, stream].into_iter().enumerate() {
         let mut numbers = Numbers(7 + number as u64);
         for _ in 0..400 {

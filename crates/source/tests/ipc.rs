@@ -51,7 +51,7 @@ fn file(parts: &[RecordBatch], options: IpcWriteOptions) -> Vec<u8> {
 
 #[test]
 fn each_record_batch_is_a_unit_in_files_and_streams() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     // The stream replaces its dictionary.
     let parts = [part(0, &["a", "bb", "a"]), part(10, &["ccc", "bb"])];
     let compressed = || {
@@ -70,7 +70,7 @@ fn each_record_batch_is_a_unit_in_files_and_streams() {
         ("z.arrow", file(&same, IpcWriteOptions::default()), "a"),
         ("z.feather", file(&same, compressed()), "a"),
     ] {
-        let source = open_one(&place.write(name, bytes));
+        let source = open_one(&dir.write(name, bytes));
         assert_eq!(source.description().kind, SourceKind::Arrow);
         let units: Vec<_> = source
             .units()
@@ -117,12 +117,12 @@ fn each_record_batch_is_a_unit_in_files_and_streams() {
 
 #[test]
 fn large_record_batches_are_sliced() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let all = batch(vec![
         ("id", array(Int64Array::from_iter_values(0..1_000_000))),
         ("b", array(Int64Array::from_iter_values(0..1_000_000))),
     ]);
-    let path = place.write("x.arrow", file(&[all], IpcWriteOptions::default()));
+    let path = dir.write("x.arrow", file(&[all], IpcWriteOptions::default()));
     let source = open_with(&path, |options| {
         options.query.columns = vec![SelectColumn::named("id")]
     })
@@ -138,9 +138,9 @@ fn large_record_batches_are_sliced() {
 
 #[test]
 fn arrow_columns_are_matched_by_name_across_files() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let options = IpcWriteOptions::default;
-    place.write(
+    dir.write(
         "d/0.arrow",
         file(
             &[batch(vec![
@@ -150,7 +150,7 @@ fn arrow_columns_are_matched_by_name_across_files() {
             options(),
         ),
     );
-    place.write(
+    dir.write(
         "d/1.arrow",
         file(
             &[batch(vec![
@@ -160,12 +160,12 @@ fn arrow_columns_are_matched_by_name_across_files() {
             options(),
         ),
     );
-    let found = read(open_one(&place.path("d")).as_ref());
+    let found = read(open_one(&dir.path("d")).as_ref());
     assert_eq!(
         found.column(0).as_primitive::<Int64Type>(),
         &Int64Array::from(vec![Some(1), None, Some(4)])
     );
-    place.write(
+    dir.write(
         "d/2.arrow",
         file(
             &[batch(vec![
@@ -175,14 +175,14 @@ fn arrow_columns_are_matched_by_name_across_files() {
             options(),
         ),
     );
-    let error = refused(&place.path("d"), |_| {});
+    let error = refused(&dir.path("d"), |_| {});
     assert_eq!(error.id(), "arrow-schema-mismatch");
 }
 
 #[test]
 fn non_arrow_file_is_an_error() {
-    let place = TestDir::new();
-    let error = refused(&place.write("x.feather", b"FEA1\0\0\0\0"), |_| {});
+    let dir = TestDir::new();
+    let error = refused(&dir.write("x.feather", b"FEA1\0\0\0\0"), |_| {});
     assert_eq!(
         (error.id(), error.kind()),
         ("source-unsupported", ErrorKind::Unsupported)
@@ -193,7 +193,7 @@ fn non_arrow_file_is_an_error() {
         b"ARROW1\0\0",
         &[0xff; 40],
     ] {
-        let error = refused(&place.write("x.arrow", bytes), |_| {});
+        let error = refused(&dir.write("x.arrow", bytes), |_| {});
         assert_eq!(
             (error.id(), error.kind()),
             ("arrow-format", ErrorKind::Corrupt),
@@ -201,11 +201,11 @@ fn non_arrow_file_is_an_error() {
         );
     }
     let bytes = file(&[part(0, &["a"])], IpcWriteOptions::default());
-    let path = place.write("x.arrow", &bytes[..bytes.len() - 1]);
+    let path = dir.write("x.arrow", &bytes[..bytes.len() - 1]);
     assert!(refused(&path, |_| {}).to_string().contains("cut short"));
     let mut empty = StreamWriter::try_new(Vec::new(), &part(0, &["a"]).schema()).unwrap();
     empty.finish().unwrap();
-    let source = open_one(&place.write("e.arrows", empty.into_inner().unwrap()));
+    let source = open_one(&dir.write("e.arrows", empty.into_inner().unwrap()));
     assert_eq!(
         (source.units().len(), source.description().rows),
         (0, Some(0))

@@ -22,11 +22,11 @@ fn open(path: &Path) -> Result<Arc<dyn Source>, SourceError> {
 }
 
 /// Copies a folder of the fixtures to `d` of a place.
-fn copy(place: &TestDir, name: &str) {
+fn copy(dir: &TestDir, name: &str) {
     for entry in std::fs::read_dir(fixture(name)).unwrap() {
         let entry = entry.unwrap();
         let bytes = std::fs::read(entry.path()).unwrap();
-        place.write(&format!("d/{}", entry.file_name().to_str().unwrap()), bytes);
+        dir.write(&format!("d/{}", entry.file_name().to_str().unwrap()), bytes);
     }
 }
 
@@ -128,7 +128,7 @@ fn pickles_and_unsupported_loaders_are_rejected() {
             "`set` is pickled, and unpickling runs code that the file chooses"
         )
     );
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (from, to, message) in [
         (
             "PyTreeLoader",
@@ -147,11 +147,11 @@ fn pickles_and_unsupported_loaders_are_rejected() {
         ),
         ("\"bytes\"", "\"pil\"", "`blob` has the data_format pil"),
     ] {
-        copy(&place, "plain");
-        let index = std::fs::read_to_string(place.path("d/index.json")).unwrap();
+        copy(&dir, "plain");
+        let index = std::fs::read_to_string(dir.path("d/index.json")).unwrap();
         assert!(index.contains(from), "{from}");
-        place.write("d/index.json", index.replace(from, to));
-        let error = open(&place.path("d")).err().unwrap();
+        dir.write("d/index.json", index.replace(from, to));
+        let error = open(&dir.path("d")).err().unwrap();
         assert_eq!(error.id(), "source-unsupported", "{error}");
         assert!(error.to_string().contains(message), "{error}");
     }
@@ -159,14 +159,14 @@ fn pickles_and_unsupported_loaders_are_rejected() {
 
 #[test]
 fn corrupt_or_missing_chunks_are_errors() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let refused = |name: &str, file: &str, change: &dyn Fn(&mut Vec<u8>)| {
-        copy(&place, name);
-        let path = place.path(&format!("d/{file}"));
+        copy(&dir, name);
+        let path = dir.path(&format!("d/{file}"));
         let mut bytes = std::fs::read(&path).unwrap();
         change(&mut bytes);
         std::fs::write(&path, bytes).unwrap();
-        let error = open(&place.path("d")).and_then(|source| batches(source.as_ref()));
+        let error = open(&dir.path("d")).and_then(|source| batches(source.as_ref()));
         let error = error.err().unwrap();
         assert!(error.object().unwrap().ends_with(file), "{error:?}");
         (error.id(), error.to_string())
@@ -229,9 +229,9 @@ fn corrupt_or_missing_chunks_are_errors() {
     assert_eq!(id, "arrow-format");
     let (id, text) = refused("plain", "index.json", &|bytes| bytes.truncate(50));
     assert_eq!(id, "litdata-index", "{text}");
-    copy(&place, "plain");
-    std::fs::remove_file(place.path("d/chunk-0-1.bin")).unwrap();
-    let error = open(&place.path("d")).err().unwrap();
+    copy(&dir, "plain");
+    std::fs::remove_file(dir.path("d/chunk-0-1.bin")).unwrap();
+    let error = open(&dir.path("d")).err().unwrap();
     assert_eq!(
         (error.id(), error.to_string().as_str()),
         ("litdata-index", "the chunk chunk-0-1.bin does not exist")

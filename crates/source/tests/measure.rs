@@ -18,7 +18,7 @@ use crate::help::{TestDir, array, batch, open_one, open_with};
 const ROWS: i32 = 20_000;
 const LENGTH: i32 = 2048;
 
-fn tokens(place: &TestDir, name: &str, properties: WriterPropertiesBuilder) -> PathBuf {
+fn tokens(dir: &TestDir, name: &str, properties: WriterPropertiesBuilder) -> PathBuf {
     let mut state = 1_u32;
     let values: Int32Array = (0..ROWS * LENGTH)
         .map(|_| {
@@ -38,7 +38,7 @@ fn tokens(place: &TestDir, name: &str, properties: WriterPropertiesBuilder) -> P
         ),
         ("tokens", list),
     ]);
-    place.parquet(
+    dir.parquet(
         name,
         &all,
         properties.set_max_row_group_row_count(Some(2000)).build(),
@@ -90,7 +90,7 @@ fn plain_reader(path: &Path, rows: usize) -> usize {
 #[test]
 #[ignore = "prints figures"]
 fn measure_decoding() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let megabytes = f64::from(ROWS) * f64::from(LENGTH * 4 + 8) / 1e6;
     for (name, properties) in [
         (
@@ -111,7 +111,7 @@ fn measure_decoding() {
             WriterProperties::builder().set_compression(Compression::GZIP(Default::default())),
         ),
     ] {
-        let path = tokens(&place, &format!("{name}.parquet"), properties);
+        let path = tokens(&dir, &format!("{name}.parquet"), properties);
         let stored = std::fs::metadata(&path).unwrap().len() as f64 / 1e6;
         let source = open_one(&path);
         assert_eq!(read_on(&source, 1), ROWS as usize);
@@ -128,7 +128,7 @@ fn measure_decoding() {
         );
     }
     let path = tokens(
-        &place,
+        &dir,
         "x.parquet",
         WriterProperties::builder().set_dictionary_enabled(false),
     );
@@ -159,7 +159,7 @@ fn measure_decoding() {
 #[test]
 #[ignore = "prints figures"]
 fn measure_opening_many_files() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let columns = (0..50)
         .map(|number| {
             (
@@ -176,11 +176,11 @@ fn measure_opening_many_files() {
     );
     let bytes = crate::help::parquet_bytes(&all, WriterProperties::default());
     for number in 0..2000 {
-        place.write(&format!("d/{number:05}.parquet"), &bytes);
+        dir.write(&format!("d/{number:05}.parquet"), &bytes);
     }
     for jobs in [1, 2] {
         let seconds = best(3, || {
-            open_with(&place.path("d"), |options| options.resources.jobs = jobs).unwrap()
+            open_with(&dir.path("d"), |options| options.resources.jobs = jobs).unwrap()
         });
         println!(
             "2000 files of 50 columns, {jobs} threads: {:.2} s, {:.0} µs a file",
@@ -236,7 +236,7 @@ fn measure_listing() {
 #[test]
 #[ignore = "prints figures"]
 fn measure_text() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut json = String::new();
     let mut csv = "id,text,score\n".to_owned();
     for row in 0..1_500_000 {
@@ -247,7 +247,7 @@ fn measure_text() {
         csv.push_str(&format!("{row},some text of row {row},{}.5\n", row % 100));
     }
     for (name, text) in [("x.jsonl", &json), ("x.csv", &csv)] {
-        let path = place.write(name, text);
+        let path = dir.write(name, text);
         let megabytes = text.len() as f64 / 1e6;
         let opening = best(2, || open_one(&path));
         let source = open_one(&path);

@@ -24,10 +24,10 @@ fn open(
 }
 
 /// Copies a file of tokens and its index to `d/x` of a place.
-fn copy(place: &TestDir, name: &str) -> [Vec<u8>; 2] {
+fn copy(dir: &TestDir, name: &str) -> [Vec<u8>; 2] {
     [".bin", ".idx"].map(|end| {
         let bytes = std::fs::read(fixture(&format!("{name}{end}"))).unwrap();
-        place.write(&format!("d/x{end}"), &bytes);
+        dir.write(&format!("d/x{end}"), &bytes);
         bytes
     })
 }
@@ -62,10 +62,10 @@ fn sequences_or_documents_are_read_as_rows() {
             assert_eq!(lists.value_length(3), 300);
         }
     }
-    let place = TestDir::new();
-    copy(&place, "sentences");
+    let dir = TestDir::new();
+    copy(&dir, "sentences");
     for path in ["d", "d/x", "d/*"] {
-        let path = place.path(path);
+        let path = dir.path(path);
         let sequences = open(&path, SourceKind::Megatron).unwrap();
         assert_eq!(
             rows(sequences.as_ref()),
@@ -99,8 +99,8 @@ fn modes_are_read_as_a_column() {
 
 #[test]
 fn large_files_are_read_in_units_and_batches() {
-    let place = TestDir::new();
-    let [_, index] = copy(&place, "int32");
+    let dir = TestDir::new();
+    let [_, index] = copy(&dir, "int32");
     // 100 sequences of 200,000 tokens, which share three parts of the file.
     let (count, length) = (100_u64, 200_000_u32);
     let mut bytes = index[..18].to_vec();
@@ -113,10 +113,10 @@ fn large_files_are_read_in_units_and_batches() {
     for bound in 0..=count {
         bytes.extend(bound.to_le_bytes());
     }
-    place.write("d/x.idx", &bytes);
+    dir.write("d/x.idx", &bytes);
     let tokens: Vec<u8> = (0..3 * length).flat_map(u32::to_le_bytes).collect();
-    place.write("d/x.bin", &tokens);
-    let source = open(&place.path("d/x"), SourceKind::Megatron).unwrap();
+    dir.write("d/x.bin", &tokens);
+    let source = open(&dir.path("d/x"), SourceKind::Megatron).unwrap();
     assert_eq!(source.units().len(), 5);
     assert_eq!(source.units()[1].first_row, Some(21));
     assert!(batches(source.as_ref()).unwrap().len() > 10);
@@ -144,13 +144,13 @@ fn corrupt_or_missing_megatron_files_are_errors() {
         let error = open(&fixture(name), SourceKind::Megatron).err().unwrap();
         assert_eq!((error.id(), error.to_string().as_str()), (id, message));
     }
-    let place = TestDir::new();
-    let [_, good] = copy(&place, "sentences");
+    let dir = TestDir::new();
+    let [_, good] = copy(&dir, "sentences");
     let refused = |at: usize, bytes: &[u8]| {
         let mut index = good.clone();
         index[at..at + bytes.len()].copy_from_slice(bytes);
-        place.write("d/x.idx", index);
-        let opened = open(&place.path("d"), SourceKind::MegatronDocuments);
+        dir.write("d/x.idx", index);
+        let opened = open(&dir.path("d"), SourceKind::MegatronDocuments);
         let error = opened.err().unwrap();
         assert_eq!(
             error.object().unwrap().rsplit('/').next(),
@@ -223,8 +223,8 @@ fn corrupt_or_missing_megatron_files_are_errors() {
         assert_eq!(found, id, "{at}: {text}");
         assert!(text.contains(message), "{at}: {text}");
     }
-    std::fs::remove_file(place.path("d/x.bin")).unwrap();
-    let error = open(&place.path("d"), SourceKind::Megatron).err().unwrap();
+    std::fs::remove_file(dir.path("d/x.bin")).unwrap();
+    let error = open(&dir.path("d"), SourceKind::Megatron).err().unwrap();
     assert_eq!(error.id(), "source-not-found");
     assert!(error.to_string().ends_with("x.bin"), "{error}");
 }

@@ -23,20 +23,20 @@ fn ids(range: std::ops::Range<i64>) -> ArrayRef {
 
 #[test]
 fn units_are_row_groups_in_file_and_row_order() {
-    let place = TestDir::new();
-    place.parquet(
+    let dir = TestDir::new();
+    dir.parquet(
         "d/b.parquet",
         &batch(vec![("id", ids(100..250))]),
         rows_per_group(60),
     );
-    place.parquet(
+    dir.parquet(
         "d/a.parquet",
         &batch(vec![("id", ids(0..100))]),
         rows_per_group(60),
     );
-    place.write("d/_SUCCESS", "");
-    place.write("d/.a.parquet.crc", "x");
-    let source = open_one(&place.path("d"));
+    dir.write("d/_SUCCESS", "");
+    dir.write("d/.a.parquet.crc", "x");
+    let source = open_one(&dir.path("d"));
     let units: Vec<_> = source
         .units()
         .iter()
@@ -85,7 +85,7 @@ fn units_are_row_groups_in_file_and_row_order() {
 
 #[test]
 fn columns_are_selected_by_name_in_requested_order() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let all = batch(vec![
         ("a", ids(0..10)),
         (
@@ -96,7 +96,7 @@ fn columns_are_selected_by_name_in_requested_order() {
         ),
         ("c", ids(10..20)),
     ]);
-    let path = place.parquet("x.parquet", &all, WriterProperties::default());
+    let path = dir.parquet("x.parquet", &all, WriterProperties::default());
     let choose = |names: &[&str]| {
         let columns = names
             .iter()
@@ -124,11 +124,11 @@ fn columns_are_selected_by_name_in_requested_order() {
 
 #[test]
 fn batches_have_about_the_requested_size() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let wide = array(BinaryArray::from_iter_values(
         (0..2000).map(|i| vec![i as u8; 10_000]),
     ));
-    let path = place.parquet(
+    let path = dir.parquet(
         "x.parquet",
         &batch(vec![("v", wide.clone())]),
         WriterProperties::default(),
@@ -146,12 +146,12 @@ fn batches_have_about_the_requested_size() {
 #[test]
 fn batch_size_counts_expanded_dictionary_values() {
     // A file of a few kilobytes with 400 MB of values.
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let value = "x".repeat(200_000);
     let large = array(StringArray::from_iter_values(
         (0..2000).map(|_| value.as_str()),
     ));
-    let path = place.parquet(
+    let path = dir.parquet(
         "x.parquet",
         &batch(vec![("v", large)]),
         WriterProperties::default(),
@@ -169,7 +169,7 @@ fn batch_size_counts_expanded_dictionary_values() {
 
 #[test]
 fn all_types_and_codecs_round_trip() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>((0..500).map(|i| {
         if i % 7 == 0 {
             None
@@ -221,7 +221,7 @@ fn all_types_and_codecs_round_trip() {
             .set_dictionary_enabled(number % 2 == 0)
             .set_data_page_row_count_limit(100)
             .build();
-        let path = place.parquet(&format!("{number}.parquet"), &all, properties);
+        let path = dir.parquet(&format!("{number}.parquet"), &all, properties);
         let source = open_with(&path, |options| options.resources.batch_bytes = 1000).unwrap();
         assert_eq!(read(source.as_ref()).columns(), all.columns(), "{codec:?}");
     }
@@ -229,33 +229,33 @@ fn all_types_and_codecs_round_trip() {
 
 #[test]
 fn dictionaries_and_views_are_read_as_plain_values() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let words = ["a", "b", "a"];
     let dictionary: DictionaryArray<Int32Type> = words.into_iter().collect();
     let all = batch(vec![
         ("dictionary", array(dictionary)),
         ("view", array(StringViewArray::from_iter_values(words))),
     ]);
-    let source = open_one(&place.parquet("x.parquet", &all, WriterProperties::default()));
+    let source = open_one(&dir.parquet("x.parquet", &all, WriterProperties::default()));
     let plain = array(StringArray::from_iter_values(words));
     assert_eq!(read(source.as_ref()).columns(), [plain.clone(), plain]);
 }
 
 #[test]
 fn hive_partition_directories_become_columns() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (directory, from) in [
         ("k=10/l=x", 0),
         ("k=9/l=a%2Fb", 2),
         ("k=9/l=__HIVE_DEFAULT_PARTITION__", 4),
     ] {
-        place.parquet(
+        dir.parquet(
             &format!("d/{directory}/0.parquet"),
             &batch(vec![("id", ids(from..from + 2))]),
             WriterProperties::default(),
         );
     }
-    let source = open_one(&place.path("d"));
+    let source = open_one(&dir.path("d"));
     let found = read(source.as_ref());
     let names: Vec<_> = source
         .schema()
@@ -290,49 +290,49 @@ fn hive_partition_directories_become_columns() {
     );
     // Only the partition columns: of the file itself, only the number of rows is needed.
     let columns = vec![SelectColumn::named("k")];
-    let source = open_with(&place.path("d"), |options| options.query.columns = columns).unwrap();
+    let source = open_with(&dir.path("d"), |options| options.query.columns = columns).unwrap();
     assert_eq!(read(source.as_ref()).num_rows(), 6);
     // A pattern keeps the keys of components with a wildcard.
-    let source = open_one(&place.path("d/k=*/l=x"));
+    let source = open_one(&dir.path("d/k=*/l=x"));
     assert_eq!(source.schema().fields().len(), 3);
-    place.parquet(
+    dir.parquet(
         "d/k=9/l=x/1.parquet",
         &batch(vec![("k", ids(0..1)), ("id", ids(0..1))]),
         WriterProperties::default(),
     );
     // Both files and directories have the column, whether or not all files do.
-    assert_eq!(refused(&place.path("d"), |_| {}).id(), "source-partition");
-    place.parquet(
+    assert_eq!(refused(&dir.path("d"), |_| {}).id(), "source-partition");
+    dir.parquet(
         "e/k=1/0.parquet",
         &batch(vec![("k", ids(0..1))]),
         WriterProperties::default(),
     );
-    let error = refused(&place.path("e"), |_| {});
+    let error = refused(&dir.path("e"), |_| {});
     assert_eq!(error.id(), "source-partition");
     assert!(error.to_string().contains("`k`"), "{error}");
-    place.parquet(
+    dir.parquet(
         "f/k=1/0.parquet",
         &batch(vec![("id", ids(0..1))]),
         WriterProperties::default(),
     );
-    place.parquet(
+    dir.parquet(
         "f/0.parquet",
         &batch(vec![("id", ids(0..1))]),
         WriterProperties::default(),
     );
-    assert_eq!(refused(&place.path("f"), |_| {}).id(), "source-partition");
+    assert_eq!(refused(&dir.path("f"), |_| {}).id(), "source-partition");
 }
 
 #[test]
 fn columns_are_matched_by_name_and_mismatches_are_errors() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let nullable = |values: Vec<Option<i64>>| array(Int64Array::from(values));
     let text = |values: Vec<&str>| array(StringArray::from(values));
     let first = batch(vec![
         ("id", nullable(vec![Some(1), None])),
         ("text", text(vec!["a", "b"])),
     ]);
-    place.parquet("d/0.parquet", &first, WriterProperties::default());
+    dir.parquet("d/0.parquet", &first, WriterProperties::default());
     // Another order of columns, and large text.
     let second = batch(vec![
         (
@@ -341,8 +341,8 @@ fn columns_are_matched_by_name_and_mismatches_are_errors() {
         ),
         ("id", ids(7..8)),
     ]);
-    place.parquet("d/1.parquet", &second, WriterProperties::default());
-    let source = open_one(&place.path("d"));
+    dir.parquet("d/1.parquet", &second, WriterProperties::default());
+    let source = open_one(&dir.path("d"));
     let found = read(source.as_ref());
     assert_eq!(
         found.column(0).as_primitive::<Int64Type>(),
@@ -356,22 +356,22 @@ fn columns_are_matched_by_name_and_mismatches_are_errors() {
     let schema = Schema::new(vec![Field::new("text", DataType::Utf8, true)]);
     let only =
         arrow::array::RecordBatch::try_new(Arc::new(schema), vec![text(vec!["d", "e"])]).unwrap();
-    place.parquet("d/2.parquet", &only, WriterProperties::default());
+    dir.parquet("d/2.parquet", &only, WriterProperties::default());
     assert_eq!(
-        refused(&place.path("d"), |_| {}).id(),
+        refused(&dir.path("d"), |_| {}).id(),
         "parquet-missing-column"
     );
     let union = |options: &mut SourceOptions| options.schema.rule = SchemaRule::Union;
-    let source = open_with(&place.path("d"), union).unwrap();
+    let source = open_with(&dir.path("d"), union).unwrap();
     assert_eq!(source.null_count(0), Some(3));
     assert_eq!(read(source.as_ref()).column(0).null_count(), 3);
 
-    place.parquet(
+    dir.parquet(
         "d/3.parquet",
         &batch(vec![("id", text(vec!["x"])), ("text", text(vec!["x"]))]),
         WriterProperties::default(),
     );
-    let error = refused(&place.path("d"), union);
+    let error = refused(&dir.path("d"), union);
     assert_eq!(error.id(), "parquet-schema-mismatch");
     assert!(error.object().unwrap().ends_with("3.parquet"));
     assert!(
@@ -390,33 +390,33 @@ fn columns_are_matched_by_name_and_mismatches_are_errors() {
         )
         .unwrap()
     };
-    place.parquet(
+    dir.parquet(
         "e/0.parquet",
         &required(&["a", "b"]),
         WriterProperties::default(),
     );
-    place.parquet(
+    dir.parquet(
         "e/1.parquet",
         &required(&["a"]),
         WriterProperties::default(),
     );
     assert_eq!(
-        refused(&place.path("e"), |_| {}).id(),
+        refused(&dir.path("e"), |_| {}).id(),
         "parquet-missing-column"
     );
-    place.parquet(
+    dir.parquet(
         "e/1.parquet",
         &required(&["a", "b", "c"]),
         WriterProperties::default(),
     );
-    let error = refused(&place.path("e"), |_| {});
+    let error = refused(&dir.path("e"), |_| {});
     assert_eq!(error.id(), "parquet-extra-column");
     assert!(error.to_string().contains("`c`"), "{error}");
 }
 
 #[test]
 fn nulls_are_counted_from_statistics_and_located_by_reading() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let values = (0..1000).map(|i| (i != 730 && i != 731).then_some(i));
     let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
         (0..1000).map(|i| (i != 5).then(|| vec![Some(i)])),
@@ -426,7 +426,7 @@ fn nulls_are_counted_from_statistics_and_located_by_reading() {
         ("list", array(list)),
         ("full", ids(0..1000)),
     ]);
-    let path = place.parquet("x.parquet", &all, rows_per_group(100));
+    let path = dir.parquet("x.parquet", &all, rows_per_group(100));
     let source = open_one(&path);
     assert_eq!(
         (
@@ -446,22 +446,22 @@ fn nulls_are_counted_from_statistics_and_located_by_reading() {
     let properties = WriterProperties::builder()
         .set_statistics_enabled(EnabledStatistics::None)
         .build();
-    let source = open_one(&place.parquet("y.parquet", &all, properties));
+    let source = open_one(&dir.parquet("y.parquet", &all, properties));
     assert_eq!(source.null_count(0), None);
     assert_eq!(source.first_null(0).unwrap().unwrap().row, 730);
 }
 
 #[test]
 fn file_changed_while_reading_is_an_error() {
-    let place = TestDir::new();
-    let path = place.parquet(
+    let dir = TestDir::new();
+    let path = dir.parquet(
         "x.parquet",
         &batch(vec![("id", ids(0..10))]),
         WriterProperties::default(),
     );
     let source = open_one(&path);
     let mut rows = source.open_unit(0).unwrap();
-    place.parquet(
+    dir.parquet(
         "x.parquet",
         &batch(vec![("id", ids(0..11))]),
         WriterProperties::default(),
@@ -480,37 +480,37 @@ fn file_changed_while_reading_is_an_error() {
 
 #[test]
 fn empty_files_and_row_groups_are_read() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let empty = batch(vec![("id", ids(0..0))]);
-    let path = place.parquet("d/0.parquet", &empty, WriterProperties::default());
+    let path = dir.parquet("d/0.parquet", &empty, WriterProperties::default());
     let source = open_one(&path);
     assert_eq!(
         (source.units().len(), source.description().rows),
         (0, Some(0))
     );
-    place.parquet(
+    dir.parquet(
         "d/1.parquet",
         &batch(vec![("id", ids(0..3))]),
         WriterProperties::default(),
     );
-    assert_eq!(read(open_one(&place.path("d")).as_ref()).num_rows(), 3);
+    assert_eq!(read(open_one(&dir.path("d")).as_ref()).num_rows(), 3);
 }
 
 #[test]
 fn dataset_of_many_files_is_read_completely() {
     // 600 files: more than are read at a time, with the same footers in another order of files.
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let one = crate::help::parquet_bytes(
         &batch(vec![("id", ids(0..2)), ("b", ids(0..2))]),
         WriterProperties::default(),
     );
     for number in 0..600 {
-        place.write(&format!("d/{number:04}.parquet"), &one);
+        dir.write(&format!("d/{number:04}.parquet"), &one);
     }
     for jobs in [1, 3] {
         let mut options = SourceOptions::default();
         options.resources.jobs = jobs;
-        let source = open(&[place.path("d").into()], &options).unwrap();
+        let source = open(&[dir.path("d").into()], &options).unwrap();
         assert_eq!(
             (source.units().len(), source.description().rows),
             (600, Some(1200))
@@ -521,7 +521,7 @@ fn dataset_of_many_files_is_read_completely() {
 
 #[test]
 fn hugging_face_image_structs_are_read_as_bytes() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let bytes: ArrayRef = array(BinaryArray::from_opt_vec(vec![
         Some(b"one"),
         Some(b"two"),
@@ -553,7 +553,7 @@ fn hugging_face_image_structs_are_read_as_bytes() {
         ),
         ("other", structs(["bytes", "name"], [true; 4])),
     ]);
-    let file = place.parquet("f.parquet", &table, rows_per_group(3));
+    let file = dir.parquet("f.parquet", &table, rows_per_group(3));
     let source = open_one(&file);
     assert_eq!(source.schema().field(1).data_type(), &DataType::Binary);
     assert!(source.schema().field(1).is_nullable());
@@ -612,14 +612,14 @@ fn int96_timestamps_keep_their_date() {
 #[test]
 fn page_checksums_are_verified() {
     for name in ["checksums-1.0.parquet", "checksums-2.0.parquet"] {
-        let place = TestDir::new();
+        let dir = TestDir::new();
         let mut bytes = fs::read(fixture(name)).unwrap();
         let value = 1042_i64.to_le_bytes();
         let at = bytes.windows(8).position(|found| found == value).unwrap();
-        let source = open_one(&place.write("whole.parquet", &bytes));
+        let source = open_one(&dir.write("whole.parquet", &bytes));
         assert_eq!(read(source.as_ref()).num_rows(), 100);
         bytes[at] ^= 1;
-        let source = open_one(&place.write("damaged.parquet", &bytes));
+        let source = open_one(&dir.write("damaged.parquet", &bytes));
         let error = batches(source.as_ref()).unwrap_err();
         assert!(error.to_string().contains("CRC"), "{name}: {error}");
         assert_eq!(error.kind(), shardmill_core::ErrorKind::Corrupt);

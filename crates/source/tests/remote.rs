@@ -16,15 +16,15 @@ use crate::help::{TestDir, array, batch, batches, check_error, rows_per_group};
 
 /// A directory, and the same files in a store.
 struct StoreCopy {
-    place: TestDir,
+    dir: TestDir,
     server: S3Server,
 }
 
 impl StoreCopy {
     fn with(settings: Settings) -> Self {
-        let place = TestDir::new();
-        let server = S3Server::start(Objects::folder("bucket", &place.path("")), settings).unwrap();
-        Self { place, server }
+        let dir = TestDir::new();
+        let server = S3Server::start(Objects::folder("bucket", &dir.path("")), settings).unwrap();
+        Self { dir, server }
     }
 
     fn new() -> Self {
@@ -49,7 +49,7 @@ impl StoreCopy {
     }
 
     fn local(&self, name: &str) -> Location {
-        self.place.path(name).into()
+        self.dir.path(name).into()
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Source>, SourceError> {
@@ -113,12 +113,10 @@ fn tables(store_copy: &StoreCopy, count: i64) {
     for number in 0..count {
         let name = format!("t/k={}/part-{number}.parquet", number % 3);
         let rows = rows(number * 100, 100);
-        store_copy.place.parquet(&name, &rows, rows_per_group(25));
+        store_copy.dir.parquet(&name, &rows, rows_per_group(25));
     }
-    store_copy.place.write("t/_SUCCESS", "");
-    store_copy
-        .place
-        .write("t/_delta/part-9.parquet", "not read");
+    store_copy.dir.write("t/_SUCCESS", "");
+    store_copy.dir.write("t/_delta/part-9.parquet", "not read");
 }
 
 #[test]
@@ -179,9 +177,9 @@ fn only_selected_columns_and_row_groups_are_fetched() {
         ("id", array(Int64Array::from_iter_values(0..20_000))),
     ]);
     store_copy
-        .place
+        .dir
         .parquet("x.parquet", &rows, rows_per_group(5000));
-    let whole = std::fs::metadata(store_copy.place.path("x.parquet"))
+    let whole = std::fs::metadata(store_copy.dir.path("x.parquet"))
         .unwrap()
         .len();
     let mut options = store_copy.options();
@@ -211,14 +209,12 @@ fn text_and_arrow_read_equally_from_store_and_directory() {
             .map(|row| format!("{number},{row},text {row}\n"))
             .collect();
         store_copy
-            .place
+            .dir
             .write(&format!("c/{number}.csv"), format!("a,b,c\n{lines}"));
         let lines: String = (0..200)
             .map(|row| format!("{{\"a\": {number}, \"b\": [{row}]}}\n"))
             .collect();
-        store_copy
-            .place
-            .write(&format!("j/d/{number}.jsonl"), lines);
+        store_copy.dir.write(&format!("j/d/{number}.jsonl"), lines);
         let mut bytes = Vec::new();
         let rows = rows(number * 100, 100);
         let mut writer =
@@ -228,7 +224,7 @@ fn text_and_arrow_read_equally_from_store_and_directory() {
         }
         writer.finish().unwrap();
         drop(writer);
-        store_copy.place.write(&format!("a/{number}.arrow"), bytes);
+        store_copy.dir.write(&format!("a/{number}.arrow"), bytes);
     }
     for name in ["c", "j", "a", "c/3.csv", "j/d/*.jsonl", "a/4.arrow"] {
         store_copy.compare(name, |_| {});
@@ -262,7 +258,7 @@ fn record_files_read_equally_from_store_and_directory() {
         ),
     ] {
         let bytes = std::fs::read(fixtures.join(from)).unwrap();
-        store_copy.place.write(to, bytes);
+        store_copy.dir.write(to, bytes);
     }
     for (name, kind, rows) in [
         ("records", SourceKind::Tfrecord, 10),
@@ -285,7 +281,7 @@ fn large_json_lines_read_equally_from_store_and_directory() {
     let lines: String = (0..300_000)
         .map(|row| format!("{{\"n\": {row}, \"text\": \"{}\"}}\n", "y".repeat(60)))
         .collect();
-    store_copy.place.write("big.jsonl", lines);
+    store_copy.dir.write("big.jsonl", lines);
     let found = store_copy.compare("big.jsonl", |_| {});
     assert_eq!(
         found.iter().map(RecordBatch::num_rows).sum::<usize>(),
@@ -301,14 +297,14 @@ fn trees_read_equally_from_store_and_directory() {
     });
     for number in 0..40 {
         store_copy
-            .place
+            .dir
             .write(&format!("t/a/{number:02}.jpg"), vec![number; 100]);
         store_copy
-            .place
+            .dir
             .write(&format!("t/a/{number:02}.txt"), format!("text {number}"));
     }
-    store_copy.place.write("t/b/only.json", "{}");
-    store_copy.place.write("t/.hidden", "1");
+    store_copy.dir.write("t/b/only.json", "{}");
+    store_copy.dir.write("t/.hidden", "1");
     store_copy.compare("t", |options| options.kind = Some(SourceKind::Tree));
     store_copy.compare("t/a", |_| {});
     store_copy.compare("t/*", |options| options.kind = Some(SourceKind::Tree));
@@ -338,12 +334,12 @@ fn source_kind_is_detected_from_a_listing() {
         ("w", &["0.tar", "1.tar"], SourceKind::Webdataset),
     ] {
         for name in names {
-            store_copy.place.write(&format!("{folder}/{name}"), "x");
+            store_copy.dir.write(&format!("{folder}/{name}"), "x");
         }
         let found = detect(&[store_copy.at(folder)], &store_copy.options().remote).unwrap();
         assert_eq!(found, kind, "{folder}");
     }
-    store_copy.place.write(
+    store_copy.dir.write(
         "i/index.json",
         "{\"format\": \"webdataset\", \"shards\": []}",
     );
@@ -351,15 +347,15 @@ fn source_kind_is_detected_from_a_listing() {
     assert_eq!(told("i").unwrap(), SourceKind::Webdataset);
     assert_eq!(told("p/k=1/a.parquet").unwrap(), SourceKind::Parquet);
     assert_eq!(told("p/k=*").unwrap(), SourceKind::Parquet);
-    store_copy.place.write("p/photo.jpg", "x");
+    store_copy.dir.write("p/photo.jpg", "x");
     let error = told("p").unwrap_err();
     assert!(error.to_string().contains("photo.jpg"), "{error}");
     // A stray file counts wherever it is in the listing.
     for number in 0..1001 {
-        store_copy.place.write(&format!("s/A{number:04}.jpg"), "");
+        store_copy.dir.write(&format!("s/A{number:04}.jpg"), "");
     }
     assert_eq!(told("s").unwrap(), SourceKind::Tree);
-    store_copy.place.write("s/b/old.tar", "");
+    store_copy.dir.write("s/b/old.tar", "");
     let error = told("s").unwrap_err();
     assert_eq!(error.id(), "source-mixed");
     let text = error.to_string();
@@ -369,18 +365,18 @@ fn source_kind_is_detected_from_a_listing() {
     );
     assert_eq!(told("s*").unwrap_err().id(), "source-mixed");
     store_copy
-        .place
+        .dir
         .write("u/train/index.json", "{\"shards\": []}");
     let error = told("u").unwrap_err().to_string();
     assert!(error.contains("such as train"), "{error}");
     assert_eq!(told("gone").unwrap_err().id(), "source-not-found");
     // A log and an index that come after the first page of the listing.
     for number in 0..1001 {
-        store_copy.place.write(&format!("long/A{number:04}"), "");
+        store_copy.dir.write(&format!("long/A{number:04}"), "");
     }
-    store_copy.place.write("long/index.json", "{}");
+    store_copy.dir.write("long/index.json", "{}");
     assert_eq!(told("long").unwrap(), SourceKind::Mds);
-    store_copy.place.write("long/_delta_log/0.json", "{}");
+    store_copy.dir.write("long/_delta_log/0.json", "{}");
     assert_eq!(told("long").unwrap(), SourceKind::Delta);
 }
 
@@ -389,9 +385,9 @@ fn object_changed_after_opening_is_an_error() {
     for text in ["the same length", "another length"] {
         let store_copy = StoreCopy::new();
         let at = "the same height";
-        store_copy.place.write("c/a.csv", format!("h\n{at}\n"));
-        store_copy.place.write("c/b.csv", "h\n1\n");
-        store_copy.place.write("t/a.txt", at);
+        store_copy.dir.write("c/a.csv", format!("h\n{at}\n"));
+        store_copy.dir.write("c/b.csv", "h\n1\n");
+        store_copy.dir.write("t/a.txt", at);
         tables(&store_copy, 2);
         let before = store_copy
             .open("c")
@@ -405,11 +401,11 @@ fn object_changed_after_opening_is_an_error() {
         options.kind = Some(SourceKind::Tree);
         let tree = open(&[store_copy.at("t")], &options).unwrap();
         let table = store_copy.open("t/k=0").unwrap();
-        store_copy.place.write("t/a.txt", text);
-        store_copy.place.write("c/a.csv", format!("h\n{text}\n"));
+        store_copy.dir.write("t/a.txt", text);
+        store_copy.dir.write("c/a.csv", format!("h\n{text}\n"));
         let other = rows(7, 100);
         store_copy
-            .place
+            .dir
             .parquet("t/k=0/part-0.parquet", &other, rows_per_group(25));
         for source in [tree, table] {
             let error = check_error(batches(source.as_ref()).unwrap_err());
@@ -433,7 +429,7 @@ fn object_changed_after_opening_is_an_error() {
 #[test]
 fn fingerprint_of_store_source_depends_on_contents() {
     let store_copy = StoreCopy::new();
-    store_copy.place.write("c/a.csv", "h\n1\n");
+    store_copy.dir.write("c/a.csv", "h\n1\n");
     let of = |name: &str| {
         store_copy
             .open(name)
@@ -445,7 +441,7 @@ fn fingerprint_of_store_source_depends_on_contents() {
     let first = of("c");
     assert_eq!(of("c"), first);
     assert_eq!(of("c/*.csv"), first);
-    store_copy.place.write("c/a.csv", "h\n2\n");
+    store_copy.dir.write("c/a.csv", "h\n2\n");
     assert_ne!(of("c"), first);
 }
 
@@ -459,7 +455,7 @@ fn missing_or_forbidden_object_is_an_error() {
         assert!(error.object().unwrap().contains("s3://bucket/nothing"));
     }
     let source = store_copy.open("t").unwrap();
-    std::fs::remove_file(store_copy.place.path("t/k=1/part-1.parquet")).unwrap();
+    std::fs::remove_file(store_copy.dir.path("t/k=1/part-1.parquet")).unwrap();
     let error = check_error(batches(source.as_ref()).unwrap_err());
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(error.object().unwrap(), "s3://bucket/t/k=1/part-1.parquet");
@@ -579,7 +575,7 @@ fn transient_server_errors_do_not_change_the_rows() {
     tables(&store_copy, 8);
     for number in 0..50 {
         store_copy
-            .place
+            .dir
             .write(&format!("tree/{number}.txt"), format!("text {number}"));
     }
     for (seed, name) in [(1, "t"), (2, "tree"), (3, "t/k=0")] {
@@ -616,16 +612,16 @@ fn google_azure_and_volumes_read_like_a_directory() {
             flavor,
             ..Settings::default()
         };
-        let place = TestDir::new();
+        let dir = TestDir::new();
         let bucket = if flavor == Flavor::Files {
             "c/s/v"
         } else {
             "bucket"
         };
-        let server = S3Server::start(Objects::folder(bucket, &place.path("")), settings).unwrap();
-        let store_copy = StoreCopy { place, server };
+        let server = S3Server::start(Objects::folder(bucket, &dir.path("")), settings).unwrap();
+        let store_copy = StoreCopy { dir, server };
         tables(&store_copy, 4);
-        store_copy.place.write("c/a.csv", "h\n1\n");
+        store_copy.dir.write("c/a.csv", "h\n1\n");
         store_copy.compare("t", |_| {});
         store_copy.compare("c", |_| {});
         let source = store_copy.open("c").unwrap();
@@ -677,7 +673,7 @@ fn small_objects_are_read_concurrently() {
 fn temporary_files_are_unnamed() {
     let store_copy = StoreCopy::new();
     tables(&store_copy, 3);
-    store_copy.place.write("c/a.csv", "h\n1\n");
+    store_copy.dir.write("c/a.csv", "h\n1\n");
     let room = TestDir::new();
     let mut options = store_copy.options();
     options.resources.temp_dir = Some(room.path(""));

@@ -27,9 +27,9 @@ fn files(columns: &[ArrayRef]) -> (TestDir, [&'static str; 2]) {
 }
 
 fn tables(batches: &[RecordBatch]) -> (TestDir, [&'static str; 2]) {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (number, batch) in batches.iter().enumerate() {
-        place.parquet(
+        dir.parquet(
             &format!("parquet/{number}.parquet"),
             batch,
             WriterProperties::default(),
@@ -39,9 +39,9 @@ fn tables(batches: &[RecordBatch]) -> (TestDir, [&'static str; 2]) {
         writer.write(batch).unwrap();
         writer.finish().unwrap();
         drop(writer);
-        place.write(&format!("arrow/{number}.arrow"), bytes);
+        dir.write(&format!("arrow/{number}.arrow"), bytes);
     }
-    (place, ["parquet", "arrow"])
+    (dir, ["parquet", "arrow"])
 }
 
 fn with(rule: SchemaRule) -> impl Fn(&mut SourceOptions) {
@@ -52,11 +52,11 @@ fn with(rule: SchemaRule) -> impl Fn(&mut SourceOptions) {
 fn united(columns: &[ArrayRef], rule: SchemaRule) -> Result<(DataType, ArrayRef), SourceError> {
     let mut reversed = columns.to_vec();
     reversed.reverse();
-    let (place, formats) = files(columns);
+    let (dir, formats) = files(columns);
     let (backwards, _) = files(&reversed);
     let mut found = None;
     for format in formats {
-        let opened = open_with(&place.path(format), with(rule));
+        let opened = open_with(&dir.path(format), with(rule));
         let other = open_with(&backwards.path(format), with(rule));
         assert_eq!(opened.is_ok(), other.is_ok(), "{format}");
         let source = opened?;
@@ -207,9 +207,9 @@ fn timestamps_widen_to_the_finest_unit() {
     );
     // A value that the finer unit cannot represent is an error, not a null.
     let far = array(TimestampSecondArray::from(vec![i64::MAX / 10]));
-    let (place, formats) = files(&[far, micros(None)]);
+    let (dir, formats) = files(&[far, micros(None)]);
     // Parquet has no seconds, so its writer has converted them to milliseconds.
-    let source = open_with(&place.path(formats[1]), |_| {}).unwrap();
+    let source = open_with(&dir.path(formats[1]), |_| {}).unwrap();
     let mut rows = source.open_unit(0).unwrap();
     let error = rows.next_batch().unwrap_err();
     assert_eq!(error.id(), "source-conversion");
@@ -302,7 +302,7 @@ fn list_elements_and_struct_fields_widen() {
 fn missing_columns_are_null_with_schema_union() {
     let long = |values: Vec<Option<i64>>| array(Int64Array::from(values));
     let text = |values: Vec<&str>| array(StringArray::from(values));
-    let (place, formats) = tables(&[
+    let (dir, formats) = tables(&[
         batch(vec![
             ("id", long(vec![Some(1), None])),
             ("a", text(vec!["p", "q"])),
@@ -314,7 +314,7 @@ fn missing_columns_are_null_with_schema_union() {
         ]),
     ]);
     for format in formats {
-        let path = place.path(format);
+        let path = dir.path(format);
         let source = open_with(&path, with(SchemaRule::Union)).unwrap();
         let schema = source.schema();
         let names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
@@ -364,13 +364,13 @@ fn missing_columns_are_null_with_schema_union() {
 
 #[test]
 fn explicit_cast_resolves_incompatible_types() {
-    let (place, formats) = tables(&[
+    let (dir, formats) = tables(&[
         batch(vec![("x", array(Int64Array::from(vec![Some(1), None])))]),
         batch(vec![("x", array(Float64Array::from(vec![2.5])))]),
         batch(vec![("x", array(StringArray::from(vec!["3"])))]),
     ]);
     for format in formats {
-        let path = place.path(format);
+        let path = dir.path(format);
         let error = refused(&path, |_| {});
         let hint = error.hint().unwrap();
         assert!(
@@ -446,27 +446,27 @@ fn inexact_conversion_to_encoding_type_is_an_error() {
             exact: true,
         }];
     };
-    let (place, formats) = numbers(3);
+    let (dir, formats) = numbers(3);
     let (broken, _) = numbers(big);
     for format in formats {
-        let source = open_with(&place.path(format), as_float).unwrap();
+        let source = open_with(&dir.path(format), as_float).unwrap();
         let found = read(source.as_ref());
         let expected = Float64Array::from(vec![Some(3.0), None, Some(2.5), Some(7.0)]);
         assert_eq!(found.column(0).as_primitive::<Float64Type>(), &expected);
         let source = open_with(&broken.path(format), as_float).unwrap();
         let error = source.open_unit(0).unwrap().next_batch().unwrap_err();
         assert_eq!(error.id(), "source-conversion");
-        let error = refused(&place.path(format), |options| {
+        let error = refused(&dir.path(format), |options| {
             as_float(options);
             options.schema.read_as[0].data_type = DataType::Int64;
         });
         assert_eq!(error.id(), format!("{format}-schema-mismatch"));
     }
-    let (place, _) = files(&[
+    let (dir, _) = files(&[
         array(Int64Array::from(vec![1])),
         array(UInt64Array::from(vec![u64::MAX])),
     ]);
-    let source = open_with(&place.path("parquet"), |options| {
+    let source = open_with(&dir.path("parquet"), |options| {
         as_float(options);
         options.schema.read_as[0].data_type = DataType::Int64;
     })

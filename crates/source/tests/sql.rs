@@ -9,7 +9,7 @@ use crate::help::{
     TestDir, array, batch, batches, check_error, open_with, read, refused, rows_per_group,
 };
 
-fn table(place: &TestDir, rows: i64) -> std::path::PathBuf {
+fn table(dir: &TestDir, rows: i64) -> std::path::PathBuf {
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("id", array(Int64Array::from_iter_values(0..rows))),
         (
@@ -25,7 +25,7 @@ fn table(place: &TestDir, rows: i64) -> std::path::PathBuf {
             )),
         ),
     ];
-    place.parquet("x.parquet", &batch(columns), rows_per_group(5000))
+    dir.parquet("x.parquet", &batch(columns), rows_per_group(5000))
 }
 
 fn query(path: &std::path::Path, sql: &str) -> std::sync::Arc<dyn Source> {
@@ -42,8 +42,8 @@ fn int(source: &dyn Source, column: usize) -> Vec<i64> {
 
 #[test]
 fn query_result_is_one_unit_over_the_whole_table() {
-    let place = TestDir::new();
-    let path = table(&place, 20_000);
+    let dir = TestDir::new();
+    let path = table(&dir, 20_000);
     let source = query(
         &path,
         "select text, count(*) as n from source where id < 970 group by text order by text limit 3",
@@ -92,8 +92,8 @@ fn query_result_is_one_unit_over_the_whole_table() {
 
 #[test]
 fn repeated_query_returns_rows_in_the_same_order() {
-    let place = TestDir::new();
-    let path = table(&place, 20_000);
+    let dir = TestDir::new();
+    let path = table(&dir, 20_000);
     for sql in [
         "SELECT k, count(*) AS n, min(text) AS t FROM source GROUP BY k",
         "SELECT DISTINCT text FROM source",
@@ -111,8 +111,8 @@ fn repeated_query_returns_rows_in_the_same_order() {
 
 #[test]
 fn columns_are_selected_from_the_query_result() {
-    let place = TestDir::new();
-    let path = table(&place, 100);
+    let dir = TestDir::new();
+    let path = table(&dir, 100);
     let source = open_with(&path, |options| {
         options.query.sql = Some("SELECT id AS a, k FROM source ORDER BY id DESC".to_owned());
         options.query.columns = vec![crate::computed("b", "a * 10"), SelectColumn::named("a")];
@@ -126,9 +126,9 @@ fn columns_are_selected_from_the_query_result() {
 
 #[test]
 fn queries_that_do_more_than_read_are_rejected() {
-    let place = TestDir::new();
-    let path = table(&place, 10);
-    let target = place.path("out.csv");
+    let dir = TestDir::new();
+    let path = table(&dir, 10);
+    let target = dir.path("out.csv");
     let refuse = |sql: &str| {
         let sql = sql.to_owned();
         refused(&path, |options: &mut SourceOptions| {
@@ -194,8 +194,8 @@ fn queries_that_do_more_than_read_are_rejected() {
 
 #[test]
 fn query_runtime_errors_have_specific_ids() {
-    let place = TestDir::new();
-    let path = table(&place, 20_000);
+    let dir = TestDir::new();
+    let path = table(&dir, 20_000);
     let source = query(&path, "SELECT CAST(text AS BIGINT) AS n FROM source");
     assert_eq!(
         check_error(batches(source.as_ref()).unwrap_err()).id(),
@@ -203,7 +203,7 @@ fn query_runtime_errors_have_specific_ids() {
     );
     // A file that changes during a query is an error of the source, not of the engine.
     let source = query(&path, "SELECT sum(id) AS s FROM source");
-    table(&place, 10);
+    table(&dir, 10);
     assert_eq!(
         check_error(batches(source.as_ref()).unwrap_err()).id(),
         "source-changed"
@@ -212,9 +212,9 @@ fn query_runtime_errors_have_specific_ids() {
 
 #[test]
 fn query_beyond_memory_limit_spills_or_fails() {
-    let place = TestDir::new();
-    let path = table(&place, 200_000);
-    let spill = place.path("spill");
+    let dir = TestDir::new();
+    let path = table(&dir, 200_000);
+    let spill = dir.path("spill");
     std::fs::create_dir(&spill).unwrap();
     let run = |limit: u64| {
         let spill = spill.clone();

@@ -23,9 +23,9 @@ pub fn types(source: &dyn shardmill_source::Source) -> Vec<String> {
 
 #[test]
 fn csv_types_are_inferred_from_all_rows() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let text = "\u{feff}id,name,score,flag,zip,empty,day\n1,\"a, \"\"b\"\"\nc\",1,true,007,,2024-01-01\n2,,2.5,FALSE,12,,2024-02-01";
-    let source = open_one(&place.write("x.csv", text));
+    let source = open_one(&dir.write("x.csv", text));
     assert_eq!(
         types(source.as_ref()),
         [
@@ -65,10 +65,10 @@ fn csv_types_are_inferred_from_all_rows() {
 
 #[test]
 fn csv_columns_are_matched_by_name_across_files() {
-    let place = TestDir::new();
-    place.write("d/a.csv", "id,v\n1,1\n2,2\n");
-    place.write("d/b.csv", "v,id\nx,3\n");
-    let source = open_one(&place.path("d"));
+    let dir = TestDir::new();
+    dir.write("d/a.csv", "id,v\n1,1\n2,2\n");
+    dir.write("d/b.csv", "v,id\nx,3\n");
+    let source = open_one(&dir.path("d"));
     assert_eq!(types(source.as_ref()), ["id Int64", "v Utf8"]);
     let found = read(source.as_ref());
     assert_eq!(
@@ -79,14 +79,14 @@ fn csv_columns_are_matched_by_name_across_files() {
         found.column(1).as_string::<i32>(),
         &StringArray::from(vec!["1", "2", "x"])
     );
-    place.write("d/c.csv", "id,w\n1,2\n");
-    assert_eq!(refused(&place.path("d"), |_| {}).id(), "csv-extra-column");
+    dir.write("d/c.csv", "id,w\n1,2\n");
+    assert_eq!(refused(&dir.path("d"), |_| {}).id(), "csv-extra-column");
 }
 
 #[test]
 fn csv_delimiter_header_and_compression_are_applied() {
-    let place = TestDir::new();
-    let path = place.write("x.csv", "1;a\n2;b\n");
+    let dir = TestDir::new();
+    let path = dir.write("x.csv", "1;a\n2;b\n");
     let source = open_with(&path, |options| {
         options.csv.delimiter = Some(b';');
         options.csv.header = false;
@@ -96,9 +96,9 @@ fn csv_delimiter_header_and_compression_are_applied() {
     assert_eq!(read(source.as_ref()).num_rows(), 2);
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(b"id\n1\n2\n3\n").unwrap();
-    let path = place.write("y.csv.gz", gzip.finish().unwrap());
+    let path = dir.write("y.csv.gz", gzip.finish().unwrap());
     assert_eq!(read(open_one(&path).as_ref()).num_rows(), 3);
-    let path = place.write("z.csv", "1,2");
+    let path = dir.write("z.csv", "1,2");
     assert_eq!(
         refused(&path, |options| options.csv.delimiter = Some(b'"')).id(),
         "source-option"
@@ -107,7 +107,7 @@ fn csv_delimiter_header_and_compression_are_applied() {
 
 #[test]
 fn invalid_csv_is_an_error_with_line_and_column() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (text, id, fact) in [
         ("", "csv-header", "header: the file is empty"),
         (
@@ -131,20 +131,20 @@ fn invalid_csv_is_an_error_with_line_and_column() {
             "incorrect number of fields, expected 2 got 3",
         ),
     ] {
-        let error = refused(&place.write("x.csv", text), |_| {});
+        let error = refused(&dir.write("x.csv", text), |_| {});
         assert_eq!(
             (error.id(), error.to_string().as_str()),
             (id, fact),
             "{text:?}"
         );
     }
-    let error = refused(&place.write("x.csv", "a,b\n1,2\n3\n"), |_| {});
+    let error = refused(&dir.write("x.csv", "a,b\n1,2\n3\n"), |_| {});
     assert!(
         error.object().unwrap().ends_with("x.csv line 3"),
         "{:?}",
         error.object()
     );
-    let error = refused(&place.write("x.csv", b"a,b\n1,2\n3,\xff\n"), |_| {});
+    let error = refused(&dir.write("x.csv", b"a,b\n1,2\n3,\xff\n"), |_| {});
     assert_eq!(error.id(), "csv-row");
     assert!(
         error.object().unwrap().ends_with("x.csv line 3 column `b`"),
@@ -160,7 +160,7 @@ fn invalid_csv_is_an_error_with_line_and_column() {
             "1234567,t\n"
         });
     }
-    let path = place.write("large.csv", &large);
+    let path = dir.write("large.csv", &large);
     let source = open_with(&path, |options| options.text.infer_rows = 1000).unwrap();
     assert_eq!(
         (types(source.as_ref())[0].as_str(), source.null_count(0)),
@@ -181,7 +181,7 @@ fn invalid_csv_is_an_error_with_line_and_column() {
 
 #[test]
 fn csv_batches_stay_bounded_when_rows_become_long() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut text = "id,text\n".to_owned();
     for id in 0..20_000 {
         text.push_str(&format!("{id},a\n"));
@@ -190,7 +190,7 @@ fn csv_batches_stay_bounded_when_rows_become_long() {
     for id in 20_000..20_800 {
         text.push_str(&format!("{id},{long}\n"));
     }
-    let source = open_one(&place.write("x.csv", text));
+    let source = open_one(&dir.write("x.csv", text));
     let (mut rows, mut max) = (0_usize, 0_usize);
     for found in batches(source.as_ref()).unwrap() {
         rows += found.num_rows();
@@ -204,7 +204,7 @@ fn csv_batches_stay_bounded_when_rows_become_long() {
 
 #[test]
 fn csv_rows_after_many_empty_lines_or_long_header_are_read() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let ids = |path: &std::path::Path| {
         let source = open_with(path, |options| options.limits.sample_bytes = 1000).unwrap();
         let found = read(source.as_ref());
@@ -217,14 +217,10 @@ fn csv_rows_after_many_empty_lines_or_long_header_are_read() {
     // More empty lines than a batch, and than a record, may have bytes.
     for blank in [6 << 20, 80 << 20] {
         let text = format!("id,text\n1,a\n2,b\n{}3,c\n4,d\n", "\n".repeat(blank));
-        assert_eq!(
-            ids(&place.write("blank.csv", text)),
-            [1, 2, 3, 4],
-            "{blank}"
-        );
+        assert_eq!(ids(&dir.write("blank.csv", text)), [1, 2, 3, 4], "{blank}");
     }
     let text = format!("id,{}\n1,a\n2,b\n", "t".repeat(5 << 20));
-    assert_eq!(ids(&place.write("header.csv", text)), [1, 2]);
+    assert_eq!(ids(&dir.write("header.csv", text)), [1, 2]);
 }
 
 #[test]
@@ -234,8 +230,8 @@ fn csv_skips_leading_bom_and_empty_lines() {
         "\u{feff}a,b\n3,4",
         "\n\na,b\n3,4",
     ] {
-        let place = TestDir::new();
-        let path = place.write("x.csv", text);
+        let dir = TestDir::new();
+        let path = dir.write("x.csv", text);
         let found = read(open_one(&path).as_ref());
         assert_eq!(found.schema().field(0).name(), "a", "{text:?}");
         assert_eq!((found.num_rows(), found.num_columns()), (1, 2), "{text:?}");
@@ -244,27 +240,27 @@ fn csv_skips_leading_bom_and_empty_lines() {
 
 #[test]
 fn csv_lines_may_end_with_carriage_return_only() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     // Longer than a header may be, unless it ends at the carriage return.
     let text = format!(
         "a,b\r{}",
         "1,xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r".repeat(600_000)
     );
-    let path = place.write("x.csv", text);
+    let path = dir.write("x.csv", text);
     let found = read(open_one(&path).as_ref());
     assert_eq!((found.num_rows(), found.num_columns()), (600_000, 2));
     let header = format!("a,{}\n1,2\n", "b".repeat(17 << 20));
-    let error = refused(&place.write("y.csv", header), |_| ());
+    let error = refused(&dir.write("y.csv", header), |_| ());
     assert!(error.to_string().contains("string-bytes"), "{error}");
 }
 
 #[test]
 fn tsv_files_are_read_as_csv_with_tab_delimiter() {
-    let place = TestDir::new();
-    place.write("t/a.tsv", "id\tb\n1\tx\n");
-    place.write("t/b.tsv", "id\tb\n2\ty\n");
-    place.write("t/notes.txt", "nothing");
-    let source = open_with(&place.path("t"), |options| {
+    let dir = TestDir::new();
+    dir.write("t/a.tsv", "id\tb\n1\tx\n");
+    dir.write("t/b.tsv", "id\tb\n2\ty\n");
+    dir.write("t/notes.txt", "nothing");
+    let source = open_with(&dir.path("t"), |options| {
         options.kind = Some(SourceKind::Csv);
         options.csv.delimiter = Some(b'\t');
     });
@@ -274,23 +270,23 @@ fn tsv_files_are_read_as_csv_with_tab_delimiter() {
 
 #[test]
 fn csv_unclosed_quote_beyond_the_limit_is_an_error() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut text = "a,b\n1,\"".to_owned();
     text.push_str(&"x".repeat(80 << 20));
-    let path = place.write("x.csv", text);
+    let path = dir.write("x.csv", text);
     let result = open_with(&path, |options| options.limits.sample_bytes = 1000);
     assert_eq!(result.err().unwrap().id(), "limit-sample-bytes");
 }
 
 #[test]
 fn json_types_are_inferred_from_all_rows() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let text = concat!(
         "{\"id\": 1, \"v\": {\"b\": [1, 2], \"a\": \"x\"}, \"n\": null}\n",
         "\n",
         "{\"id\": 2.5, \"v\": {\"b\": [], \"a\": null}, \"big\": 18446744073709551615}",
     );
-    let source = open_one(&place.write("x.jsonl", text));
+    let source = open_one(&dir.write("x.jsonl", text));
     assert_eq!(source.description().kind, SourceKind::JsonLines);
     let names: Vec<_> = source
         .schema()
@@ -329,7 +325,7 @@ fn json_types_are_inferred_from_all_rows() {
     );
     assert!(!source.schema().field(1).is_nullable());
     let columns = vec![SelectColumn::named("v"), SelectColumn::named("id")];
-    let source = open_with(&place.path("x.jsonl"), |options| {
+    let source = open_with(&dir.path("x.jsonl"), |options| {
         options.query.columns = columns
     })
     .unwrap();
@@ -338,7 +334,7 @@ fn json_types_are_inferred_from_all_rows() {
 
 #[test]
 fn invalid_json_line_is_an_error_with_its_line() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for (text, line, fact) in [
         (
             "{\"a\": 1}\n{\"a\": \"x\"}\n",
@@ -351,7 +347,7 @@ fn invalid_json_line_is_an_error_with_its_line() {
         ("{\"a\": 1, \"a\": 2}\n", 1, "has the key `a` twice"),
         ("{\"a\": \"\\ud800\"}\n", 1, "unexpected end of hex escape"),
     ] {
-        let error = refused(&place.write("x.jsonl", text), |_| {});
+        let error = refused(&dir.write("x.jsonl", text), |_| {});
         assert_eq!(
             (error.id(), error.to_string().as_str()),
             ("jsonl-row", fact),
@@ -366,9 +362,9 @@ fn invalid_json_line_is_an_error_with_its_line() {
             error.object()
         );
     }
-    place.write("d/a.jsonl", "{\"a\": 1}\n");
-    place.write("d/b.jsonl", "{\"a\": true}\n");
-    let error = refused(&place.path("d"), |_| {});
+    dir.write("d/a.jsonl", "{\"a\": 1}\n");
+    dir.write("d/b.jsonl", "{\"a\": true}\n");
+    let error = refused(&dir.path("d"), |_| {});
     assert!(
         error.object().unwrap().contains("b.jsonl"),
         "{:?}",
@@ -378,12 +374,12 @@ fn invalid_json_line_is_an_error_with_its_line() {
 
 #[test]
 fn large_json_files_are_read_in_ranges() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut text = String::new();
     for row in 0..3_000_000 {
         text.push_str(&format!("{{\"id\": {row}, \"t\": \"text\"}}\n"));
     }
-    let path = place.write("x.jsonl", &text);
+    let path = dir.write("x.jsonl", &text);
     assert!(text.len() > 64 << 20, "{}", text.len());
     let source = open_with(&path, |options| options.text.infer_rows = 1000).unwrap();
     assert!(source.units().len() > 4, "{}", source.units().len());
@@ -407,7 +403,7 @@ fn large_json_files_are_read_in_ranges() {
     let broken = text
         .replacen("{\"id\": 2500000,", "{\"id\": \"x\",", 1)
         .replacen("{\"id\": 2400000,", "{\"id\": null,", 1);
-    let path = place.write("y.jsonl", broken);
+    let path = dir.write("y.jsonl", broken);
     let source = open_with(&path, |options| options.text.infer_rows = 1000).unwrap();
     assert_eq!(source.first_null(0).unwrap().unwrap().row, 2_400_000);
     let error = check_error(batches(source.as_ref()).unwrap_err());
@@ -420,7 +416,7 @@ fn large_json_files_are_read_in_ranges() {
 
     // An unknown key in such a row.
     let broken = text.replacen("{\"id\": 2500000,", "{\"id\": 1, \"new\": 1,", 1);
-    let path = place.write("z.jsonl", broken);
+    let path = dir.write("z.jsonl", broken);
     let source = open_with(&path, |options: &mut SourceOptions| {
         options.text.infer_rows = 1000
     })
@@ -435,8 +431,8 @@ fn large_json_files_are_read_in_ranges() {
 
 #[test]
 fn empty_json_lines_and_crlf_endings_are_read() {
-    let place = TestDir::new();
-    let source = open_one(&place.write("x.jsonl", "\n \n"));
+    let dir = TestDir::new();
+    let source = open_one(&dir.write("x.jsonl", "\n \n"));
     assert_eq!(
         (
             batches(source.as_ref()).unwrap().len(),
@@ -444,7 +440,7 @@ fn empty_json_lines_and_crlf_endings_are_read() {
         ),
         (0, Some(0))
     );
-    let source = open_one(&place.write("y.json", "{\"a\": \"é\"}\r\n{\"a\": \"\\u00e9\"}\r\n"));
+    let source = open_one(&dir.write("y.json", "{\"a\": \"é\"}\r\n{\"a\": \"\\u00e9\"}\r\n"));
     let found = read(source.as_ref());
     assert_eq!(
         found.column(0).as_string::<i32>(),
@@ -455,13 +451,13 @@ fn empty_json_lines_and_crlf_endings_are_read() {
 
 #[test]
 fn json_lines_skip_bom_only_at_file_start() {
-    let place = TestDir::new();
-    let path = place.write("x.jsonl", "\u{feff}{\"a\": 1}\n\n{\"a\": 2}\n");
+    let dir = TestDir::new();
+    let path = dir.write("x.jsonl", "\u{feff}{\"a\": 1}\n\n{\"a\": 2}\n");
     let found = read(open_one(&path).as_ref());
     assert_eq!(
         found.column(0).as_primitive::<Int64Type>().values(),
         &[1, 2]
     );
-    let path = place.write("x.jsonl", "{\"a\": 1}\n\u{feff}{\"a\": 2}\n");
+    let path = dir.write("x.jsonl", "{\"a\": 1}\n\u{feff}{\"a\": 2}\n");
     assert_eq!(refused(&path, |_| ()).id(), "jsonl-row");
 }

@@ -78,12 +78,12 @@ fn features_are_read_as_columns() {
         assert_eq!(source.description().rows, Some(5));
         checks_examples(source.as_ref());
     }
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let bytes = std::fs::read(fixture("examples.tfrecord")).unwrap();
-    place.write("d/x-train.tfrecord-00000-of-00001", bytes);
-    place.write("d/dataset_info.json", "{}");
-    place.write("d/features.json", "{}");
-    checks_examples(open_one(&place.path("d")).as_ref());
+    dir.write("d/x-train.tfrecord-00000-of-00001", bytes);
+    dir.write("d/dataset_info.json", "{}");
+    dir.write("d/features.json", "{}");
+    checks_examples(open_one(&dir.path("d")).as_ref());
 }
 
 #[test]
@@ -180,10 +180,10 @@ fn corrupt_tfrecord_file_is_an_error_with_offset() {
             assert!(error.object().unwrap().ends_with(name), "{name}");
         }
     }
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let absurd = u64::MAX.to_le_bytes();
     let head = [&absurd[..], &masked_crc(&absurd).to_le_bytes()].concat();
-    let error = refused(&place.write("x.tfrecord", head), |_| {});
+    let error = refused(&dir.write("x.tfrecord", head), |_| {});
     assert_eq!(error.id(), "tfrecord-truncated");
     let error = refused(&fixture("examples.tfrecord"), |options| {
         options.limits.sample_bytes = 50;
@@ -193,10 +193,10 @@ fn corrupt_tfrecord_file_is_an_error_with_offset() {
 
 #[test]
 fn features_of_different_types_are_errors() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let bytes = [10, 11, 10, 9, 10, 1, b'n', 18, 4, 10, 2, 10, 0];
     let differs = [frame(&numbers("n", &[1])), frame(&bytes)].concat();
-    let error = refused(&place.write("x.tfrecord", &differs), |_| {});
+    let error = refused(&dir.write("x.tfrecord", &differs), |_| {});
     assert_eq!(
         (error.id(), error.to_string().as_str()),
         (
@@ -204,16 +204,16 @@ fn features_of_different_types_are_errors() {
             "at byte 30: feature `n` has bytes values here and int64 values elsewhere"
         )
     );
-    place.write("d/a.tfrecord", frame(&numbers("n", &[1])));
-    place.write("d/b.tfrecord", frame(&bytes));
-    assert_eq!(refused(&place.path("d"), |_| {}).id(), "tfrecord-feature");
+    dir.write("d/a.tfrecord", frame(&numbers("n", &[1])));
+    dir.write("d/b.tfrecord", frame(&bytes));
+    assert_eq!(refused(&dir.path("d"), |_| {}).id(), "tfrecord-feature");
 }
 
 #[test]
 fn zlib_compression_is_rejected_with_a_hint() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let zlib = b"\x78\x9c\x0b\x49\xad\x28\x01\x00\x03\xe8\x01\x9c";
-    let error = refused(&place.write("x.tfrecord", zlib), |_| {});
+    let error = refused(&dir.write("x.tfrecord", zlib), |_| {});
     assert_eq!(
         (error.id(), error.to_string().as_str()),
         ("source-unsupported", "is compressed with ZLIB")
@@ -227,10 +227,10 @@ fn zlib_compression_is_rejected_with_a_hint() {
 /// A first record of 35,615 bytes begins with the magic number of gzip.
 #[test]
 fn length_equal_to_gzip_magic_is_read_uncompressed() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let file = frame(&vec![7; 0x8b1f]);
     assert_eq!(&file[..2], b"\x1f\x8b");
-    let source = open_with(&place.write("x.tfrecord", file), |options| {
+    let source = open_with(&dir.write("x.tfrecord", file), |options| {
         options.kind = Some(SourceKind::TfrecordRaw);
     });
     assert_eq!(read(source.unwrap().as_ref()).num_rows(), 1);
@@ -238,14 +238,14 @@ fn length_equal_to_gzip_magic_is_read_uncompressed() {
 
 #[test]
 fn large_tfrecord_files_are_split_into_units() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let mut file = Vec::new();
     for number in 0..70 {
         let mut record = vec![number; 1 << 20];
         record[0] = 1;
         file.extend(frame(&record));
     }
-    let path = place.write("x.tfrecord", &file);
+    let path = dir.write("x.tfrecord", &file);
     let raw = open_with(&path, |options| {
         options.kind = Some(SourceKind::TfrecordRaw)
     })
@@ -261,7 +261,7 @@ fn large_tfrecord_files_are_split_into_units() {
     let few = frame(&numbers("n", &[1]));
     let mut file = few.repeat((65 << 20) / few.len());
     let open = |file: &[u8]| {
-        let path = place.write("y.tfrecord", file);
+        let path = dir.write("y.tfrecord", file);
         open_with(&path, |options| options.text.infer_rows = 10)
     };
     let source = open(&file).unwrap();

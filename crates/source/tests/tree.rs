@@ -11,7 +11,7 @@ use shardmill_source::{
 
 use crate::help::{TestDir, batches, check_error, open_one, open_with, read, refused};
 
-fn images(place: &TestDir) -> std::path::PathBuf {
+fn images(dir: &TestDir) -> std::path::PathBuf {
     for (name, bytes) in [
         ("t/b/002.jpg", "jpeg two"),
         ("t/a/001.jpg", "jpeg one"),
@@ -20,15 +20,15 @@ fn images(place: &TestDir) -> std::path::PathBuf {
         ("t/b/003.jpg", "jpeg three"),
         ("t/b/003.txt", "é"),
     ] {
-        place.write(name, bytes);
+        dir.write(name, bytes);
     }
-    place.path("t")
+    dir.path("t")
 }
 
 #[test]
 fn files_with_a_common_stem_are_one_sample() {
-    let place = TestDir::new();
-    let source = open_one(&images(&place));
+    let dir = TestDir::new();
+    let source = open_one(&images(&dir));
     let schema = source.schema();
     let fields: Vec<_> = schema
         .fields()
@@ -98,8 +98,8 @@ fn files_with_a_common_stem_are_one_sample() {
 
 #[test]
 fn group_by_file_makes_each_file_a_sample() {
-    let place = TestDir::new();
-    let path = images(&place);
+    let dir = TestDir::new();
+    let path = images(&dir);
     let source = open_with(&path, |options| {
         options.tree.group = TreeGroup::File;
         options.tree.key_column = "path".to_owned();
@@ -129,16 +129,16 @@ fn group_by_file_makes_each_file_a_sample() {
 
 #[test]
 fn filters_and_columns_read_only_needed_files() {
-    let place = TestDir::new();
-    let path = images(&place);
+    let dir = TestDir::new();
+    let path = images(&dir);
     // This file is replaced by a directory, so opening it fails.
     let source = open_with(&path, |options| {
         options.query.filter = Some("__key__ LIKE 'b/%'".to_owned());
         options.query.columns = vec![SelectColumn::named("__key__"), SelectColumn::named("json")];
     })
     .unwrap();
-    fs::remove_file(place.path("t/b/003.jpg")).unwrap();
-    fs::create_dir(place.path("t/b/003.jpg")).unwrap();
+    fs::remove_file(dir.path("t/b/003.jpg")).unwrap();
+    fs::create_dir(dir.path("t/b/003.jpg")).unwrap();
     let found = read(source.as_ref());
     assert_eq!(found.column(0).as_string::<i32>().value(0), "b/002");
     assert_eq!(found.num_rows(), 2);
@@ -151,11 +151,11 @@ fn filters_and_columns_read_only_needed_files() {
 
 #[test]
 fn tree_units_are_limited_in_files_and_bytes() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for number in 0..2500 {
-        place.write(&format!("t/{number:05}.txt"), format!("text {number}"));
+        dir.write(&format!("t/{number:05}.txt"), format!("text {number}"));
     }
-    let source = open_one(&place.path("t"));
+    let source = open_one(&dir.path("t"));
     let units: Vec<_> = source
         .units()
         .iter()
@@ -170,9 +170,9 @@ fn tree_units_are_limited_in_files_and_bytes() {
         ]
     );
     for number in 0..10 {
-        place.write(&format!("u/{number}.bin"), vec![number; 1_500_000]);
+        dir.write(&format!("u/{number}.bin"), vec![number; 1_500_000]);
     }
-    let source = open_with(&place.path("u"), |options| {
+    let source = open_with(&dir.path("u"), |options| {
         options.resources.batch_bytes = 1 << 20
     })
     .unwrap();
@@ -190,7 +190,7 @@ fn tree_units_are_limited_in_files_and_bytes() {
     );
     // Several locations, one after the other.
     let source = open(
-        &[place.path("u").into(), place.path("t").into()],
+        &[dir.path("u").into(), dir.path("t").into()],
         &SourceOptions::default(),
     )
     .unwrap();
@@ -205,11 +205,11 @@ fn tree_units_are_limited_in_files_and_bytes() {
 
 #[test]
 fn file_changed_after_listing_is_an_error() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     for change in ["grow", "shrink", "touch", "remove", "link"] {
-        place.write("t/a.bin", "0123456789");
-        let source = open_one(&place.path("t"));
-        let path = place.path("t/a.bin");
+        dir.write("t/a.bin", "0123456789");
+        let source = open_one(&dir.path("t"));
+        let path = dir.path("t/a.bin");
         match change {
             "grow" => fs::write(&path, "0123456789x").unwrap(),
             "shrink" => fs::write(&path, "012345678").unwrap(),
@@ -231,68 +231,68 @@ fn file_changed_after_listing_is_an_error() {
         };
         assert_eq!(error.id(), id, "{change}: {error}");
         assert!(error.object().unwrap().ends_with("t/a.bin"));
-        fs::remove_dir_all(place.path("t")).unwrap();
+        fs::remove_dir_all(dir.path("t")).unwrap();
     }
 }
 
 #[test]
 fn invalid_trees_are_errors() {
-    let place = TestDir::new();
+    let dir = TestDir::new();
     let id = |name: &str| {
-        refused(&place.path(name), |options| {
+        refused(&dir.path(name), |options| {
             options.kind = Some(SourceKind::Tree)
         })
         .id()
     };
-    fs::create_dir_all(place.path("empty/below")).unwrap();
+    fs::create_dir_all(dir.path("empty/below")).unwrap();
     assert_eq!(id("empty"), "tree-empty");
     assert_eq!(id("gone"), "source-not-found");
-    place.write("file", "x");
+    dir.write("file", "x");
     assert_eq!(id("file"), "source-unsupported");
-    place.write("case/a.jpg", "");
-    place.write("case/a.JPG", "");
+    dir.write("case/a.jpg", "");
+    dir.write("case/a.JPG", "");
     assert_eq!(id("case"), "tree-collision");
-    place.write("key/a.__key__", "");
+    dir.write("key/a.__key__", "");
     assert_eq!(id("key"), "tree-collision");
-    place.write("link/a", "x");
-    std::os::unix::fs::symlink("a", place.path("link/b")).unwrap();
+    dir.write("link/a", "x");
+    std::os::unix::fs::symlink("a", dir.path("link/b")).unwrap();
     assert_eq!(id("link"), "tree-symlink");
-    let source = open_with(&place.path("link"), |options| {
+    let source = open_with(&dir.path("link"), |options| {
         options.tree.follow_links = true
     })
     .unwrap();
     assert_eq!(read(source.as_ref()).num_rows(), 2);
-    let error = refused(&place.path("link"), |options| {
+    let error = refused(&dir.path("link"), |options| {
         options.tree.follow_links = true;
-        options.files.destination = Some(place.path("link/out").into());
+        options.files.destination = Some(dir.path("link/out").into());
     });
     assert_eq!(
         (error.id(), error.kind()),
         ("tree-overlap", ErrorKind::InvalidInput)
     );
-    place.write("text/a.txt", b"abc\xffdef");
-    let error = check_error(batches(open_one(&place.path("text")).as_ref()).unwrap_err());
+    dir.write("text/a.txt", b"abc\xffdef");
+    let error = check_error(batches(open_one(&dir.path("text")).as_ref()).unwrap_err());
     assert_eq!(
         (error.id(), error.to_string().as_str()),
         ("tree-text", "is not UTF-8 at byte 3")
     );
-    place.write("big/a.bin", vec![0; 2000]);
-    let error = refused(&place.path("big"), |options| {
+    dir.write("big/a.bin", vec![0; 2000]);
+    let error = refused(&dir.path("big"), |options| {
         options.limits.sample_bytes = 1000
     });
     assert_eq!(error.id(), "limit-sample-bytes");
     for number in 0..20 {
-        place.write(&format!("many/a.x{number}"), "");
+        dir.write(&format!("many/a.x{number}"), "");
     }
     assert_eq!(
-        refused(&place.path("many"), |options| options.limits.columns = 10).id(),
+        refused(&dir.path("many"), |options| options.limits.columns = 10).id(),
         "limit-columns"
     );
     for parts in [&["t1/a.x"][..], &["t2/a.x"]] {
-        place.write(parts[0], "");
+        dir.write(parts[0], "");
     }
     let error = open(
-        &[place.path("t1").into(), place.path("t2").into()],
+        &[dir.path("t1").into(), dir.path("t2").into()],
         &SourceOptions::default(),
     )
     .err()
@@ -302,8 +302,8 @@ fn invalid_trees_are_errors() {
 
 #[test]
 fn rows_and_fingerprint_do_not_depend_on_jobs_or_location() {
-    let place = TestDir::new();
-    let first = images(&place);
+    let dir = TestDir::new();
+    let first = images(&dir);
     let one = open_one(&first);
     let expected = (read(one.as_ref()), one.description().fingerprint.clone());
     for jobs in [1, 2, 7] {
@@ -316,20 +316,20 @@ fn rows_and_fingerprint_do_not_depend_on_jobs_or_location() {
             expected
         );
     }
-    fs::rename(&first, place.path("moved")).unwrap();
-    let source = open_one(&place.path("moved"));
+    fs::rename(&first, dir.path("moved")).unwrap();
+    let source = open_one(&dir.path("moved"));
     assert_eq!(source.description().fingerprint, expected.1);
-    place.write("moved/new.jpg", "x");
+    dir.write("moved/new.jpg", "x");
     assert_ne!(
-        open_one(&place.path("moved")).description().fingerprint,
+        open_one(&dir.path("moved")).description().fingerprint,
         expected.1
     );
 }
 
 #[test]
 fn row_places_name_the_sample_key() {
-    let place = TestDir::new();
-    let path = images(&place);
+    let dir = TestDir::new();
+    let path = images(&dir);
     let keys_of = |source: &dyn Source| -> Vec<(String, String)> {
         let mut found = Vec::new();
         for unit in 0..source.units().len() {
@@ -337,7 +337,10 @@ fn row_places_name_the_sample_key() {
             let mut row = 0;
             while let Some(batch) = rows.next_batch().unwrap() {
                 for key in batch.column(0).as_string::<i32>().iter().flatten() {
-                    found.push((format!("sample {key}"), source.place(unit, row).to_string()));
+                    found.push((
+                        format!("sample {key}"),
+                        source.row_origin(unit, row).to_string(),
+                    ));
                     row += 1;
                 }
             }
@@ -357,8 +360,8 @@ fn row_places_name_the_sample_key() {
     for (source, rows) in [(plain, 3), (computed, 3), (filtered, 2), (random, 3)] {
         let found = keys_of(&*source);
         assert_eq!(found.len(), rows);
-        for (key, place) in found {
-            assert_eq!(place, key);
+        for (key, dir) in found {
+            assert_eq!(dir, key);
         }
     }
     // A query has rows of its own.
@@ -366,5 +369,5 @@ fn row_places_name_the_sample_key() {
         options.query.sql = Some("SELECT count(*) AS samples FROM source".to_owned());
     })
     .unwrap();
-    assert_eq!(query.place(0, 0).to_string(), "row 0 of the result");
+    assert_eq!(query.row_origin(0, 0).to_string(), "row 0 of the result");
 }

@@ -155,9 +155,9 @@ fn windows_include_types_coordinates_and_starts() {
 
 /// Opens one array as a single window, and returns its values.
 fn whole(store: &Path, variable: &str) -> Result<Vec<f64>, SourceError> {
-    let place = TestDir::new();
-    name_dimensions(store, variable, &place);
-    let source = open_with(&place.path(""), |options| {
+    let dir = TestDir::new();
+    name_dimensions(store, variable, &dir);
+    let source = open_with(&dir.path(""), |options| {
         select(options, &[variable], "y=50,x=40", "")
     })?;
     let mut rows = source.open_unit(0)?;
@@ -166,7 +166,7 @@ fn whole(store: &Path, variable: &str) -> Result<Vec<f64>, SourceError> {
 }
 
 /// Copies an array, and names its dimensions `y` and `x`.
-fn name_dimensions(store: &Path, variable: &str, place: &TestDir) {
+fn name_dimensions(store: &Path, variable: &str, dir: &TestDir) {
     let mut folders = vec![store.join(variable)];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -180,17 +180,17 @@ fn name_dimensions(store: &Path, variable: &str, place: &TestDir) {
                     .to_str()
                     .unwrap()
                     .to_owned();
-                place.write(&name, fs::read(&path).unwrap());
+                dir.write(&name, fs::read(&path).unwrap());
             }
         }
     }
-    let metadata = place.path(&format!("{variable}/zarr.json"));
+    let metadata = dir.path(&format!("{variable}/zarr.json"));
     if let Ok(bytes) = fs::read(&metadata) {
         let mut value: Value = serde_json::from_slice(&bytes).unwrap();
         value["dimension_names"] = serde_json::json!(["y", "x"]);
         fs::write(metadata, value.to_string()).unwrap();
     } else {
-        place.write(
+        dir.write(
             &format!("{variable}/.zattrs"),
             r#"{"_ARRAY_DIMENSIONS": ["y", "x"]}"#,
         );
@@ -383,10 +383,10 @@ fn corrupt_chunks_are_errors_naming_the_chunk() {
     ] {
         let bytes = fs::read(fixture(store).join(variable).join(chunk)).unwrap();
         for keep in [0, 3, bytes.len() / 2, bytes.len() - 1] {
-            let place = TestDir::new();
-            name_dimensions(&fixture(store), variable, &place);
-            place.write(&format!("{variable}/{chunk}"), &bytes[..keep]);
-            let source = open_with(&place.path(""), |options| {
+            let dir = TestDir::new();
+            name_dimensions(&fixture(store), variable, &dir);
+            dir.write(&format!("{variable}/{chunk}"), &bytes[..keep]);
+            let source = open_with(&dir.path(""), |options| {
                 select(options, &[variable], "y=50,x=40", "")
             });
             let error = check_error(batches(source.unwrap().as_ref()).unwrap_err());
@@ -404,18 +404,18 @@ fn corrupt_chunks_are_errors_naming_the_chunk() {
             );
         }
     }
-    let place = TestDir::new();
-    name_dimensions(&fixture("codecs3"), "zstd-crc32c", &place);
-    let mut bytes = fs::read(place.path("zstd-crc32c/c/0/0")).unwrap();
+    let dir = TestDir::new();
+    name_dimensions(&fixture("codecs3"), "zstd-crc32c", &dir);
+    let mut bytes = fs::read(dir.path("zstd-crc32c/c/0/0")).unwrap();
     bytes[40] ^= 1;
-    let source = open_with(&place.path(""), |options| {
+    let source = open_with(&dir.path(""), |options| {
         select(options, &["zstd-crc32c"], "y=9", "")
     })
     .unwrap();
-    place.write("zstd-crc32c/c/0/0", &bytes);
+    dir.write("zstd-crc32c/c/0/0", &bytes);
     // It was changed after it was listed.
     assert_eq!(batches(source.as_ref()).unwrap_err().id(), "source-changed");
-    let source = open_with(&place.path(""), |options| {
+    let source = open_with(&dir.path(""), |options| {
         select(options, &["zstd-crc32c"], "y=9", "")
     })
     .unwrap();
@@ -426,13 +426,13 @@ fn corrupt_chunks_are_errors_naming_the_chunk() {
 #[test]
 fn invalid_array_metadata_is_an_error() {
     let change = |from: &str, to: &str| {
-        let place = TestDir::new();
-        name_dimensions(&fixture("codecs3"), "sharded", &place);
-        let path = place.path("sharded/zarr.json");
+        let dir = TestDir::new();
+        name_dimensions(&fixture("codecs3"), "sharded", &dir);
+        let path = dir.path("sharded/zarr.json");
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(from), "{text}");
         fs::write(path, text.replace(from, to)).unwrap();
-        refused(&place.path(""), |options| {
+        refused(&dir.path(""), |options| {
             select(options, &["sharded"], "y=9", "")
         })
     };
@@ -528,16 +528,16 @@ fn windows_match_with_a_small_chunk_cache() {
 
 #[test]
 fn changed_chunk_changes_the_fingerprint() {
-    let place = TestDir::new();
-    name_dimensions(&fixture("codecs3"), "raw", &place);
+    let dir = TestDir::new();
+    name_dimensions(&fixture("codecs3"), "raw", &dir);
     let open = || -> Arc<dyn Source> {
-        open_with(&place.path(""), |options| {
+        open_with(&dir.path(""), |options| {
             select(options, &["raw"], "y=9", "")
         })
         .unwrap()
     };
     let first = open().description().fingerprint.clone();
     assert_eq!(open().description().fingerprint, first);
-    place.write("raw/c/0/0", [0; 32 * 32 * 4]);
+    dir.write("raw/c/0/0", [0; 32 * 32 * 4]);
     assert_ne!(open().description().fingerprint, first);
 }

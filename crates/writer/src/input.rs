@@ -23,7 +23,7 @@ pub trait Input: Sync {
     fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Self::Error>>, Self::Error>;
 
     /// Names a row for messages, as in `row 3 of x.parquet` or `sample a/001`.
-    fn place(&self, unit: usize, row: u64) -> String;
+    fn row_origin(&self, unit: usize, row: u64) -> String;
 }
 
 /// The batches of one unit.

@@ -414,7 +414,7 @@ impl<I: Input> Conversion<'_, I> {
             if skip < rows {
                 let batch = next.batch.slice(skipped, next.batch.num_rows() - skipped);
                 let mut row = skipped;
-                let place = |row| self.input.place(unit, next.rows.get(row + skipped));
+                let place = |row| self.input.row_origin(unit, next.rows.get(row + skipped));
                 let add = |mut chunk: Chunk| {
                     if !chunk.keys.is_empty() {
                         chunk.rows = Some(next.rows.from(row));
@@ -466,7 +466,7 @@ impl<I: Input> Conversion<'_, I> {
                 self.progress.add_samples(samples);
                 let unit = chunk.origin.unit;
                 if let Some(packer) = reading.packers.get_mut(chunk.origin.split) {
-                    cut.extend(packer.push(chunk, |row| self.input.place(unit, row))?);
+                    cut.extend(packer.push(chunk, |row| self.input.row_origin(unit, row))?);
                 }
             }
             match slot.end.take() {

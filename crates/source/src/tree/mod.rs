@@ -17,7 +17,7 @@ use crate::objects::Found;
 use crate::source::ENCODING_KEY;
 use crate::walk::{Listing, WalkOptions, on_pool, resolve, walk};
 use crate::{
-    RowPlace, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    RowOrigin, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     SourceProblem, TreeGroup, TreeSummary, Unit,
 };
 use files::{Files, Root, Shared};
@@ -299,7 +299,7 @@ impl Base for Tree {
         Ok(rows_from(move || rows.pull()))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowPlace>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
         let Some(field) = column.checked_sub(1) else {
             return Ok(None);
         };
@@ -313,7 +313,7 @@ impl Base for Tree {
                     .members(sample)
                     .all(|(own, _)| own != field)
                 {
-                    return Ok(Some(self.place(number, (sample - start) as u64)));
+                    return Ok(Some(self.row_origin(number, (sample - start) as u64)));
                 }
             }
         }

@@ -263,8 +263,8 @@ fn first_null_is_located_with_deleted_rows() {
         .action(bytes)]);
     let source = open_one(&table.path());
     assert_eq!(source.null_count(0), None, "statistics count deleted rows");
-    let place = source.first_null(0).unwrap().unwrap();
-    assert_eq!(place.row, 40);
+    let dir = source.first_null(0).unwrap().unwrap();
+    assert_eq!(dir.row, 40);
     // The only null that remained is deleted, so there is none.
     let table2 = {
         let mut table = Table::with(json!([field("v", "long")]), &["deletionVectors"], json!({}));
@@ -316,7 +316,7 @@ fn new_deletion_vector_replaces_the_previous_file_entry() {
 #[test]
 fn relative_absolute_and_url_paths_are_read() {
     let mut table = Table::plain(fields());
-    let elsewhere = table.place.path("clone source");
+    let elsewhere = table.dir.path("clone source");
     fs::create_dir_all(&elsewhere).unwrap();
     for (at, on_disk, in_log) in [
         (0, "a b%20c.parquet", "a%20b%2520c.parquet"),

@@ -62,7 +62,7 @@ fn golden_tables_have_the_published_rows() {
         println!("SKIP: SHARDMILL_DELTA_GOLDEN names no directory of golden tables");
         return;
     };
-    let place = tempfile::tempdir().unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let mut names: Vec<String> = fs::read_dir(&folder)
         .unwrap()
         .filter_map(|entry| {
@@ -81,9 +81,9 @@ fn golden_tables_have_the_published_rows() {
     for name in &names {
         let packed = fs::File::open(folder.join(format!("{name}.tar.zst"))).unwrap();
         tar::Archive::new(zstd::Decoder::new(packed).unwrap())
-            .unpack(place.path())
+            .unpack(dir.path())
             .unwrap();
-        let root = place.path().join(name);
+        let root = dir.path().join(name);
         let verdict = if root.join("expected").is_dir() {
             compared += 1;
             compare(name, &root).map(|()| "equal".to_owned())

@@ -97,9 +97,9 @@ fn missing_data_file_is_an_error_naming_file_and_version() {
 
 #[test]
 fn incomplete_or_corrupt_log_is_rejected() {
-    let place = Table::new();
-    place.place.write("t/_delta_log/.keep", "");
-    let error = refused(&place.path(), |_| ());
+    let dir = Table::new();
+    dir.dir.write("t/_delta_log/.keep", "");
+    let error = refused(&dir.path(), |_| ());
     assert_eq!(
         (error.id(), error.kind()),
         ("delta-no-table", ErrorKind::NotFound),
@@ -197,7 +197,7 @@ fn paths_outside_the_table_are_rejected() {
         "",
     ] {
         let mut table = Table::plain(fields());
-        table.place.write("x.parquet", "");
+        table.dir.write("x.parquet", "");
         table.commit(&[Add::new(path).action(1)]);
         let error = refused(&table.path(), |_| ());
         assert_eq!(error.id(), "delta-path", "{path}: {error}");
@@ -230,9 +230,9 @@ fn partition_value_of_wrong_type_is_an_error() {
 
 #[test]
 fn version_options_are_rejected_for_other_sources() {
-    let place = Table::new();
-    let path = place
-        .place
+    let dir = Table::new();
+    let path = dir
+        .dir
         .parquet("x.parquet", &rows(0..3), Default::default());
     for error in [
         refused(&path, |options| options.delta.choice.version = Some(1)),

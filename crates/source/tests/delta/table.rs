@@ -17,7 +17,7 @@ use crate::help::{TestDir, parquet_bytes};
 
 /// A table in a temporary directory.
 pub struct Table {
-    pub place: TestDir,
+    pub dir: TestDir,
     next: u64,
 }
 
@@ -113,7 +113,7 @@ pub fn mapped(name: &str, data_type: impl Into<Value>, id: i64, physical: &str) 
 impl Table {
     pub fn new() -> Self {
         Self {
-            place: TestDir::new(),
+            dir: TestDir::new(),
             next: 0,
         }
     }
@@ -133,18 +133,18 @@ impl Table {
     }
 
     pub fn path(&self) -> PathBuf {
-        self.place.path("t")
+        self.dir.path("t")
     }
 
     pub fn log(&self, name: &str) -> PathBuf {
-        self.place.path(&format!("t/_delta_log/{name}"))
+        self.dir.path(&format!("t/_delta_log/{name}"))
     }
 
     /// Writes the next version.
     pub fn commit(&mut self, actions: &[Value]) -> u64 {
         let lines: Vec<String> = actions.iter().map(Value::to_string).collect();
         let name = format!("t/_delta_log/{:020}.json", self.next);
-        self.place.write(&name, lines.join("\n") + "\n");
+        self.dir.write(&name, lines.join("\n") + "\n");
         self.next += 1;
         self.next - 1
     }
@@ -156,7 +156,7 @@ impl Table {
 
     pub fn file_with(&self, path: &str, batch: &RecordBatch, properties: WriterProperties) -> u64 {
         let bytes = parquet_bytes(batch, properties);
-        self.place.write(&format!("t/{path}"), &bytes);
+        self.dir.write(&format!("t/{path}"), &bytes);
         bytes.len() as u64
     }
 
@@ -223,7 +223,7 @@ pub fn stored_deletions(table: &Table, vectors: &[&[u64]]) -> Vec<Value> {
         file.extend(&bytes);
         file.extend(crc32(&bytes).to_be_bytes());
     }
-    table.place.write(&format!("t/ab/{name}"), &file);
+    table.dir.write(&format!("t/ab/{name}"), &file);
     found
 }
 

@@ -296,7 +296,7 @@ fn int96_timestamps_outside_nanosecond_range_are_read() {
     group.close().unwrap();
     writer.close().unwrap();
     let mut table = Table::plain(json!([field("t", "timestamp")]));
-    table.place.write("t/x.parquet", &bytes);
+    table.dir.write("t/x.parquet", &bytes);
     table.commit(&[Add::new("x.parquet").action(bytes.len() as u64)]);
     let found = read(open_one(&table.path()).as_ref());
     let shown: Vec<String> = (0..3).flat_map(|row| texts(&found, row)).collect();

@@ -63,7 +63,7 @@ impl Input for Rows {
             fail,
         }))
     }
-    fn place(&self, unit: usize, row: u64) -> String {
+    fn row_origin(&self, unit: usize, row: u64) -> String {
         format!("row {row} of unit {unit}")
     }
 }

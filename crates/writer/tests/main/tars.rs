@@ -232,7 +232,7 @@ impl Input for One {
     fn open(&self, _: usize) -> Result<Box<dyn Batches<Error = WriteError>>, WriteError> {
         Ok(Box::new(OneBatch(Some(self.0.clone()))))
     }
-    fn place(&self, _: usize, row: u64) -> String {
+    fn row_origin(&self, _: usize, row: u64) -> String {
         format!("row {row}")
     }
 }
