@@ -51,11 +51,11 @@ pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> 
     let end = typed.iter().position(|word| word == "--");
     let end = end.unwrap_or(typed.len());
     drop(typed.splice(end..end, words.options));
-    if !words.places.is_empty() {
+    if !words.locations.is_empty() {
         if end == typed.len() || !typed.iter().any(|word| word == "--") {
             typed.push("--".into());
         }
-        typed.extend(words.places);
+        typed.extend(words.locations);
     }
     Ok(typed)
 }
@@ -82,7 +82,7 @@ fn read(path: &Path) -> Result<String, CliError> {
 struct Words {
     options: Vec<OsString>,
     /// The sources and the destination.
-    places: Vec<OsString>,
+    locations: Vec<OsString>,
 }
 
 struct File<'a> {
@@ -125,9 +125,9 @@ impl File<'_> {
                 }
             }
         }
-        // Typed places replace all of those in the file.
+        // Typed locations replace all of those in the file.
         if typed.get_raw("sources").is_none() && typed.get_raw("dest").is_none() {
-            words.places = sources
+            words.locations = sources
                 .into_iter()
                 .chain(dest)
                 .map(OsString::from)

@@ -64,25 +64,25 @@ impl IndexRange {
 
     /// Returns the selected numbers below `total`.
     fn resolve(self, total: u64, error: impl Fn(i64) -> CliError) -> Result<Range<u64>, CliError> {
-        let place = |number: i64, max: u64| {
-            let place = if number < 0 {
+        let index_of = |number: i64, max: u64| {
+            let index = if number < 0 {
                 total.checked_sub(number.unsigned_abs())
             } else {
                 Some(number.unsigned_abs())
             };
-            place
-                .filter(|place| *place <= max)
+            index
+                .filter(|index| *index <= max)
                 .ok_or_else(|| error(number))
         };
         match self {
             Self::One(number) => {
                 let max = total.checked_sub(1).ok_or_else(|| error(number))?;
-                let place = place(number, max)?;
-                Ok(place..place + 1)
+                let index = index_of(number, max)?;
+                Ok(index..index + 1)
             }
             Self::Range(first, last) => {
-                let start = first.map_or(Ok(0), |first| place(first, total))?;
-                let end = last.map_or(Ok(total), |last| place(last, total))?;
+                let start = first.map_or(Ok(0), |first| index_of(first, total))?;
+                let end = last.map_or(Ok(total), |last| index_of(last, total))?;
                 if start > end {
                     let cli_error =
                         CliError::usage("config-range", "the range ends before it begins");

@@ -49,8 +49,8 @@ where
     T: Clone + PartialEq + Send + Sync + 'static,
 {
     let pairs: Vec<(&'static str, T)> = pairs.into_iter().collect();
-    let names = pairs.iter().enumerate().map(|(place, (name, value))| {
-        let is_second = pairs.iter().take(place).any(|(_, other)| other == value);
+    let names = pairs.iter().enumerate().map(|(index, (name, value))| {
+        let is_second = pairs.iter().take(index).any(|(_, other)| other == value);
         PossibleValue::new(*name).hide(is_second)
     });
     PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(move |typed| {

@@ -118,9 +118,9 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
     let streams = world::streams(&args.world);
     let several = streams.len() > 1;
     let mut opened = Vec::with_capacity(streams.len());
-    for (place, stream) in streams.into_iter().enumerate() {
+    for (index, stream) in streams.into_iter().enumerate() {
         let local = args.cache.local.as_ref().map(|folder| match several {
-            true => Path::new(folder).join(place.to_string()),
+            true => Path::new(folder).join(index.to_string()),
             false => Path::new(folder).to_owned(),
         });
         let samples = world::samples(&args.world, &stream)?;
@@ -238,15 +238,15 @@ fn one_epoch(
 
 /// Hashes ids and values. The division into buffers does not affect the hash.
 fn update(hasher: &mut Hasher, batch: &Batch) {
-    for (place, entry) in batch.entries.iter().enumerate() {
+    for (index, entry) in batch.entries.iter().enumerate() {
         hasher.update(&entry.sample.0.to_le_bytes());
         match &batch.data {
             BatchData::Columns { columns, .. } => {
                 for column in 0..columns.len() {
-                    hasher.update(batch.value(place, column).unwrap_or_default());
+                    hasher.update(batch.value(index, column).unwrap_or_default());
                 }
             }
-            BatchData::Samples { .. } => hasher.update(batch.sample(place).unwrap_or_default()),
+            BatchData::Samples { .. } => hasher.update(batch.sample(index).unwrap_or_default()),
         }
     }
 }

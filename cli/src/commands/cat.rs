@@ -138,7 +138,7 @@ impl Cat<'_> {
         self.shards.check_column(name, column)?;
         let mut found = None;
         self.shards.each(0..self.shards.samples(), &mut |row| {
-            if row.key(column)?.is_some_and(|held| held == key) {
+            if row.key(column)?.is_some_and(|value| value == key) {
                 found = Some(row.number);
             }
             Ok(found.is_none())

@@ -65,8 +65,8 @@ impl Extractor {
         value: &Value<'_>,
     ) -> Result<(), Stop> {
         if let Value::Images(images) = value {
-            for (place, image) in images.iter().enumerate() {
-                let column = format!("{column}.{place:05}");
+            for (index, image) in images.iter().enumerate() {
+                let column = format!("{column}.{index:05}");
                 self.write_bytes(sample, &column, image_extension(image.kind), image.bytes)?;
             }
             return Ok(());

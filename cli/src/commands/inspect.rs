@@ -582,13 +582,13 @@ fn source(
     check_file_options(description.kind, options)?;
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());
-    for (place, field) in schema.fields().iter().enumerate() {
+    for (index, field) in schema.fields().iter().enumerate() {
         let target = default_target(field, Format::Mds);
         columns.push(SourceColumn {
             name: field.name().clone(),
             data_type: field.data_type().to_string(),
             nullable: field.is_nullable(),
-            nulls: source.null_count(place),
+            nulls: source.null_count(index),
             encoding: target.as_ref().ok().map(|target| target.name()),
             problem: target.err().map(|error| match error.hint() {
                 Some(hint) => format!("{error}; {hint}"),

@@ -163,7 +163,7 @@ fn line(rank: u64, batch: u64, worker: u64, part: &[Entry], out: &mut Output) ->
         let repeated = part.iter().enumerate();
         let repeated: Vec<usize> = repeated
             .filter(|(_, entry)| entry.repeated)
-            .map(|(place, _)| place)
+            .map(|(index, _)| index)
             .collect();
         return out.json(&JsonBatch {
             rank,

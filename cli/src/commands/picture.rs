@@ -56,8 +56,8 @@ pub fn draw(title: &str, forecast: &Forecast, cache_limit: Option<u64>) -> Strin
     let bottom = TOP + to_f64(panels.len()) * (PANEL + GAP);
     let height = bottom + 24.0 + to_f64(legend_rows) * 22.0;
     let mut svg = Svg(head(title, forecast, height));
-    for (place, panel) in panels.iter().enumerate() {
-        let top = TOP + to_f64(place) * (PANEL + GAP);
+    for (index, panel) in panels.iter().enumerate() {
+        let top = TOP + to_f64(index) * (PANEL + GAP);
         axes(&mut svg, panel, top, end);
         for (line, (_, points)) in nodes.iter().enumerate() {
             curve(&mut svg, panel, top, end, line, points);
@@ -204,10 +204,10 @@ fn axes(svg: &mut Svg, panel: &Panel, top: f64, end: f64) {
 fn curve(svg: &mut Svg, panel: &Panel, top: f64, end: f64, line: usize, points: &[Point]) {
     let (bottom, right) = (top + PANEL, WIDTH - RIGHT);
     let mut commands = String::new();
-    for (place, point) in points.iter().enumerate() {
+    for (index, point) in points.iter().enumerate() {
         let x = LEFT + (right - LEFT) * fraction(point.seconds, end);
         let y = bottom - PANEL * fraction((panel.value)(point), panel.max);
-        commands += &match place {
+        commands += &match index {
             0 => format!("M{x:.1} {y:.1}"),
             _ => format!("H{x:.1}V{y:.1}"),
         };

@@ -28,8 +28,8 @@ pub fn draw(title: &str, report: &QualityReport) -> String {
         ".bar{fill:#6cb6ff}.full{stroke:#f0a060}",
     );
     let mut svg = Svg(begin(title, &description(report), height, styles));
-    for (place, panel) in panels.iter().enumerate() {
-        draw_panel(&mut svg, panel, TOP + to_f64(place) * (PANEL + GAP + 16.0));
+    for (index, panel) in panels.iter().enumerate() {
+        draw_panel(&mut svg, panel, TOP + to_f64(index) * (PANEL + GAP + 16.0));
     }
     let y = height - 14.0;
     svg.path("full", &format!("M{LEFT} {:.1}h36", y - 4.0));
@@ -97,8 +97,8 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, top: f64) {
     let step = (right - LEFT) / to_f64(panel.bars.len().max(1));
     // Labels that would overlap are left out.
     let every = panel.bars.len().div_ceil(12).max(1);
-    for (place, bar) in panel.bars.iter().enumerate() {
-        let (left, width) = (LEFT + step * to_f64(place) + step * 0.1, step * 0.8);
+    for (index, bar) in panel.bars.iter().enumerate() {
+        let (left, width) = (LEFT + step * to_f64(index) + step * 0.1, step * 0.8);
         let height = PANEL * fraction(bar.value, max);
         svg.path(
             "bar",
@@ -109,7 +109,7 @@ fn draw_panel(svg: &mut Svg, panel: &Panel, top: f64) {
             "full",
             &format!("M{:.1} {y:.1}h{step:.1}", left - step * 0.1),
         );
-        if place % every == 0 {
+        if index % every == 0 {
             let middle = left + width / 2.0;
             svg.text("soft", (middle, bottom + 17.0), "middle", &bar.label);
             svg.text("soft", (middle, bottom + 33.0), "middle", &bar.note);

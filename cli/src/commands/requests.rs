@@ -82,17 +82,19 @@ fn next_line(input: &mut impl BufRead, max: u64) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
     let mut bytes = 0_u64;
     loop {
-        let held = match input.fill_buf() {
-            Ok(held) => held,
+        let buffer = match input.fill_buf() {
+            Ok(buffer) => buffer,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let at_end = held.is_empty();
+        let at_end = buffer.is_empty();
         if at_end && bytes == 0 {
             return Ok(None);
         }
-        let end = held.iter().position(|byte| *byte == b'\n');
-        let part = held.get(..end.unwrap_or(held.len())).unwrap_or_default();
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let part = buffer
+            .get(..end.unwrap_or(buffer.len()))
+            .unwrap_or_default();
         bytes += part.len() as u64;
         if bytes <= max {
             line.extend_from_slice(part);

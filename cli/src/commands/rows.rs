@@ -46,8 +46,8 @@ pub fn open(
     let is_source = options.kind.is_none();
     options.samples.view = view.filter(|_| !is_source).cloned();
     // A pattern of tar files has its own syntax, which sources know as well.
-    let places = parse_locations(location)?;
-    let source = shardmill_convert::open_rows(&places, &options)?;
+    let locations = parse_locations(location)?;
+    let source = shardmill_convert::open_rows(&locations, &options)?;
     let Some(view) = view.filter(|_| is_source) else {
         return Ok(source);
     };

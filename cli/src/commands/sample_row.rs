@@ -69,12 +69,12 @@ impl<'a> SampleRow<'a> {
     /// Decodes an MDS field.
     pub fn decode(&self, field: &Field<'a>) -> Result<Value<'a>, DatasetError> {
         decode(field.encoding, field.datum, self.limits).map_err(|source| {
-            let place = ValueLocation {
+            let location = ValueLocation {
                 file: self.file.to_owned(),
                 sample: Some(self.number),
                 column: Some(field.name.to_owned()),
             };
-            DatasetError::value(place, source)
+            DatasetError::value(location, source)
         })
     }
 

@@ -38,14 +38,14 @@ struct JsonView<'a> {
 }
 
 pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
-    let place = match args.out.as_os_str() == "-" {
+    let out_file = match args.out.as_os_str() == "-" {
         true => None,
         false => {
             let hint = "pass the path of a file: good.view";
             Some(options::folder_of("out", &args.out, hint)?)
         }
     };
-    if let Some((dir, name)) = &place
+    if let Some((dir, name)) = &out_file
         && !args.overwrite
         && dir.exists(name)?
     {
@@ -66,7 +66,7 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     }
     let live = view.live_of(&dataset.target, &*args.dataset)?;
     let file = view.to_bytes();
-    let Some((dir, name)) = place else {
+    let Some((dir, name)) = out_file else {
         out.bytes(&file)?;
         return Ok(Exit::Done);
     };

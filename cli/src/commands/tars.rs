@@ -74,10 +74,10 @@ impl Tars {
                 let error = |source| DatasetError::tar_file(&shard.path(), source);
                 let data: ShardBytes = shard.load(&self.limits)?;
                 let view = ShardView::open(data, &self.limits).map_err(error)?;
-                let places = shard.live_ranges(facts.stored).into_iter().flatten();
+                let live_indexes = shard.live_ranges(facts.stored).into_iter().flatten();
                 let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
                 let mut members = Vec::new();
-                for (number, at) in (from..to).zip(places.skip(skipped)) {
+                for (number, at) in (from..to).zip(live_indexes.skip(skipped)) {
                     let key = view.fields_into(at, &mut members).map_err(error)?;
                     let key = StoredField::Text(TextValue::Str(key.as_str().into()));
                     let mut fields = vec![(KEY_COLUMN, key)];

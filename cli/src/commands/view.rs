@@ -76,20 +76,22 @@ pub fn run(
 
 /// Opens the samples at a location.
 fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, Stop> {
-    let place = DatasetLocation::parse(location, &args.storage)?;
-    place.read_ahead(limits);
+    let dataset_location = DatasetLocation::parse(location, &args.storage)?;
+    dataset_location.read_ahead(limits);
     let choice = SampleChoice::read(&args.samples, &args.storage)?;
-    if rows::find(location, &place, limits)?.is_none() {
-        let rows = SourceRows::open(location, &place, args, limits)?;
+    if rows::find(location, &dataset_location, limits)?.is_none() {
+        let rows = SourceRows::open(location, &dataset_location, args, limits)?;
         return Ok(Samples::of_rows(Box::new(rows)));
     }
-    Ok(match Shards::open(location, &place, limits, &choice)? {
-        Shards::Indexed(dataset) => Samples::of_dataset(*dataset),
-        Shards::Tars(tars) => {
-            let stored = tars.facts.iter().map(|shard| shard.stored).collect();
-            Samples::of_tars(tars.set, stored, limits.clone())
-        }
-    })
+    Ok(
+        match Shards::open(location, &dataset_location, limits, &choice)? {
+            Shards::Indexed(dataset) => Samples::of_dataset(*dataset),
+            Shards::Tars(tars) => {
+                let stored = tars.facts.iter().map(|shard| shard.stored).collect();
+                Samples::of_tars(tars.set, stored, limits.clone())
+            }
+        },
+    )
 }
 
 /// The rows of a source, and how to open it again.
@@ -109,7 +111,7 @@ struct SourceRows {
 impl SourceRows {
     fn open(
         location: &str,
-        place: &DatasetLocation,
+        dataset_location: &DatasetLocation,
         args: &ViewArgs,
         limits: &Limits,
     ) -> Result<Self, Stop> {
@@ -117,7 +119,7 @@ impl SourceRows {
         let source = rows::open(location, storage, limits.clone(), view.as_ref(), 1)?;
         let description = source.description();
         Ok(Self {
-            format: source_views::table_format(description.kind, place),
+            format: source_views::table_format(description.kind, dataset_location),
             fingerprint: description.fingerprint.clone(),
             rows: RowReader::open(source).map_err(CliError::from)?,
             location: location.to_owned(),
@@ -136,9 +138,16 @@ impl SourceRows {
             let reason = "the source has changed since it was opened; start `view` again";
             return Err(DatasetProblem::FileChanged.at(text, reason).into());
         }
-        let place = DatasetLocation::parse(text, storage)?;
+        let dataset_location = DatasetLocation::parse(text, storage)?;
         let version = VersionChoice::default();
-        let found = source_views::find(text, &place, storage, &self.limits, None, version)?;
+        let found = source_views::find(
+            text,
+            &dataset_location,
+            storage,
+            &self.limits,
+            None,
+            version,
+        )?;
         let mut target = found.target;
         if let Some(view) = &self.view {
             let view = View::read(view, &options::remote(storage)?)?;

@@ -170,8 +170,8 @@ pub fn write_list<T>(
     mut write: impl FnMut(T, &mut Vec<u8>),
 ) {
     out.push(b'[');
-    for (place, item) in items.into_iter().enumerate() {
-        if place > 0 {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
             out.push(b',');
         }
         write(item, out);
@@ -340,11 +340,11 @@ fn write_json(text: &str, out: &mut Vec<u8>) {
 /// Returns the length of the rest of a string, including the closing quote.
 fn string_end(rest: &[u8]) -> usize {
     let mut escaped = false;
-    for (place, byte) in rest.iter().enumerate() {
+    for (offset, byte) in rest.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => return place + 1,
+            b'"' => return offset + 1,
             _ => {}
         }
     }

@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn hash_algorithms_are_sorted_by_name() {
         let mut names = HashAlgo::ALL.map(HashAlgo::name);
-        for (place, algo) in HashAlgo::ALL.into_iter().enumerate() {
-            assert_eq!(usize::from(algo.code()), place);
+        for (index, algo) in HashAlgo::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(algo.code()), index);
             assert_eq!(algo.name().parse(), Ok(algo));
         }
         assert!(HashAlgo::ALL.is_sorted());

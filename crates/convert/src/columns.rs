@@ -26,15 +26,15 @@ pub(crate) fn targets(
     known_types: &BTreeMap<String, DataType>,
     options: &ConvertOptions,
 ) -> Result<Vec<Target>, ConvertError> {
-    let asked = |name: &str| options.columns.spec(name)?.encoding.as_deref();
+    let requested = |name: &str| options.columns.spec(name)?.encoding.as_deref();
     schema
         .fields()
         .iter()
-        .map(|field| match asked(field.name()) {
-            asked if options.shards.to == ShardFormat::Megatron => {
+        .map(|field| match requested(field.name()) {
+            encoding if options.shards.to == ShardFormat::Megatron => {
                 let known = known_types.get(field.name()).cloned().map(Target::Table);
                 let default = known.map_or_else(|| default_target(field, options.shards.to), Ok)?;
-                megatron::target(field, &default, asked)
+                megatron::target(field, &default, encoding)
             }
             Some(encoding) => parse_target(field.name(), encoding, options.shards.to),
             None => match known_types.get(field.name()) {

@@ -81,16 +81,16 @@ pub fn commit(
     progress: &Progress,
 ) -> Result<CommitReport, ConvertError> {
     let spool = options.temp_dir.as_deref();
-    let place = Destination::open(&options.dest, &options.remote, spool)?;
-    let target = Target::new(&place, progress);
+    let destination = Destination::open(&options.dest, &options.remote, spool)?;
+    let target = Target::new(&destination, progress);
     let known = manifests(target, &options.limits)?;
     let dest = options.dest.to_string();
     let Some(first) = known.first() else {
         return done_before(target, options);
     };
     let (staging, count) = (first.staging.clone(), first.count);
-    let held = u64::try_from(known.len()).unwrap_or(u64::MAX);
-    if held < count && is_published(target, first)? {
+    let part_count = u64::try_from(known.len()).unwrap_or(u64::MAX);
+    if part_count < count && is_published(target, first)? {
         // An earlier commit was killed while it removed the manifests.
         return done_before(target, options);
     }
@@ -124,7 +124,7 @@ pub fn commit(
         limits: options.limits.clone(),
     };
     let cancel = &mut || !progress.is_cancelled();
-    let done = shardmill_writer::parts::commit(&place, &staging, parts, &commit, cancel)?;
+    let done = shardmill_writer::parts::commit(&destination, &staging, parts, &commit, cancel)?;
     let report = CommitReport {
         dest,
         parts: count,
@@ -161,9 +161,11 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
     let names = files.map(|entry| in_folder(PARTS_FOLDER, &entry.name));
     target.remove_all(&names.collect::<Vec<_>>())?;
     let mut cancel = target.cancel();
-    remove_leftovers(target.place, Some(options.lease_patience), &mut || {
-        cancel(0)
-    });
+    remove_leftovers(
+        target.destination,
+        Some(options.lease_patience),
+        &mut || cancel(0),
+    );
     Ok(())
 }
 

@@ -43,20 +43,26 @@ pub(crate) fn inspect(
     options: &ConvertOptions,
     progress: &Progress,
 ) -> Result<Dest, ConvertError> {
-    let place = match Destination::open(&options.dest, &options.source.remote, options.spool()) {
-        Ok(place) => place,
-        Err(error) if error.is_not_found() => return Ok(Dest::Empty),
-        Err(StorageError::NotDirectory { .. }) => {
-            return Err(ConvertError::conflict(
-                options.dest_text(),
-                "dest-not-directory",
-                "it is a file, not a directory",
-                "choose another destination",
-            ));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    inspect_target(Target::new(&place, progress), folders, identity, options)
+    let destination =
+        match Destination::open(&options.dest, &options.source.remote, options.spool()) {
+            Ok(destination) => destination,
+            Err(error) if error.is_not_found() => return Ok(Dest::Empty),
+            Err(StorageError::NotDirectory { .. }) => {
+                return Err(ConvertError::conflict(
+                    options.dest_text(),
+                    "dest-not-directory",
+                    "it is a file, not a directory",
+                    "choose another destination",
+                ));
+            }
+            Err(error) => return Err(error.into()),
+        };
+    inspect_target(
+        Target::new(&destination, progress),
+        folders,
+        identity,
+        options,
+    )
 }
 
 /// Inspects an open destination, like [`look`].
@@ -208,7 +214,7 @@ fn check_noted(
     let path_of = |name: &str| in_folder(folder, &side_name(options.shards.to, name));
     let read = |name: &str, max| target.read(&path_of(name), max);
     let counts = (index.samples(), index.shards());
-    let path = |name: &str| target.place.display(&path_of(name)).into();
+    let path = |name: &str| target.destination.display(&path_of(name)).into();
     check_sides(&read, counts, options.source.limits.index_bytes)
         .map_err(|error| error.with_side_path(path))?;
     Ok(())
@@ -411,7 +417,7 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
             let index = in_folder(folder, name);
             if target.file_version(&index)?.is_some() {
                 target.remove(&index)?;
-                target.place.sync()?;
+                target.destination.sync()?;
             }
         }
     }
@@ -419,9 +425,9 @@ pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), 
         remove_ours(target, folder, ours, options)?;
     }
     for folder in folders.iter().filter(|folder| !folder.is_empty()) {
-        target.place.remove_folder(folder)?;
+        target.destination.remove_folder(folder)?;
     }
-    target.place.sync()
+    target.destination.sync()
 }
 
 /// Removes the files of a dataset from a folder.
@@ -439,15 +445,15 @@ fn remove_ours(
             for inner in export::ENERGON_FILES {
                 target.remove(&in_folder(&name, inner))?;
             }
-            target.place.remove_folder(&name)?;
+            target.destination.remove_folder(&name)?;
         } else if entry.is_folder
             && let Some(folders) = late_shards(target, &name)?
         {
             for (folder, shards) in folders {
                 target.remove_all(&shards)?;
-                target.place.remove_folder(&folder)?;
+                target.destination.remove_folder(&folder)?;
             }
-            target.place.remove_folder(&name)?;
+            target.destination.remove_folder(&name)?;
         } else if ours.has(&entry.name, options) && !entry.is_folder {
             match is_provenance(&entry.name) {
                 true => provenance.push(name),
@@ -486,7 +492,7 @@ pub(crate) fn discard(
     }
     for folder in folders.iter().filter(|folder| !folder.is_empty()) {
         if target.entries(folder)?.is_empty() {
-            target.place.remove_folder(folder)?;
+            target.destination.remove_folder(folder)?;
         }
     }
     Ok(())

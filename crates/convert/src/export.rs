@@ -147,14 +147,14 @@ fn export_to(
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
     // The destination is opened first, so that a missing permission is reported before shards are read.
-    let place = Destination::open(root, &options.remote, None)?;
+    let destination = Destination::open(root, &options.remote, None)?;
     let set = open()?.without_deleted(&options.limits)?;
     let deleted = set.shards().iter().filter_map(|shard| {
         let stored = shard.entry()?.samples;
         Some(stored - shard.live_samples(stored))
     });
     let deleted_samples = deleted.sum();
-    let side_files = SideFiles::new(Target::new(&place, progress));
+    let side_files = SideFiles::new(Target::new(&destination, progress));
     progress.set_totals(0, 0, set.shards().len() as u64);
     let exported = write(&side_files, set.shards(), options, Some(progress), progress)?;
     Ok(Exported {
@@ -200,7 +200,7 @@ pub(crate) fn export_index(
     options: &ConvertOptions,
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
-    let mut root = Folder::open(&target.place.location(), &options.source.remote)?;
+    let mut root = Folder::open(&target.destination.location(), &options.source.remote)?;
     if !folder.is_empty() {
         root = root.open_folder(folder)?;
     }
@@ -382,10 +382,10 @@ fn write(
     check_names(&files)?;
     if wants(Consumer::Energon) {
         let folder = in_folder(side_files.folder, ENERGON_FOLDER);
-        side_files.target.place.make_folder(&folder)?;
+        side_files.target.destination.make_folder(&folder)?;
     }
     // In a local directory one thread is enough, because the disk serializes the writes.
-    let publishers = side_files.target.place.publishers();
+    let publishers = side_files.target.destination.publishers();
     parallel::for_each(files.len(), publishers, |at, (): &mut ()| {
         let (name, bytes) = &files[at];
         side_files.publish(name, bytes, options.replace)
@@ -437,10 +437,10 @@ impl<'a> SideFiles<'a> {
         bytes: &[u8],
         replace: bool,
     ) -> Result<(), ConvertError> {
-        let (place, name) = (self.target.place, &in_folder(self.folder, name));
+        let (destination, name) = (self.target.destination, &in_folder(self.folder, name));
         let conflict = || {
             let (reason, hint) = ("another file exists", "replace it with --force");
-            ConvertError::conflict(place.display(name), "index-exists", reason, hint)
+            ConvertError::conflict(destination.display(name), "index-exists", reason, hint)
         };
         let limit = bytes.len() as u64;
         if let Some(file_version) = self.target.file_version(name)? {
@@ -458,7 +458,7 @@ impl<'a> SideFiles<'a> {
             false => PublishMode::CreateNew,
         };
         let cancel = &mut self.target.cancel();
-        match place.publish_bytes(self.temp_folder, name, bytes, mode, cancel) {
+        match destination.publish_bytes(self.temp_folder, name, bytes, mode, cancel) {
             Err(StorageError::Exists { .. }) => Err(conflict()),
             published => Ok(published?),
         }

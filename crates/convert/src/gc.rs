@@ -98,8 +98,8 @@ pub struct GcFile {
 /// Returns `Conflict` if files are to be removed while a conversion is running, or the error of the disk or the store.
 pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertError> {
     let spool = options.temp_dir.as_deref();
-    let place = Destination::open(&options.dest, &options.remote, spool)?;
-    let target = Target::new(&place, progress);
+    let destination = Destination::open(&options.dest, &options.remote, spool)?;
+    let target = Target::new(&destination, progress);
     let mut waiting = part_manifest::waiting(target, &options.limits)?;
     let only = match options.part {
         None => None,
@@ -123,7 +123,7 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
         limits: options.limits.clone(),
         ..writer_parts::GcOptions::default()
     };
-    let of_parts = writer_parts::gc(&place, &rules, &mut || !progress.is_cancelled())?;
+    let of_parts = writer_parts::gc(&destination, &rules, &mut || !progress.is_cancelled())?;
     let file = |entry: writer_parts::GcEntry| GcFile {
         name: entry.name,
         bytes: entry.bytes,
@@ -162,7 +162,7 @@ fn names_of(
 
 /// Removes the leftovers of an interrupted conversion while holding the lease.
 fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, ConvertError> {
-    let place = target.place;
+    let destination = target.destination;
     let cancel = &mut target.cancel();
     let lease = target.lease(options.lease_patience)?;
     recover(target, options.limits.index_bytes)?;
@@ -175,7 +175,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
         let names = files.iter().rev().map(|file| file.name.as_str());
         let names = names.filter(|name| name.starts_with(WORK_FOLDER) == in_work);
         target.remove_all(&names.collect::<Vec<_>>())?;
-        place.sync()?;
+        destination.sync()?;
     }
     lease.end(cancel)?;
     let folders: BTreeSet<&str> = files
@@ -184,7 +184,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
         .collect();
     for folder in folders.into_iter().rev() {
         if target.entries(folder)?.is_empty() {
-            place.remove_folder(folder)?;
+            destination.remove_folder(folder)?;
         }
     }
     Ok(files)
@@ -204,7 +204,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                         "it cannot be read, so the files that belong to it are not known: {error}"
                     );
                     let hint = "repair the index, or remove the dataset yourself";
-                    let dest = target.place.display(&index);
+                    let dest = target.destination.display(&index);
                     ConvertError::conflict(dest, "dest-conflict", reason, hint)
                 })?),
                 None => None,

@@ -37,7 +37,8 @@ impl Found {
     /// Reads the journal, if there is one. An incomplete last line is ignored, because its writer may still be running.
     pub(crate) fn read(target: Target<'_>, limits: &Limits) -> Result<Option<Self>, StorageError> {
         let cancel = &mut target.cancel();
-        let Some(bytes) = DestinationLog::read(target.place, JOURNAL_NAME, MAX_BYTES, cancel)?
+        let Some(bytes) =
+            DestinationLog::read(target.destination, JOURNAL_NAME, MAX_BYTES, cancel)?
         else {
             return Ok(None);
         };
@@ -99,7 +100,7 @@ impl Found {
 
     /// Removes the journal.
     pub(crate) fn remove(target: Target<'_>) -> Result<(), StorageError> {
-        DestinationLog::remove(target.place, JOURNAL_NAME, &mut target.cancel())
+        DestinationLog::remove(target.destination, JOURNAL_NAME, &mut target.cancel())
     }
 
     /// Returns the number of shards in the journal.
@@ -169,7 +170,7 @@ impl Journal {
             None => (BTreeMap::new(), 0),
         };
         let cancel = &mut target.cancel();
-        let log = DestinationLog::open(target.place, JOURNAL_NAME, keep, cancel)?;
+        let log = DestinationLog::open(target.destination, JOURNAL_NAME, keep, cancel)?;
         if keep == 0 {
             log.add_line(&identity.to_json().to_string(), cancel)?;
         }
@@ -236,7 +237,7 @@ fn check(
 /// bytes are hashed.
 fn is_intact(target: Target<'_>, folder: &str, known: &FileRecord) -> Result<bool, StorageError> {
     let name = in_folder(folder, &known.check.name);
-    if let Destination::Local(dir) = target.place {
+    if let Destination::Local(dir) = target.destination {
         // A file that cannot be read is written again.
         return Ok(matches!(
             known.check.is_same(dir, &name, &mut || true),

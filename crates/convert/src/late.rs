@@ -103,8 +103,8 @@ pub fn add_columns(
 
     let rows = Dataset::open_at(&rows, &opened, remote)?;
     let spool = options.source.resources.temp_dir.as_deref();
-    let place = Destination::open(location, remote, spool)?;
-    let target = Target::new(&place, progress);
+    let destination = Destination::open(location, remote, spool)?;
+    let target = Target::new(&destination, progress);
     // An interrupted conversion keeps its journal there.
     let is_idle = target.entries(WORK_FOLDER)?.is_empty();
     let lease = target.lease(LEASE_PATIENCE)?;
@@ -151,7 +151,7 @@ impl Addition<'_> {
             "{COLUMNS_FOLDER}/{}",
             identity.get(..16).unwrap_or(&identity)
         );
-        self.target.place.make_folder(&folder)?;
+        self.target.destination.make_folder(&folder)?;
         self.progress
             .set_totals(0, rows_of.len() as u64, shards.len() as u64);
         let jobs = self.options.source.resources.jobs;
@@ -168,7 +168,7 @@ impl Addition<'_> {
         let stored_bytes = stored.map(|file| file.bytes).sum();
         let late = LateColumns::new(&digest, entries);
         self.publish(COLUMNS_NAME, late.to_json().as_bytes())?;
-        self.target.place.sync()?;
+        self.target.destination.sync()?;
         let before = shards.first().and_then(|entry| entry.halves());
         let before = before.and_then(|[_, late]| {
             let (folder, _) = late.raw_data.basename.rsplit_once('/')?;
@@ -294,12 +294,12 @@ impl Addition<'_> {
         let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
         let value = value.map_err(|source| {
-            let place = ValueLocation {
+            let location = ValueLocation {
                 sample: Some(shard.first_sample() + at),
                 column: Some(self.options.on.clone()),
                 ..ValueLocation::file("")
             };
-            DatasetError::value(place, source)
+            DatasetError::value(location, source)
         })?;
         Ok(value.key_text().unwrap_or_default().into_owned())
     }
@@ -394,8 +394,8 @@ impl Addition<'_> {
     }
 
     fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        let (place, cancel) = (self.target.place, &mut self.target.cancel());
-        place.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
+        let (destination, cancel) = (self.target.destination, &mut self.target.cancel());
+        destination.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
     }
 
     fn refused(

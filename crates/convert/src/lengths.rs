@@ -109,9 +109,9 @@ fn publish(
     bytes: &[u8],
     progress: &Progress,
 ) -> Result<(), StorageError> {
-    let place = Destination::open(location, &options.remote, None)?;
+    let destination = Destination::open(location, &options.remote, None)?;
     let cancel = &mut |_: u64| !progress.is_cancelled();
-    place.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
+    destination.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
 }
 
 /// Returns whether a file of lengths with this problem is written again.

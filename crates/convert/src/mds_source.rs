@@ -281,9 +281,9 @@ impl Source for MdsSource {
 impl MdsSource {
     /// Starts to read some columns of a shard, which are in ascending order.
     fn rows(&self, unit: usize, columns: &[usize]) -> Result<ShardRows, SourceError> {
-        let place = self.shards.get(unit).copied();
+        let found = self.shards.get(unit).copied();
         let Some((dataset, shard)) =
-            place.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
+            found.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
         else {
             return Err(SourceError::bug(format!("there is no unit {unit}")));
         };
@@ -378,7 +378,7 @@ impl Rows for ShardRows {
 impl ShardRows {
     fn push_fields(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
         let fields = self.shard.fields(next).map_err(|error| foreign(&error))?;
-        let chosen = self.columns.iter().filter_map(|place| fields.get(*place));
+        let chosen = self.columns.iter().filter_map(|column| fields.get(*column));
         for (field, column) in chosen.zip(columns) {
             column
                 .push_datum(field.datum)
@@ -389,7 +389,7 @@ impl ShardRows {
 
     fn push_texts(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
         let values = self.shard.values(next).map_err(|error| foreign(&error))?;
-        let chosen = self.columns.iter().filter_map(|place| values.get(*place));
+        let chosen = self.columns.iter().filter_map(|column| values.get(*column));
         for ((name, value), column) in chosen.zip(columns) {
             let SampleValue::Text(value) = value else {
                 return Err(self.unfit(next, name));

@@ -62,9 +62,9 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
 pub(crate) fn target(
     field: &Field,
     default: &ColumnTarget,
-    asked: Option<&str>,
+    requested: Option<&str>,
 ) -> Result<ColumnTarget, ConvertError> {
-    let asked = match asked {
+    let requested = match requested {
         Some(name) => Some(token_type(name).ok_or_else(|| {
             let reason = format!("unknown encoding `{}`", escape(name));
             let hint = format!("tokens of megatron are {}", token_types());
@@ -75,7 +75,7 @@ pub(crate) fn target(
     let ColumnTarget::Table(own) = default else {
         return Ok(default.clone());
     };
-    let tokens = asked.or_else(|| tokens_of(leaf_type(own).0));
+    let tokens = requested.or_else(|| tokens_of(leaf_type(own).0));
     Ok(ColumnTarget::Table(match tokens {
         Some(tokens) => with_leaf(own, &number_type(tokens)),
         None => own.clone(),
@@ -98,7 +98,7 @@ fn with_leaf(lists: &DataType, leaf: &DataType) -> DataType {
     }
 }
 
-/// Returns the source with its column of tokens, and the column that decides the split. Other columns have no place.
+/// Returns the source with only its column of tokens and the column that decides the split.
 pub(crate) fn only_tokens(
     source: Arc<dyn Source>,
     options: &ConvertOptions,

@@ -42,7 +42,7 @@ struct TokenFile {
 impl TokenFile {
     fn new(target: Target<'_>, hashes: &[HashAlgo], tokens: DType) -> Result<Self, ConvertError> {
         Ok(Self {
-            temp: target.place.temp_file(Some(WORK_FOLDER))?,
+            temp: target.destination.temp_file(Some(WORK_FOLDER))?,
             hashers: hashers(hashes),
             index: IndexBuilder::new(tokens),
         })
@@ -67,7 +67,7 @@ impl TokenFile {
         hashes: &[HashAlgo],
     ) -> Result<TableIndex, ConvertError> {
         let documents = self.index.documents();
-        let mut index = target.place.temp_file(Some(WORK_FOLDER))?;
+        let mut index = target.destination.temp_file(Some(WORK_FOLDER))?;
         let mut of_index = hashers(hashes);
         self.index
             .encode(|piece| append(&mut index, &mut of_index, piece))?;
@@ -80,7 +80,7 @@ impl TokenFile {
             let bytes = temp.written();
             let path = in_folder(folder, name);
             target
-                .place
+                .destination
                 .publish(temp, &path, PublishMode::Replace, &mut target.cancel())?;
             let hashes: FileHashes = hashers.into_iter().map(Hasher::finish).collect();
             files.push(TableFile {
@@ -179,14 +179,14 @@ fn read_unit(
 ) -> Result<(), ConvertError> {
     let mut batches = input.open(unit)?;
     while let Some(batch) = batches.next()? {
-        let place = |row: usize| input.row_origin(unit, batch.rows.get(row));
-        let rows = encoder.table_rows(&batch.batch, place)?;
+        let describe_row = |row: usize| input.row_origin(unit, batch.rows.get(row));
+        let rows = encoder.table_rows(&batch.batch, describe_row)?;
         let column = rows.column(0);
         let name = || rows.schema().field(0).name().clone();
         if let Some(row) = (0..column.len()).find(|row| column.is_null(*row)) {
             return Err(WriteError::Null {
                 column: name(),
-                row: place(row),
+                row: describe_row(row),
                 hint: "pass --nulls drop to skip the row".to_owned(),
             }
             .into());
@@ -196,7 +196,7 @@ fn read_unit(
             .add(column, tokens)
             .map_err(|(row, reason)| WriteError::Value {
                 column: name(),
-                row: place(row),
+                row: describe_row(row),
                 reason: Box::new(reason),
             })?;
         let piece = Piece {

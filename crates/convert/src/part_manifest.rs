@@ -92,7 +92,7 @@ pub(crate) fn manifests(
         let parsed = PartManifest::parse(&text, limits);
         known.push(parsed.map_err(|reason| {
             let reason = format!("it is not a manifest of a part: {reason}");
-            ConvertProblem::Manifest.at(&target.place.display(name), reason, None)
+            ConvertProblem::Manifest.at(&target.destination.display(name), reason, None)
         })?);
     }
     Ok(known)

@@ -35,8 +35,8 @@ pub(crate) fn run_part(
 ) -> Result<ConvertReport, ConvertError> {
     let began = Instant::now();
     let options = &plan.options;
-    let place = Destination::create(&options.dest, &options.source.remote, options.spool())?;
-    let target = Target::new(&place, progress);
+    let destination = Destination::create(&options.dest, &options.source.remote, options.spool())?;
+    let target = Target::new(&destination, progress);
     if let Some(indexes) = find_finished(target, plan)? {
         return Ok(report(plan, &indexes, Outcome::AlreadyDone, began));
     }
@@ -64,7 +64,7 @@ pub(crate) fn run_part(
 
     // The attempt name is unique, so two runs of the same part do not touch each other's files.
     let attempt = format!("{:016x}", random_number());
-    let builder = ManifestBuilder::new(&place, &staging, part.number, &attempt, &plan.form)?;
+    let builder = ManifestBuilder::new(&destination, &staging, part.number, &attempt, &plan.form)?;
     let checkpoint = Gathered::default();
     let written = write(plan, part, target, &builder, &checkpoint, progress);
     let written = written.and_then(|written| {
@@ -82,7 +82,7 @@ pub(crate) fn run_part(
             content: written.contents.iter().copied().collect(),
             dropped: written.dropped,
         };
-        place.make_folder(PARTS_FOLDER)?;
+        destination.make_folder(PARTS_FOLDER)?;
         target.publish(&name, known.to_json().as_bytes())?;
         Ok(report_written(
             plan,
@@ -141,7 +141,7 @@ fn write(
     let input = PartInput::new(plan, part);
     progress.set_totals(input.bytes, 0, 0);
     if let Some(folder) = builder.folder() {
-        target.place.make_folder(folder)?;
+        target.destination.make_folder(folder)?;
     }
     let at = |name: &str| builder.at(name);
     let prefix = builder.key_prefix();
@@ -157,7 +157,7 @@ fn write(
 
 /// Removes the files of an attempt.
 fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered) {
-    match (target.place, builder.folder()) {
+    match (target.destination, builder.folder()) {
         (Destination::Local(dir), Some(folder)) => {
             let _ = dir.remove_all_in(folder);
             let _ = dir.remove_dir(folder);

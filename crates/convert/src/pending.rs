@@ -22,9 +22,9 @@ pub(crate) fn publish(
     let pending = Pending::new(index, files);
     let text = serde_json::to_string(&pending).unwrap_or_default();
     target.publish(PENDING_NAME, text.as_bytes())?;
-    target.place.sync()?;
+    target.destination.sync()?;
     target.publish(INDEX_NAME, index.as_bytes())?;
-    target.place.sync()?;
+    target.destination.sync()?;
     follow(target, pending.files())
 }
 
@@ -32,7 +32,7 @@ fn follow(target: Target<'_>, files: &BTreeMap<String, String>) -> Result<(), St
     for (name, text) in files {
         target.publish(name, text.as_bytes())?;
     }
-    target.place.sync()?;
+    target.destination.sync()?;
     target.remove(PENDING_NAME)
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn write_input(
 /// Returns the output of a conversion whose shards get their final names at once.
 pub(crate) fn output<'a>(plan: &'a ConvertPlan, target: Target<'a>) -> Output<'a> {
     Output {
-        place: target.place,
+        destination: target.destination,
         temp_folder: WORK_FOLDER,
         splits: &plan.folders,
         form: plan.form.clone(),

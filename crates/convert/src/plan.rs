@@ -382,8 +382,8 @@ fn split_key_to_skip(
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
     }
-    let asked = options.columns.specs.is_empty() || options.columns.spec(key).is_some();
-    Ok((!asked).then_some(at))
+    let is_written = options.columns.specs.is_empty() || options.columns.spec(key).is_some();
+    Ok((!is_written).then_some(at))
 }
 
 /// Reports known nulls in all columns as one error before anything is written. The source's statistics show them.
@@ -412,7 +412,7 @@ fn refuse_known_nulls(
             // Options use this name; in tar files the field may have another one.
             let name = escape(field.name());
             let first = source.first_null(at)?;
-            let first = first.map_or_else(String::new, |place| format!(", the first in {place}"));
+            let first = first.map_or_else(String::new, |row| format!(", the first in {row}"));
             shown_columns.push(format!("column {name} has {count} nulls{first}"));
         }
     }

@@ -53,8 +53,8 @@ pub fn reindex_tars(
     let shards = set.shards();
     check_names(shards)?;
     let location = Location::Local(folder.to_owned());
-    let place = Destination::open(&location, &RemoteOptions::default(), None)?;
-    let side_files = SideFiles::new(Target::new(&place, progress));
+    let destination = Destination::open(&location, &RemoteOptions::default(), None)?;
+    let side_files = SideFiles::new(Target::new(&destination, progress));
     progress.set_totals(0, 0, shards.len() as u64);
     let mut index = Index::default();
     let work = |at: usize| {

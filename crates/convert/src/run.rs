@@ -80,13 +80,14 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let options = &plan.options;
     let state = dest::inspect(&plan.folders, &plan.identity, options, progress)?;
     if let Dest::Done(indexes) = state {
-        let place = Destination::open(&options.dest, &options.source.remote, options.spool())?;
-        remove_leftover(Target::new(&place, progress), options)?;
+        let destination =
+            Destination::open(&options.dest, &options.source.remote, options.spool())?;
+        remove_leftover(Target::new(&destination, progress), options)?;
         return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
     }
     let existed = options.dest.as_local().is_none_or(Path::exists);
-    let place = Destination::create(&options.dest, &options.source.remote, options.spool())?;
-    let target = Target::new(&place, progress);
+    let destination = Destination::create(&options.dest, &options.source.remote, options.spool())?;
+    let target = Target::new(&destination, progress);
     let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
     // The destination is inspected again while holding the lease, so no other process changes it.
@@ -109,7 +110,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             Ok(report)
         }
         // After a store error, or if another writer has the lease, no cleanup is attempted.
-        Err(error) if error.is_resumable() && place.as_local().is_none() => Err(error),
+        Err(error) if error.is_resumable() && destination.as_local().is_none() => Err(error),
         Err(error) if lease.is_lost() => Err(error),
         Err(error) if error.is_resumable() && has_shards(target, &options.source.limits) => {
             Err(error)
@@ -119,7 +120,10 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             // restored.
             let cleaned = dest::discard(target, &plan.folders, options)
                 .and_then(|()| lease.remove_folder(&OF_PARTS, cancel));
-            if let Some(dir) = place.as_local().filter(|_| cleaned.is_ok() && !existed) {
+            if let Some(dir) = destination
+                .as_local()
+                .filter(|_| cleaned.is_ok() && !existed)
+            {
                 remove_if_empty(dir.path());
             }
             Err(error)
@@ -182,7 +186,7 @@ fn convert(
     )?;
     // The journal is written first. A later run uses it to recognise these folders.
     for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
-        target.place.make_folder(folder)?;
+        target.destination.make_folder(folder)?;
     }
     let written = match options.shards.to {
         ShardFormat::Megatron => megatron_files::write(plan, target, progress)?,
@@ -227,7 +231,7 @@ fn convert(
         let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
         target.publish(&name, text.as_bytes())?;
         let cancel = &mut target.cancel();
-        publish_index(target.place, WORK_FOLDER, folder, index, cancel)?;
+        publish_index(target.destination, WORK_FOLDER, folder, index, cancel)?;
     }
     report.elapsed_seconds = began.elapsed().as_secs_f64();
     report.increment = increment;

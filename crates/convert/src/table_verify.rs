@@ -37,7 +37,7 @@ pub fn verify_table(
     let index = TableIndex::parse(&text, limits).map_err(|reason| {
         let source = shardmill_writer::IndexProblem::Table { reason };
         WriteError::Index {
-            place: folder.path_of(TABLE_INDEX_NAME).display().to_string(),
+            location: folder.path_of(TABLE_INDEX_NAME).display().to_string(),
             source: Box::new(source),
         }
     })?;

@@ -251,15 +251,15 @@ impl TarSource {
             return Err(corrupt(&path, "shard-samples", message));
         }
         let fields = self.schema.fields().iter().take(self.nulls.len() - 1);
-        let places = fields.enumerate().map(|(field, known)| {
-            let place = columns.binary_search(&field).ok();
-            (known.name().clone(), place)
+        let column_positions = fields.enumerate().map(|(field, known)| {
+            let position = columns.binary_search(&field).ok();
+            (known.name().clone(), position)
         });
         Ok(Box::new(ShardRows {
             shard,
             path,
             schema: project(&self.schema, columns)?,
-            places: places.collect(),
+            column_positions: column_positions.collect(),
             // The last column has the keys.
             has_keys: columns.contains(&(self.nulls.len() - 1)),
             left: left.into_iter().flatten().peekable(),
@@ -292,8 +292,9 @@ struct ShardRows {
     path: PathBuf,
     /// The columns that are read.
     schema: SchemaRef,
-    /// The position of each known field among these, and whether the keys follow.
-    places: HashMap<String, Option<usize>>,
+    /// The position of each known field among these columns. `None` if it is not read.
+    column_positions: HashMap<String, Option<usize>>,
+    /// Whether the column of keys follows.
     has_keys: bool,
     left: Left,
     /// The sizes of the columns of the previous batch.
@@ -327,14 +328,14 @@ impl Rows for ShardRows {
                 .map_err(|source| foreign(&DatasetError::tar_file(&self.path, source)))?;
             keys.append_value(&key);
             for field in &found {
-                let Some(place) = self.places.get(&*field.name) else {
+                let Some(position) = self.column_positions.get(&*field.name) else {
                     let (key, field) = (escape(&key), escape(&field.name));
                     let message = format!(
                         "sample `{key}` has a field `{field}`, which the index does not name"
                     );
                     return Err(corrupt(&self.path, "shard-fields", message));
                 };
-                if let Some(column) = place.and_then(|place| columns.get_mut(place)) {
+                if let Some(column) = position.and_then(|position| columns.get_mut(position)) {
                     column.append_value(field.data);
                 }
                 bytes = bytes.saturating_add(field.data.len());

@@ -24,13 +24,16 @@ pub(crate) const LEASE_NAME: &str = ".shardmill/lease";
 /// waits for the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) place: &'a Destination,
+    pub(crate) destination: &'a Destination,
     progress: &'a Progress,
 }
 
 impl<'a> Target<'a> {
-    pub(crate) const fn new(place: &'a Destination, progress: &'a Progress) -> Self {
-        Self { place, progress }
+    pub(crate) const fn new(destination: &'a Destination, progress: &'a Progress) -> Self {
+        Self {
+            destination,
+            progress,
+        }
     }
 
     /// Returns a callback that reports whether to continue.
@@ -41,32 +44,32 @@ impl<'a> Target<'a> {
 
     /// Waits for the lease of the destination, and takes it over after `patience` without a heartbeat of its owner.
     pub(crate) fn lease(&self, patience: Duration) -> Result<DestinationLease, StorageError> {
-        DestinationLease::acquire(self.place, LEASE_NAME, patience, &mut self.cancel())
+        DestinationLease::acquire(self.destination, LEASE_NAME, patience, &mut self.cancel())
     }
 
     fn with<T>(&self, work: impl FnOnce(&'a Destination, &mut CancelToken<'_>) -> T) -> T {
-        work(self.place, &mut self.cancel())
+        work(self.destination, &mut self.cancel())
     }
 
     pub(crate) fn file_version(&self, name: &str) -> Result<Option<FileVersion>, StorageError> {
-        self.with(|place, cancel| place.file_version(name, cancel))
+        self.with(|destination, cancel| destination.file_version(name, cancel))
     }
 
     pub(crate) fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StorageError> {
-        self.with(|place, cancel| place.read(name, max, cancel))
+        self.with(|destination, cancel| destination.read(name, max, cancel))
     }
 
     pub(crate) fn entries(&self, folder: &str) -> Result<Vec<DestinationEntry>, StorageError> {
-        self.with(|place, cancel| place.entries(folder, cancel))
+        self.with(|destination, cancel| destination.entries(folder, cancel))
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), StorageError> {
-        self.with(|place, cancel| place.remove(name, cancel))
+        self.with(|destination, cancel| destination.remove(name, cancel))
     }
 
     /// Removes the temporary files of a killed run. The caller must hold the lease, so their owner is gone.
     pub(crate) fn remove_temporary(&self) -> Result<(), StorageError> {
-        remove_temporary(self.place, &mut || !self.progress.is_cancelled())
+        remove_temporary(self.destination, &mut || !self.progress.is_cancelled())
     }
 
     /// Removes files. In a store, many requests run at the same time.
@@ -86,7 +89,7 @@ impl<'a> Target<'a> {
         /// The number of concurrent small requests to a store.
         const REQUESTS: usize = 32;
 
-        let jobs = match self.place {
+        let jobs = match self.destination {
             Destination::Local(_) => jobs,
             Destination::Store(_) => jobs.max(REQUESTS),
         };
@@ -102,7 +105,9 @@ impl<'a> Target<'a> {
         bytes: &[u8],
     ) -> Result<(), StorageError> {
         let mode = PublishMode::Replace;
-        self.with(|place, cancel| place.publish_bytes(Some(folder), name, bytes, mode, cancel))
+        self.with(|destination, cancel| {
+            destination.publish_bytes(Some(folder), name, bytes, mode, cancel)
+        })
     }
 
     /// Publishes bytes through a temporary file in the work folder, and replaces an existing file.

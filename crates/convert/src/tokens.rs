@@ -319,12 +319,12 @@ impl Rows for TokenRows {
         let mut columns = batch.columns().to_vec();
         let text = columns.get_mut(self.text).ok_or_else(bug)?;
         let first = self.next_row;
-        let place = |row: usize| {
+        let describe_row = |row: usize| {
             self.source
                 .row_origin(self.unit, first + row as u64)
                 .to_string()
         };
-        let tokens = self.tokenizer.encode(text, place);
+        let tokens = self.tokenizer.encode(text, describe_row);
         let tokens = tokens.map_err(|error| foreign(&error))?;
         match self.is_replaced {
             true => *text = tokens,

@@ -273,16 +273,16 @@ impl DeltaTable {
     }
 
     fn snapshot(&self, choice: &VersionChoice) -> Result<SnapshotRef, DeltaError> {
-        if let Some(asked) = choice.version {
-            return self.at(Some(asked)).map_err(|error| {
+        if let Some(requested) = choice.version {
+            return self.at(Some(requested)).map_err(|error| {
                 // Look up the range of versions only when the error needs it.
                 let latest = self.at(None).map(|snapshot| snapshot.version());
                 match (self.earliest(), latest) {
-                    (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&asked) => {
+                    (Some(earliest), Ok(latest)) if !(earliest..=latest).contains(&requested) => {
                         Problem::Version.at(
                             &self.shown,
                             format!(
-                                "there is no version {asked}: versions {earliest} to {latest} can be read"
+                                "there is no version {requested}: versions {earliest} to {latest} can be read"
                             ),
                         )
                     }
@@ -292,12 +292,12 @@ impl DeltaTable {
         }
         let latest = self.at(None);
         let latest = latest.map_err(|error| self.with_damaged_commit(&error))?;
-        let Some(asked_ms) = choice.timestamp_ms else {
+        let Some(timestamp_ms) = choice.timestamp_ms else {
             return Ok(latest);
         };
         let (engine, kind) = (self.engine.as_ref(), HistoryCommitType::Recreatable);
-        let commit = latest_version_as_of(&latest, engine, asked_ms, kind)
-            .map_err(|error| self.too_early(asked_ms, &error))?;
+        let commit = latest_version_as_of(&latest, engine, timestamp_ms, kind)
+            .map_err(|error| self.too_early(timestamp_ms, &error))?;
         if commit.version == latest.version() {
             return Ok(latest);
         }
@@ -305,7 +305,7 @@ impl DeltaTable {
             .map_err(|error| self.with_damaged_commit(&error))
     }
 
-    fn too_early(&self, asked_ms: i64, error: &KernelError) -> DeltaError {
+    fn too_early(&self, timestamp_ms: i64, error: &KernelError) -> DeltaError {
         if let KernelError::LogHistory(inner) = error.without_backtrace()
             && matches!(inner.as_ref(), LogHistoryError::TimestampOutOfRange { .. })
             && let Some(earliest) = self.earliest()
@@ -313,11 +313,11 @@ impl DeltaTable {
             let first = self.at(Some(earliest)).ok();
             let time = first.and_then(|first| first.get_timestamp(self.engine.as_ref()).ok());
             let time = time.map_or(String::new(), |at| format!(" of {}", shown_time(at)));
-            let asked = shown_time(asked_ms);
+            let requested = shown_time(timestamp_ms);
             return Problem::Timestamp.at(
                 &self.shown,
                 format!(
-                    "no version that can be read is as old as {asked}: the oldest is version {earliest}{time}"
+                    "no version that can be read is as old as {requested}: the oldest is version {earliest}{time}"
                 ),
             );
         }

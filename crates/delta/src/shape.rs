@@ -146,15 +146,15 @@ impl Finder<'_> {
             true => id.is_some() && field_id(field) == id,
             false => field.name() == physical,
         };
-        let mut place = self.place(fields, first, path, is_it)?;
-        if place.is_none() && !by_id {
+        let mut found = self.only_field(fields, first, path, is_it)?;
+        if found.is_none() && !by_id {
             // Column names of a table are case-insensitive, and its writers may differ in case.
             let name = physical.to_lowercase();
-            place = self.place(fields, first, path, |field| {
+            found = self.only_field(fields, first, path, |field| {
                 field.name().to_lowercase() == name
             })?;
         }
-        let Some((number, leaf, field)) = place else {
+        let Some((number, leaf, field)) = found else {
             if wanted.is_nullable() {
                 return Ok(None);
             }
@@ -169,25 +169,25 @@ impl Finder<'_> {
     }
 
     /// Returns the only field that `is_it` accepts: its number, the number of its first leaf, and the field itself.
-    fn place<'f>(
+    fn only_field<'f>(
         &self,
         fields: &'f Fields,
         first: usize,
         path: &str,
         is_it: impl Fn(&Field) -> bool,
     ) -> Result<Option<(usize, usize, &'f FieldRef)>, DeltaError> {
-        let mut place = None;
+        let mut found = None;
         let mut leaf = first;
         for (number, field) in fields.iter().enumerate() {
             if is_it(field) {
-                if place.is_some() {
+                if found.is_some() {
                     return self.wrong(path, "the file has it twice".to_owned());
                 }
-                place = Some((number, leaf, field));
+                found = Some((number, leaf, field));
             }
             leaf += leaf_count(field.data_type());
         }
-        Ok(place)
+        Ok(found)
     }
 
     /// Returns how a field of a file becomes a column of a type, which is given as that of the table and of the batches.
@@ -227,11 +227,11 @@ impl Finder<'_> {
                 else {
                     return self.wrong(path, "is a map without values".to_owned());
                 };
-                let (types, place) = ((map.key_type(), key), format!("{path}.key"));
-                let key = self.node(types, own_key, first, &place, leaves)?;
+                let (types, key_path) = ((map.key_type(), key), format!("{path}.key"));
+                let key = self.node(types, own_key, first, &key_path, leaves)?;
                 let first = first + leaf_count(own_key);
-                let (types, place) = ((map.value_type(), value), format!("{path}.value"));
-                let value = self.node(types, own_value, first, &place, leaves)?;
+                let (types, value_path) = ((map.value_type(), value), format!("{path}.value"));
+                let value = self.node(types, own_value, first, &value_path, leaves)?;
                 Ok(Shape::Map(
                     Arc::clone(entry),
                     Box::new(key),
@@ -277,8 +277,8 @@ impl Finder<'_> {
             count += usize::from(read);
             leaf = end;
         }
-        for (place, _) in children.iter_mut().flatten() {
-            *place = delivered.get(*place).copied().unwrap_or(usize::MAX);
+        for (index, _) in children.iter_mut().flatten() {
+            *index = delivered.get(*index).copied().unwrap_or(usize::MAX);
         }
         Ok(Shape::Struct(wanted.clone(), children))
     }
@@ -349,8 +349,8 @@ impl Shape {
                 let from = expect(array.as_struct_opt(), "struct")?;
                 let columns = children.iter().zip(fields);
                 let columns = columns.map(|(child, field)| match child {
-                    Some((place, shape)) => {
-                        shape.apply(expect(from.columns().get(*place), "child")?)
+                    Some((index, shape)) => {
+                        shape.apply(expect(from.columns().get(*index), "child")?)
                     }
                     None => Ok(new_null_array(field.data_type(), from.len())),
                 });

@@ -25,7 +25,7 @@ pub(crate) fn parse_value(text: Option<&str>, data_type: &DataType) -> Option<Ar
         DataType::Float32 => Arc::new(Float32Array::from(vec![text.parse::<f32>().ok()?])),
         DataType::Float64 => Arc::new(Float64Array::from(vec![text.parse::<f64>().ok()?])),
         // Rounding would give the column a value that the table does not have.
-        DataType::Decimal128(_, scale) if places(text) > i64::from(*scale) => return None,
+        DataType::Decimal128(_, scale) if decimal_places(text) > i64::from(*scale) => return None,
         _ => {
             let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
             let strict = CastOptions {
@@ -42,7 +42,7 @@ pub(crate) fn parse_value(text: Option<&str>, data_type: &DataType) -> Option<Ar
 }
 
 /// Returns the number of decimal places of a number without an exponent, not counting trailing zeros.
-fn places(text: &str) -> i64 {
+fn decimal_places(text: &str) -> i64 {
     let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
     i64::try_from(fraction.trim_end_matches('0').len()).unwrap_or(i64::MAX)
 }

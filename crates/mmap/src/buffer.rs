@@ -309,12 +309,12 @@ mod tests {
             free: Mutex::default(),
             max_bytes: 1000,
         });
-        let held = pool.free.lock().unwrap();
+        let guard = pool.free.lock().unwrap();
         let mut buffer = pool.take(10).unwrap();
         buffer.extend_from_slice(&[1; 500]).unwrap();
         assert_eq!(buffer.as_slice(), [1; 500]);
         drop(buffer);
-        assert_eq!(held.bytes, 0);
+        assert_eq!(guard.bytes, 0);
     }
 
     #[test]

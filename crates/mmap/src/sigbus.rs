@@ -60,18 +60,18 @@ impl Guarded {
         let none = || io::Error::from_raw_os_error(libc::ENOMEM);
         // PERF: with tens of thousands of regions, a search of the whole table is measurably slow.
         let begin = FREE.load(Ordering::Relaxed);
-        let (place, slot) = (begin..SLOTS)
+        let (index, slot) = (begin..SLOTS)
             .chain(0..begin)
-            .filter_map(|place| Some((place, TABLE.get(place)?)))
+            .filter_map(|index| Some((index, TABLE.get(index)?)))
             .find(|(_, slot)| slot.take())
             .ok_or_else(none)?;
-        FREE.fetch_max(place + 1, Ordering::Relaxed);
+        FREE.fetch_max(index + 1, Ordering::Relaxed);
         // Before the region is set, because the handler looks no further.
-        USED.fetch_max(place + 1, Ordering::AcqRel);
+        USED.fetch_max(index + 1, Ordering::AcqRel);
         slot.damaged.store(false, Ordering::Relaxed);
         slot.bytes.store(bytes, Ordering::Relaxed);
         slot.start.store(start, Ordering::Release);
-        Ok(Self(place))
+        Ok(Self(index))
     }
 
     /// Returns whether a page of the region was missing when it was read.
@@ -101,8 +101,8 @@ fn install() -> io::Result<()> {
         PAGE.store(usize::try_from(page).unwrap_or(4096), Ordering::Relaxed);
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: a null action queries the current one, which is written to `before`.
-        let asked = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) };
-        if asked != 0 {
+        let status = unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), before.as_mut_ptr()) };
+        if status != 0 {
             return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
         }
         // SAFETY: sigaction succeeded and has filled it.
@@ -230,10 +230,10 @@ mod tests {
                 let ends = threads.into_iter().map(|thread| thread.join().unwrap());
                 ends.collect()
             });
-            let mut places: Vec<usize> = sets.iter().flatten().map(|found| found.0).collect();
-            places.sort_unstable();
-            places.dedup();
-            assert_eq!(places.len(), 800);
+            let mut indexes: Vec<usize> = sets.iter().flatten().map(|found| found.0).collect();
+            indexes.sort_unstable();
+            indexes.dedup();
+            assert_eq!(indexes.len(), 800);
         }
         // Other tests in this process may use slots as well.
         assert!(USED.load(Ordering::Relaxed) < 1600);

@@ -92,7 +92,7 @@ impl Destination {
         }
     }
 
-    /// Returns the directory, if the place is local.
+    /// Returns the directory, if the destination is local.
     #[must_use]
     pub const fn as_local(&self) -> Option<&Dir> {
         match self {
@@ -140,14 +140,14 @@ impl Destination {
         };
         let file = file.into_handle()?;
         // PERF: limits the bytes that are in memory and in flight for all threads together.
-        let held = store.uploads.enter(bytes);
+        let reservation = store.uploads.enter(bytes);
         match mode {
             PublishMode::Replace => store.remote.put_file(name, &file, cancel)?,
             PublishMode::CreateNew => {
                 store.remote.put_new(name, file.read_all(bytes)?, cancel)?;
             }
         }
-        drop(held);
+        drop(reservation);
         let mut found = None;
         for _ in 0..VERIFY_ATTEMPTS {
             found = self.file_version(name, cancel)?;
@@ -331,11 +331,14 @@ impl Uploads {
     fn enter(&self, bytes: u64) -> Upload<'_> {
         // A file uploaded in parts has only some of them in memory.
         let bytes = bytes.min(Self::MAX_BYTES / 2);
-        let mut held = lock(&self.bytes);
-        while *held > 0 && *held + bytes > Self::MAX_BYTES {
-            held = self.left.wait(held).unwrap_or_else(PoisonError::into_inner);
+        let mut reserved = lock(&self.bytes);
+        while *reserved > 0 && *reserved + bytes > Self::MAX_BYTES {
+            reserved = self
+                .left
+                .wait(reserved)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-        *held += bytes;
+        *reserved += bytes;
         Upload {
             uploads: self,
             bytes,
@@ -345,9 +348,9 @@ impl Uploads {
 
 impl Drop for Upload<'_> {
     fn drop(&mut self) {
-        let mut held = lock(&self.uploads.bytes);
-        *held = held.saturating_sub(self.bytes);
-        drop(held);
+        let mut reserved = lock(&self.uploads.bytes);
+        *reserved = reserved.saturating_sub(self.bytes);
+        drop(reserved);
         self.uploads.left.notify_all();
     }
 }

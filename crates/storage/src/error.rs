@@ -20,7 +20,7 @@ pub(crate) const HUB_BUCKET: &str = "check its owner and name, for a dataset is 
 
 /// An error of opening, reading, publishing or claiming.
 ///
-/// Errors of local files name the path. Errors of stores and settings name no place; [`StorageError::At`] adds it.
+/// Errors of local files name the path. Errors of stores and settings name no location; [`StorageError::At`] adds it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the messages explain the variants and fields")]
@@ -82,8 +82,8 @@ pub enum StorageError {
     #[error("{fault}")]
     At {
         /// The URL or the name, with possible secrets removed.
-        place: String,
-        /// What happened. It names no place.
+        location: String,
+        /// What happened. It names no location.
         fault: Box<StorageError>,
     },
     #[error("the folder belongs to user {found}, not to user {expected}")]
@@ -259,10 +259,10 @@ impl StorageError {
         }
     }
 
-    /// Adds the place of a failure.
-    pub(crate) fn at(self, place: impl Into<String>) -> Self {
+    /// Adds the location of a failure.
+    pub(crate) fn at(self, location: impl Into<String>) -> Self {
         Self::At {
-            place: place.into(),
+            location: location.into(),
             fault: Box::new(self),
         }
     }
@@ -272,7 +272,7 @@ impl StorageError {
         self.at(without_secrets(text))
     }
 
-    /// Returns what happened, without the place of [`StorageError::At`].
+    /// Returns what happened, without the location of [`StorageError::At`].
     #[must_use]
     pub fn fault(&self) -> &Self {
         match self {
@@ -431,7 +431,7 @@ impl Diagnostic for StorageError {
 
     fn object(&self) -> Option<String> {
         Some(match self {
-            Self::Name { name, .. } | Self::At { place: name, .. } => escape(name).into_owned(),
+            Self::Name { name, .. } | Self::At { location: name, .. } => escape(name).into_owned(),
             _ => escape(&self.path()?.to_string_lossy()).into_owned(),
         })
     }

@@ -70,7 +70,7 @@ struct State {
     lost: bool,
     ended: bool,
     /// A caller is waiting for a heartbeat.
-    asked: bool,
+    requested: bool,
 }
 
 impl Heartbeat {
@@ -84,7 +84,7 @@ impl Heartbeat {
                 last,
                 lost: false,
                 ended: false,
-                asked: false,
+                requested: false,
             }),
             wake: Condvar::new(),
         }
@@ -100,7 +100,7 @@ impl Heartbeat {
         if state.ended || state.last.elapsed() < self.lasts / 2 {
             return Sign::Held;
         }
-        if !std::mem::replace(&mut state.asked, true) {
+        if !std::mem::replace(&mut state.requested, true) {
             self.wake.notify_all();
         }
         Sign::Silent
@@ -154,10 +154,10 @@ impl Heartbeat {
         let (mut state, _) = self
             .wake
             .wait_timeout_while(lock(&self.state), every, |state| {
-                !state.ended && (has_failed || !state.asked)
+                !state.ended && (has_failed || !state.requested)
             })
             .unwrap_or_else(PoisonError::into_inner);
-        state.asked = false;
+        state.requested = false;
         !state.ended
     }
 }

@@ -43,8 +43,8 @@ const ANNOUNCED: Duration = Duration::from_secs(1);
 /// writer that finds the object waits `patience` for a change, and takes the lease over if there is none. The clocks of
 /// different machines are never compared.
 ///
-/// Each request that uploads or removes data through this place first checks the lease. If the last heartbeat is older
-/// than half of `patience`, the lease object is read first. Here `patience` counts as at least 5 and at most 15
+/// Each request that uploads or removes data through this destination first checks the lease. If the last heartbeat is
+/// older than half of `patience`, the lease object is read first. Here `patience` counts as at least 5 and at most 15
 /// seconds, and the clocks include the time that the machine is suspended. If the object is missing or belongs to
 /// another writer, the lease is lost, and the request fails with `other-writer`.
 #[derive(Debug)]
@@ -75,18 +75,18 @@ struct HeldLease {
 }
 
 impl DestinationLease {
-    /// Acquires the lease `name` of a place. Calls `cancel` while it waits; `false` cancels the wait.
+    /// Acquires the lease `name` of a destination. Calls `cancel` while it waits; `false` cancels the wait.
     ///
     /// # Errors
     ///
     /// `other-writer`, a conflict, when another writer holds it; `interrupted`; errors of the file system or the store.
     pub fn acquire(
-        place: &Destination,
+        destination: &Destination,
         name: &str,
         patience: Duration,
         cancel: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
-        let store = match place {
+        let store = match destination {
             Destination::Local(dir) => {
                 return Lease::acquire(dir, name).map(|it| Self(Kind::Local(it)));
             }

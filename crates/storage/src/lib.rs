@@ -74,8 +74,8 @@ mod destination; // Directories and prefixes that are written.
 mod folder; // Directories and prefixes that are read.
 mod tree; // All files below a directory.
 
-mod lease_store; // The lease of one writer on a place.
-mod log; // Logs in a place.
+mod lease_store; // The lease of one writer on a destination.
+mod log; // Logs in a destination.
 mod probe; // What a location supports.
 
 #[cfg(test)]

@@ -47,12 +47,12 @@ impl DestinationLog {
     /// Reads a log of at most `most` bytes. Returns `None` if it does not exist.
     /// Errors are those of [`Destination::read`] and [`Destination::entries`].
     pub fn read(
-        place: &Destination,
+        destination: &Destination,
         name: &str,
         max: u64,
         cancel: &mut CancelToken<'_>,
     ) -> Result<Option<Vec<u8>>, StorageError> {
-        let store = match place {
+        let store = match destination {
             Destination::Local(dir) => {
                 return match dir.open_file(name) {
                     Err(StorageError::NotDirectory { .. }) => Ok(None),
@@ -61,11 +61,11 @@ impl DestinationLog {
             }
             Destination::Store(store) => store,
         };
-        let numbers = numbers(place, name, cancel)?;
+        let numbers = numbers(destination, name, cancel)?;
         let mut bytes: Option<Vec<u8>> = None;
         for number in numbers {
-            let held = bytes.as_ref().map_or(0, Vec::len);
-            let room = max.saturating_sub(u64::try_from(held).unwrap_or(u64::MAX));
+            let length = bytes.as_ref().map_or(0, Vec::len);
+            let room = max.saturating_sub(u64::try_from(length).unwrap_or(u64::MAX));
             let part = store.remote().read_anew(&part(name, number), room, cancel);
             // If it is missing, its writer has just removed it.
             let Some(part) = if_found(part)? else { break };
@@ -77,12 +77,12 @@ impl DestinationLog {
     /// Opens a log for appending, and keeps its first `keep_bytes` bytes.
     /// Errors are those of [`AppendFile::open`], [`Remote::put`] and [`Remote::remove`].
     pub fn open(
-        place: &Destination,
+        destination: &Destination,
         name: &str,
         keep_bytes: u64,
         cancel: &mut CancelToken<'_>,
     ) -> Result<Self, StorageError> {
-        let store = match place {
+        let store = match destination {
             Destination::Local(dir) => {
                 let file = AppendFile::open(dir, name, keep_bytes)?;
                 return Ok(Self(Kind::File(Mutex::new(file))));
@@ -93,10 +93,10 @@ impl DestinationLog {
         let (mut parts, mut kept) = (Vec::new(), Vec::new());
         if keep_bytes == 0 {
             // Existing objects belong to an older log, and would be read before the first line of this one.
-            Self::remove(place, name, cancel)?;
+            Self::remove(destination, name, cancel)?;
         } else {
-            parts = numbers(place, name, cancel)?;
-            kept = Self::read(place, name, u64::MAX, cancel)?.unwrap_or_default();
+            parts = numbers(destination, name, cancel)?;
+            kept = Self::read(destination, name, u64::MAX, cancel)?.unwrap_or_default();
         }
         let mut next = parts.last().map_or(0, |last| last.saturating_add(1));
         let length = usize::try_from(keep_bytes).unwrap_or(usize::MAX);
@@ -136,15 +136,15 @@ impl DestinationLog {
 
     /// Removes a log. Errors are those of [`Destination::remove`].
     pub fn remove(
-        place: &Destination,
+        destination: &Destination,
         name: &str,
         cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
-        match place {
-            Destination::Local(_) => place.remove(name, cancel),
+        match destination {
+            Destination::Local(_) => destination.remove(name, cancel),
             Destination::Store(store) => {
                 // From the end, so that the objects a reader finds meanwhile are a prefix of the log.
-                for number in numbers(place, name, cancel)?.into_iter().rev() {
+                for number in numbers(destination, name, cancel)?.into_iter().rev() {
                     store.remote().remove(&part(name, number), cancel)?;
                 }
                 Ok(())
@@ -162,11 +162,11 @@ fn part(name: &str, number: u64) -> String {
 
 /// Returns the numbers of the objects of a log, in order. Other names are ignored.
 fn numbers(
-    place: &Destination,
+    destination: &Destination,
     name: &str,
     cancel: &mut CancelToken<'_>,
 ) -> Result<Vec<u64>, StorageError> {
-    let entries = place.entries(name, cancel)?;
+    let entries = destination.entries(name, cancel)?;
     let mut numbers: Vec<u64> = entries
         .iter()
         .filter(|entry| !entry.is_folder && entry.name.len() == 10)

@@ -185,26 +185,31 @@ impl ProbeReport {
 
 /// Tries to create an object that exists with other contents. Returns whether that was refused.
 fn create(
-    place: &Destination,
+    destination: &Destination,
     name: &str,
     cancel: &mut CancelToken<'_>,
 ) -> Result<bool, StorageError> {
-    match place.publish_bytes(None, name, b"other", PublishMode::CreateNew, cancel) {
+    match destination.publish_bytes(None, name, b"other", PublishMode::CreateNew, cancel) {
         Ok(()) => Ok(false),
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-fn get(place: &Destination, name: &str) -> Result<Vec<u8>, StorageError> {
-    match place {
+fn get(destination: &Destination, name: &str) -> Result<Vec<u8>, StorageError> {
+    match destination {
         Destination::Local(dir) => dir.open_file(name)?.read_all(1 << 20),
         Destination::Store(store) => store.remote().read(name, 1 << 20),
     }
 }
 
-fn range(place: &Destination, name: &str, from: u64, to: u64) -> Result<Vec<u8>, StorageError> {
-    match place {
+fn range(
+    destination: &Destination,
+    name: &str,
+    from: u64,
+    to: u64,
+) -> Result<Vec<u8>, StorageError> {
+    match destination {
         Destination::Local(dir) => dir.open_file(name)?.read_range(from, to - from),
         Destination::Store(store) => store.remote().read_range(name, None, from..to),
     }
@@ -212,12 +217,12 @@ fn range(place: &Destination, name: &str, from: u64, to: u64) -> Result<Vec<u8>,
 
 /// Uploads an object in two parts, and reads the bytes around the border between them.
 fn put_parts(
-    place: &Destination,
+    destination: &Destination,
     remote: &Remote,
     name: &str,
     cancel: &mut CancelToken<'_>,
 ) -> Result<Option<&'static str>, StorageError> {
-    let mut file = place.temp_file(None)?;
+    let mut file = destination.temp_file(None)?;
     file.write_all(&vec![1; PART])
         .and_then(|()| file.write_all(&[2]))
         .map_err(|error| file.write_error(error))?;
@@ -263,7 +268,7 @@ pub fn probe(
     options.request.connect_timeout = options.request.connect_timeout.min(CONNECT_TIMEOUT);
     options.upload.split_above = PART as u64;
     options.upload.part_bytes = PART as u64;
-    let place = match location {
+    let destination = match location {
         Location::Local(_) => Destination::open(location, &options, None)?,
         Location::Remote(remote) => {
             Destination::Store(StoreDestination::open(remote, &options, None)?)
@@ -275,7 +280,7 @@ pub fn probe(
             Location::Local(_) => "directory".to_owned(),
             Location::Remote(remote) => remote.kind().to_string(),
         },
-        credentials: match &place {
+        credentials: match &destination {
             Destination::Local(_) => None,
             Destination::Store(store) => store.remote().credential_source(cancel).ok(),
         },
@@ -299,7 +304,7 @@ pub fn probe(
     // One request, even for stores with many objects.
     let mut there: Option<(String, u64)> = None;
     step(ProbeAction::List, &mut || {
-        outcome_of(match &place {
+        outcome_of(match &destination {
             Destination::Local(dir) => dir.list().map(|_| None),
             Destination::Store(store) => store.remote().peek("", 100, cancel).map(|objects| {
                 let small = objects.into_iter().filter(|object| object.bytes > 0);
@@ -311,16 +316,16 @@ pub fn probe(
         })
     });
     let put = step(ProbeAction::Put, &mut || {
-        let put = place.publish_bytes(None, &name, &body, PublishMode::Replace, cancel);
+        let put = destination.publish_bytes(None, &name, &body, PublishMode::Replace, cancel);
         outcome_of(put.map(|()| None))
     });
     if put {
         step(ProbeAction::Get, &mut || {
-            let read = get(&place, &name);
+            let read = get(&destination, &name);
             outcome_of(read.map(|read| (read != body).then_some("it returns different bytes")))
         });
         step(ProbeAction::Range, &mut || {
-            let read = range(&place, &name, 10, 20);
+            let read = range(&destination, &name, 10, 20);
             outcome_of(read.map(|read| {
                 (Some(read.as_slice()) != body.get(10..20)).then_some("it returns different bytes")
             }))
@@ -329,7 +334,7 @@ pub fn probe(
         let (name, bytes) = there.unwrap_or_else(|| ("index.json".to_owned(), 1));
         let mut found = false;
         step(ProbeAction::Range, &mut || {
-            match range(&place, &name, 0, bytes.min(10)) {
+            match range(&destination, &name, 0, bytes.min(10)) {
                 // Not found is an answer to a permitted read.
                 Err(error) if error.is_not_found() => ProbeOutcome::Untried,
                 read => {
@@ -339,33 +344,33 @@ pub fn probe(
             }
         });
         step(ProbeAction::Get, &mut || match found && bytes <= 1 << 20 {
-            true => outcome_of(get(&place, &name).map(|_| None)),
+            true => outcome_of(get(&destination, &name).map(|_| None)),
             false if found => ProbeOutcome::Works,
             false => ProbeOutcome::Untried,
         });
     }
     if put {
         step(ProbeAction::Head, &mut || {
-            let found = place.file_version(&name, cancel);
+            let found = destination.file_version(&name, cancel);
             let found = found.map(|found| found.map(|version| version.bytes));
             let right = Some(body.len() as u64);
             outcome_of(found.map(|found| (found != right).then_some("another length is reported")))
         });
         step(ProbeAction::Create, &mut || {
-            let refused = create(&place, &name, cancel);
+            let refused = create(&destination, &name, cancel);
             outcome_of(
                 refused.map(|refused| (!refused).then_some("the existing object is overwritten")),
             )
         });
-        step(ProbeAction::Parts, &mut || match &place {
+        step(ProbeAction::Parts, &mut || match &destination {
             Destination::Store(store) if store.remote().has_parts() => {
-                outcome_of(put_parts(&place, store.remote(), &large, cancel))
+                outcome_of(put_parts(&destination, store.remote(), &large, cancel))
             }
             _ => ProbeOutcome::Absent,
         });
         step(ProbeAction::Delete, &mut || {
-            let removed = place.remove(&name, cancel);
-            outcome_of(removed.and_then(|()| match get(&place, &name) {
+            let removed = destination.remove(&name, cancel);
+            outcome_of(removed.and_then(|()| match get(&destination, &name) {
                 Err(error) if error.is_not_found() => Ok(None),
                 Err(error) => Err(error),
                 Ok(_) => Ok(Some("the object stays")),
@@ -376,14 +381,14 @@ pub fn probe(
             report.left.push(name);
         }
         let has_parts = *report.outcome(ProbeAction::Parts) == ProbeOutcome::Works;
-        if has_parts && place.remove(&large, cancel).is_err() {
+        if has_parts && destination.remove(&large, cancel).is_err() {
             report.left.push(large);
         }
     }
     let interrupted = report.steps.iter().any(|step| {
         matches!(&step.outcome, ProbeOutcome::Failed { kind, .. } if *kind == ErrorKind::Interrupted)
     });
-    if interrupted && let Destination::Store(store) = &place {
+    if interrupted && let Destination::Store(store) = &destination {
         return Err(store.remote().interrupted());
     }
     Ok(report)

@@ -28,7 +28,7 @@ pub struct TempFile {
     name: String,
     written: u64,
     /// The offset up to which writeback was started; `None` if writeback is left to the system.
-    begun: Option<u64>,
+    writeback_end: Option<u64>,
     failed: bool,
     /// The temporary name no longer exists: it was renamed or unlinked.
     gone: bool,
@@ -85,7 +85,7 @@ impl TempFile {
             folder,
             name,
             written: 0,
-            begun: None,
+            writeback_end: None,
             failed: false,
             gone: false,
         })
@@ -95,7 +95,7 @@ impl TempFile {
     /// files that will be synchronised, and not for files that may be discarded.
     #[must_use]
     pub fn written_behind(mut self) -> Self {
-        self.begun = Some(self.written);
+        self.writeback_end = Some(self.written);
         self
     }
 
@@ -232,12 +232,12 @@ impl TempFile {
         /// Large requests suit every disk, and the remainder at the end is written quickly.
         const BEHIND: u64 = 8 << 20;
 
-        if let Some(begun) = self.begun
-            && self.written - begun >= BEHIND
+        if let Some(start) = self.writeback_end
+            && self.written - start >= BEHIND
         {
             // A failing disk reports its error to the call that synchronises the file.
-            let _ = begin_writeback(self.file.as_fd(), begun..self.written);
-            self.begun = Some(self.written);
+            let _ = begin_writeback(self.file.as_fd(), start..self.written);
+            self.writeback_end = Some(self.written);
         }
     }
 

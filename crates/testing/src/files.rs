@@ -1,4 +1,4 @@
-//! Snapshots of directories, to compare them at different times or places.
+//! Snapshots of directories, to compare them with each other or with a later state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

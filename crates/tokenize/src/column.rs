@@ -99,7 +99,7 @@ impl ColumnTokenizer {
         Arc::new(Field::new_list_field(number, false))
     }
 
-    /// Returns the tokens of each text. A null stays a null. `place` describes a row, for errors.
+    /// Returns the tokens of each text. A null stays a null. `describe_row` names a row for error messages.
     ///
     /// # Errors
     ///
@@ -107,12 +107,12 @@ impl ColumnTokenizer {
     pub fn encode(
         &self,
         texts: &ArrayRef,
-        place: impl Fn(usize) -> String + Sync,
+        describe_row: impl Fn(usize) -> String + Sync,
     ) -> Result<ArrayRef, TokenizeError> {
         let texts = as_bytes(texts)?;
         let values = values(&texts)?;
         let pieces = pieces(&texts, &values);
-        let encode = |rows: Range<usize>| self.encode_piece(&texts, &values, rows, &place);
+        let encode = |rows: Range<usize>| self.encode_piece(&texts, &values, rows, &describe_row);
         let encoded: Vec<_> = match self.jobs > 1 && pieces.len() > 1 {
             true => self
                 .pool()?
@@ -143,7 +143,7 @@ impl ColumnTokenizer {
         texts: &ArrayRef,
         values: &Values<'_>,
         rows: Range<usize>,
-        place: impl Fn(usize) -> String,
+        describe_row: impl Fn(usize) -> String,
     ) -> Result<Piece, TokenizeError> {
         let idle = || lock(&self.caches);
         let mut cache = idle().pop().unwrap_or_default();
@@ -151,7 +151,7 @@ impl ColumnTokenizer {
         for row in rows {
             if texts.is_valid(row) {
                 let wrong = |problem: Problem, reason: String| {
-                    let object = format!("{}, column {}", place(row), self.column);
+                    let object = format!("{}, column {}", describe_row(row), self.column);
                     problem.at(Some(&object), reason)
                 };
                 let text = std::str::from_utf8(values(row)).map_err(|error| {

@@ -54,12 +54,12 @@ impl WriteProblem {
     /// Builds the error with this problem.
     pub(crate) fn at(
         self,
-        place: impl Into<Option<String>>,
+        location: impl Into<Option<String>>,
         reason: impl Into<String>,
     ) -> WriteError {
         WriteError::Input {
             problem: self,
-            place: place.into(),
+            location: location.into(),
             reason: reason.into(),
         }
     }
@@ -75,7 +75,7 @@ pub enum WriteError {
     Input {
         problem: WriteProblem,
         /// The file or location that it is about, if there is one.
-        place: Option<String>,
+        location: Option<String>,
         /// What is wrong, with the facts.
         reason: String,
     },
@@ -152,14 +152,14 @@ pub enum WriteError {
     /// The existing index cannot be read.
     #[error("the index cannot be read")]
     Index {
-        place: String,
+        location: String,
         #[source]
         source: Box<IndexProblem>,
     },
     /// A part is missing.
     #[error("part {part} is missing: {given} of {parts} parts are there")]
     PartMissing {
-        place: String,
+        location: String,
         part: u64,
         given: u64,
         parts: u64,
@@ -303,8 +303,10 @@ impl Diagnostic for WriteError {
             | Self::Sample { column, .. }
             | Self::DuplicateKey { column, .. }
             | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
-            Self::Input { place, .. } => place.clone(),
-            Self::Index { place, .. } | Self::PartMissing { place, .. } => Some(place.clone()),
+            Self::Input { location, .. } => location.clone(),
+            Self::Index { location, .. } | Self::PartMissing { location, .. } => {
+                Some(location.clone())
+            }
             _ => self.inner().and_then(Diagnostic::object),
         }
     }
@@ -375,7 +377,7 @@ impl ValueReason {
     }
 }
 
-/// A value error with the row's position in the batch. The caller adds the location of the batch.
+/// A value error with the row's position in the batch. The caller adds the description of the row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RowError {
     pub(crate) row: usize,
@@ -403,11 +405,11 @@ impl RowError {
         }
     }
 
-    /// Adds the column and the location of the row.
-    pub(crate) fn locate(self, column: &str, place: impl Fn(usize) -> String) -> WriteError {
+    /// Adds the column and the description of the row.
+    pub(crate) fn locate(self, column: &str, describe_row: impl Fn(usize) -> String) -> WriteError {
         WriteError::Value {
             column: column.to_owned(),
-            row: place(self.row),
+            row: describe_row(self.row),
             reason: Box::new(self.reason),
         }
     }

@@ -314,12 +314,12 @@ impl FromStr for ShardPattern {
         let mut digits = None;
         let mut rest = text;
         while let Some((plain, after)) = rest.split_once('%') {
-            let place = usize::from(digits.is_some());
-            if let Some(text) = texts.get_mut(place) {
+            let index = usize::from(digits.is_some());
+            if let Some(text) = texts.get_mut(index) {
                 text.push_str(plain);
             }
             if let Some(after) = after.strip_prefix('%') {
-                if let Some(text) = texts.get_mut(place) {
+                if let Some(text) = texts.get_mut(index) {
                     text.push('%');
                 }
                 rest = after;

@@ -18,7 +18,7 @@ pub use shardmill_core::{INDEX_NAME, TABLE_INDEX_NAME};
 ///
 /// Returns a conflict if a different index exists, or the error of the disk or the store.
 pub fn publish_index(
-    place: &Destination,
+    destination: &Destination,
     temp_folder: &str,
     folder: &str,
     index: &DatasetIndex,
@@ -27,7 +27,7 @@ pub fn publish_index(
     let name = in_folder(folder, index.file_name());
     let text = index.to_json();
     let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
-    Ok(place.publish_bytes(folder, &name, text.as_bytes(), mode, cancel)?)
+    Ok(destination.publish_bytes(folder, &name, text.as_bytes(), mode, cancel)?)
 }
 
 /// Publishes the index of a dataset in `dir` itself. The shards must have their final names.

@@ -48,7 +48,7 @@ impl<'a> MemoryShard<'a> {
         }
     }
 
-    /// Encodes the rows of a batch. `place` describes a row of the batch, for errors.
+    /// Encodes the rows of a batch. `describe_row` describes a row of the batch, for errors.
     ///
     /// # Errors
     ///
@@ -56,11 +56,11 @@ impl<'a> MemoryShard<'a> {
     pub fn push(
         &mut self,
         batch: &RecordBatch,
-        place: impl Fn(usize) -> String,
+        describe_row: impl Fn(usize) -> String,
     ) -> Result<(), WriteError> {
         let (bytes, sizes) = (&mut self.bytes, &mut self.sizes);
         let origin = Origin::default();
-        (self.encoder).encode(batch, origin, &self.buffers, place, |chunk| {
+        (self.encoder).encode(batch, origin, &self.buffers, describe_row, |chunk| {
             let mut begin = 0;
             for sample in 0..chunk.samples() {
                 let end = chunk.end(sample);

@@ -257,8 +257,8 @@ fn zeros(data_type: &DataType, dims: &[u64]) -> Option<ArrayRef> {
     if one.len().checked_mul(len)? > MAX_ZEROS {
         return None;
     }
-    let places = UInt64Array::from(vec![0_u64; len]);
-    let values = take(&one, &places, None).ok()?;
+    let indices = UInt64Array::from(vec![0_u64; len]);
+    let values = take(&one, &indices, None).ok()?;
     let item = Arc::clone(item);
     Some(match data_type {
         DataType::List(_) => {

@@ -15,7 +15,7 @@ use crate::error::{WriteError, WriteProblem};
 use crate::form::ShardForm;
 use crate::rows::TarKeys;
 
-/// A position in the input: the place that a shard's first sample came from.
+/// A position in the input, such as that of the first sample of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The unit of the input.
@@ -38,7 +38,7 @@ impl Piece {
     }
 }
 
-/// The samples of a shard: their place in the dataset and in the input.
+/// The samples of a shard: their position in the dataset and in the input.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShardSpan {
     pub(crate) split: usize,
@@ -244,15 +244,15 @@ impl Packer {
         (self.units, self.dedup_index)
     }
 
-    /// Adds the samples of a chunk, and returns the shards that become full. `place` describes the location of a row of
-    /// the unit, for errors.
+    /// Adds the samples of a chunk, and returns the shards that become full. `describe_row` describes a row of the
+    /// unit, for errors.
     pub(crate) fn push(
         &mut self,
         mut chunk: Chunk,
-        place: impl Fn(u64) -> String,
+        describe_row: impl Fn(u64) -> String,
     ) -> Result<Vec<CutShard>, WriteError> {
         let known = self.recognise(&chunk);
-        self.take_keys(&mut chunk, &known, place)?;
+        self.take_keys(&mut chunk, &known, describe_row)?;
         let mut full = Vec::new();
         let chunk = Arc::new(chunk);
         let mut piece_start = 0_usize;
@@ -314,7 +314,7 @@ impl Packer {
         &mut self,
         chunk: &mut Chunk,
         known: &[bool],
-        place: impl Fn(u64) -> String,
+        describe_row: impl Fn(u64) -> String,
     ) -> Result<(), WriteError> {
         match &mut self.keys {
             Keys::Given => {}
@@ -339,7 +339,7 @@ impl Packer {
                     let rows = chunk.rows.as_ref();
                     return Err(WriteError::DuplicateKey {
                         column: column.clone(),
-                        row: place(rows.map_or(0, |rows| rows.get(sample))),
+                        row: describe_row(rows.map_or(0, |rows| rows.get(sample))),
                         key: key.unwrap_or_default(),
                     });
                 }

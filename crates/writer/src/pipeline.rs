@@ -29,7 +29,7 @@ use crate::shard::{FinishedShard, ShardKind, Temps};
 /// Where shards are written, and their form.
 pub struct Output<'a> {
     /// The root of the dataset.
-    pub place: &'a Destination,
+    pub destination: &'a Destination,
     /// The folder for temporary files in the root, if the root is a local directory.
     pub temp_folder: &'a str,
     /// The directories of the datasets to write, relative to the root; `""` is the root itself.
@@ -140,7 +140,7 @@ pub fn run<I: Input>(
     progress: &Progress,
 ) -> Result<Written, I::Error> {
     let jobs = resources.jobs.max(1);
-    let publishers = output.place.publishers().max(1);
+    let publishers = output.destination.publishers().max(1);
     let resume = match output.splits.len() {
         1 => checkpoint.resume_at(),
         _ => None,
@@ -328,7 +328,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
     }
 
     fn temps(&self) -> Temps<'_> {
-        Temps::Destination(self.output.place, self.output.temp_folder)
+        Temps::Destination(self.output.destination, self.output.temp_folder)
     }
 
     fn publish(
@@ -344,8 +344,8 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
                 Some(at) => at(name),
                 None => in_folder(folder, name),
             };
-            let (place, mode) = (self.output.place, PublishMode::Replace);
-            let version = place.publish(temp, &at, mode, &mut |_| cancel())?;
+            let (destination, mode) = (self.output.destination, PublishMode::Replace);
+            let version = destination.publish(temp, &at, mode, &mut |_| cancel())?;
             Ok((at, version))
         })?;
         let published = Published {
@@ -414,7 +414,7 @@ impl<I: Input> Conversion<'_, I> {
             if skip < rows {
                 let batch = next.batch.slice(skipped, next.batch.num_rows() - skipped);
                 let mut row = skipped;
-                let place = |row| self.input.row_origin(unit, next.rows.get(row + skipped));
+                let describe_row = |row| self.input.row_origin(unit, next.rows.get(row + skipped));
                 let add = |mut chunk: Chunk| {
                     if !chunk.keys.is_empty() {
                         chunk.rows = Some(next.rows.from(row));
@@ -424,7 +424,7 @@ impl<I: Input> Conversion<'_, I> {
                     chunks.push(chunk);
                 };
                 let encoder = self.encoder;
-                encoded = encoder.encode(&batch, origin, &self.buffers, place, add);
+                encoded = encoder.encode(&batch, origin, &self.buffers, describe_row, add);
             }
         }
         self.progress.add_input_bytes(next.input_bytes);

@@ -116,35 +116,35 @@ impl RowEncoder {
         content_of_numbered(sample, KEY_DIGITS, memory)
     }
 
-    /// Encodes all rows of a batch, in chunks. `place` describes the location of a row of the batch, for errors.
+    /// Encodes all rows of a batch, in chunks. `describe_row` describes a row of the batch, for errors.
     pub(crate) fn encode(
         &self,
         batch: &RecordBatch,
         mut origin: Origin,
         pool: &Arc<BufferPool>,
-        place: impl Fn(usize) -> String,
+        describe_row: impl Fn(usize) -> String,
         mut emit: impl FnMut(Chunk),
     ) -> Result<(), WriteError> {
         if matches!(self.frame, Frame::Table(_)) {
-            let rows = self.table_rows(batch, &place)?;
-            return self.encode_table(&rows, origin, pool, &place, emit);
+            let rows = self.table_rows(batch, &describe_row)?;
+            return self.encode_table(&rows, origin, pool, &describe_row, emit);
         }
-        let columns = self.prepare(batch, &place)?;
+        let columns = self.prepare(batch, &describe_row)?;
         let tar = match &self.frame {
             Frame::Tar(rows) => Some(TarSamples::new(
                 rows,
                 &self.columns,
                 batch,
                 &columns,
-                &place,
+                &describe_row,
             )?),
             Frame::Heads | Frame::Text { .. } | Frame::Table(_) => None,
         };
         let sizes = match &tar {
             Some(samples) => samples.sizes(batch.num_rows(), self.sample_limit)?,
             None => {
-                self.refuse(&columns, batch.num_rows(), &place)?;
-                self.sizes(&columns, batch.num_rows(), &place)?
+                self.refuse(&columns, batch.num_rows(), &describe_row)?;
+                self.sizes(&columns, batch.num_rows(), &describe_row)?
             }
         };
         let mut start = 0;
@@ -171,8 +171,8 @@ impl RowEncoder {
         Ok(())
     }
 
-    /// Converts the rows of a batch to those of a table, column by column. `place` describes the location of a row of the
-    /// batch, for errors.
+    /// Converts the rows of a batch to those of a table, column by column. `describe_row` describes a row of the batch,
+    /// for errors.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl RowEncoder {
     pub fn table_rows(
         &self,
         batch: &RecordBatch,
-        place: impl Fn(usize) -> String,
+        describe_row: impl Fn(usize) -> String,
     ) -> Result<RecordBatch, WriteError> {
         let Frame::Table(schema) = &self.frame else {
             return Err(WriteError::Bug(
@@ -189,7 +189,7 @@ impl RowEncoder {
         };
         let columns = self.columns.iter().map(|column| {
             let converted = column.convert(batch.column(column.source()));
-            converted.map_err(|error| error.locate(column.name(), &place))
+            converted.map_err(|error| error.locate(column.name(), &describe_row))
         });
         let columns = columns.collect::<Result<_, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
@@ -203,7 +203,7 @@ impl RowEncoder {
         rows: &RecordBatch,
         mut origin: Origin,
         pool: &Arc<BufferPool>,
-        place: &impl Fn(usize) -> String,
+        describe_row: &impl Fn(usize) -> String,
         mut emit: impl FnMut(Chunk),
     ) -> Result<(), WriteError> {
         // A row of nulls has a size, too, because sizes tell rows apart.
@@ -212,7 +212,7 @@ impl RowEncoder {
             add_sizes(column, &mut sizes);
         }
         for (row, size) in sizes.iter().enumerate() {
-            check_size(*size, self.sample_limit, || place(row))?;
+            check_size(*size, self.sample_limit, || describe_row(row))?;
         }
         let mut start = 0;
         while start < sizes.len() {
@@ -230,7 +230,7 @@ impl RowEncoder {
     fn prepare(
         &self,
         batch: &RecordBatch,
-        place: &impl Fn(usize) -> String,
+        describe_row: &impl Fn(usize) -> String,
     ) -> Result<Vec<EncodedColumn>, WriteError> {
         let columns = self.columns.iter().map(|column| {
             let array = batch.column(column.source());
@@ -241,13 +241,13 @@ impl RowEncoder {
             if let Some(row) = row {
                 return Err(WriteError::Null {
                     column: column.name().to_owned(),
-                    row: place(row),
+                    row: describe_row(row),
                     hint: column.null_hint().to_string(),
                 });
             }
             column
                 .prepare(array)
-                .map_err(|error| error.locate(column.name(), place))
+                .map_err(|error| error.locate(column.name(), describe_row))
         });
         columns.collect()
     }
@@ -257,7 +257,7 @@ impl RowEncoder {
         &self,
         columns: &[EncodedColumn],
         rows: usize,
-        place: &impl Fn(usize) -> String,
+        describe_row: &impl Fn(usize) -> String,
     ) -> Result<Vec<usize>, WriteError> {
         let constant = match &self.frame {
             Frame::Heads => 4 * self.headed.iter().filter(|headed| **headed).count(),
@@ -271,7 +271,7 @@ impl RowEncoder {
             values.add_sizes(0..rows, &mut sizes);
         }
         for (row, size) in sizes.iter().enumerate() {
-            check_size(*size, self.sample_limit, || place(row))?;
+            check_size(*size, self.sample_limit, || describe_row(row))?;
         }
         Ok(sizes)
     }
@@ -282,7 +282,7 @@ impl RowEncoder {
         &self,
         columns: &[EncodedColumn],
         rows: usize,
-        place: &impl Fn(usize) -> String,
+        describe_row: &impl Fn(usize) -> String,
     ) -> Result<(), WriteError> {
         let Frame::Text { refuse, format, .. } = &self.frame else {
             return Ok(());
@@ -298,7 +298,7 @@ impl RowEncoder {
                             text: text.clone(),
                             format: format.to_string(),
                         };
-                        return Err(RowError { row, reason }.locate(column.name(), place));
+                        return Err(RowError { row, reason }.locate(column.name(), describe_row));
                     }
                 }
             }

@@ -194,7 +194,7 @@ impl SampleWriter {
 
     /// Adds all rows of a batch, or none of them if one cannot be encoded.
     ///
-    /// `encoder` must have the layout of this writer. `place` describes the location of a row for messages.
+    /// `encoder` must have the layout of this writer. `describe_row` describes a row of the batch, for errors.
     ///
     /// # Errors
     ///
@@ -204,12 +204,12 @@ impl SampleWriter {
         &mut self,
         encoder: &RowEncoder,
         batch: &RecordBatch,
-        place: impl Fn(usize) -> String,
+        describe_row: impl Fn(usize) -> String,
         cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         self.pack(cancel)?;
         let mut chunks = Vec::new();
-        encoder.encode(batch, self.origin(), &self.buffers, place, |chunk| {
+        encoder.encode(batch, self.origin(), &self.buffers, describe_row, |chunk| {
             chunks.push(chunk)
         })?;
         for chunk in chunks {

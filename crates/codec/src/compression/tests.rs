@@ -466,9 +466,9 @@ proptest! {
         cut: bool,
     ) {
         let mut zip = compress(name, &raw);
-        for (place, byte) in changes {
-            let place = place.index(zip.len());
-            zip[place] ^= byte;
+        for (index, byte) in changes {
+            let offset = index.index(zip.len());
+            zip[offset] ^= byte;
         }
         if cut {
             zip.truncate(end.index(zip.len() + 1));

@@ -24,7 +24,7 @@ use super::step::{self, Step};
 
 /// An existing dataset that can be brought up to date.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ExistingDataset {
     pub(super) record: Record,
     pub(super) index: DatasetIndex,
     /// The text of the record.
@@ -36,7 +36,7 @@ pub(super) struct Held {
 /// The work that brings a dataset up to date.
 #[derive(Debug)]
 pub(crate) struct Increment {
-    pub(super) held: Held,
+    pub(super) existing: ExistingDataset,
     pub(super) version: u64,
     pub(super) step: Step,
 }
@@ -73,24 +73,24 @@ impl Increment {
         if options.run.overwrite {
             return Ok(None);
         }
-        let place = match Destination::open(&options.dest, &options.source.remote, options.spool())
-        {
-            Ok(place) => place,
-            Err(error) if error.is_not_found() => return Ok(None),
-            // The later inspection of the destination reports this error.
-            Err(StorageError::NotDirectory { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let destination =
+            match Destination::open(&options.dest, &options.source.remote, options.spool()) {
+                Ok(destination) => destination,
+                Err(error) if error.is_not_found() => return Ok(None),
+                // The later inspection of the destination reports this error.
+                Err(StorageError::NotDirectory { .. }) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
         let progress = shardmill_core::Progress::new();
-        let Some(held) = read(Target::new(&place, &progress), options)? else {
+        let Some(existing) = read(Target::new(&destination, &progress), options)? else {
             return Ok(None);
         };
-        let history = shardmill_source::delta_history(source, table, held.record.version())?;
-        check_history(&held.record, &history, options)?;
+        let history = shardmill_source::delta_history(source, table, existing.record.version())?;
+        check_history(&existing.record, &history, options)?;
         Ok(Some(Self {
-            step: step::step(&held.record.all_file_samples, &history),
+            step: step::step(&existing.record.all_file_samples, &history),
             version: history.version,
-            held,
+            existing,
         }))
     }
 
@@ -100,7 +100,7 @@ impl Increment {
         identity: &Identity,
         options: &ConvertOptions,
     ) -> Result<(), ConvertError> {
-        let record = &self.held.record;
+        let record = &self.existing.record;
         let same_source = json!({
             "config": record.config,
             "config_fingerprint": record.config_fingerprint,
@@ -127,7 +127,7 @@ impl Increment {
 
     pub(crate) fn planned(&self) -> PlannedIncrement {
         PlannedIncrement {
-            from_version: self.held.record.version(),
+            from_version: self.existing.record.version(),
             version: self.version,
             files: self.step.read.len(),
             samples: self.step.touched.len(),
@@ -141,12 +141,12 @@ impl Increment {
 
     /// Returns whether the record is also up to date.
     pub(super) fn is_noted(&self) -> bool {
-        self.is_nothing() && self.step.kept == self.held.record.all_file_samples
+        self.is_nothing() && self.step.kept == self.existing.record.all_file_samples
     }
 
     /// Returns the identity of this increment. An interrupted increment with the same identity is resumed.
     pub(super) fn identity(&self, plan: &Identity) -> Identity {
-        let text = [plan.source_fingerprint.as_bytes(), &self.held.text].concat();
+        let text = [plan.source_fingerprint.as_bytes(), &self.existing.text].concat();
         Identity {
             source_fingerprint: format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&text)),
             ..plan.clone()
@@ -242,7 +242,7 @@ fn check_history(
 pub(super) fn read(
     target: Target<'_>,
     options: &ConvertOptions,
-) -> Result<Option<Held>, ConvertError> {
+) -> Result<Option<ExistingDataset>, ConvertError> {
     let limits = &options.source.limits;
     let conflict = |reason: String, hint: &'static str| {
         ConvertError::conflict(options.dest_text(), "dest-not-incremental", reason, hint)
@@ -291,7 +291,7 @@ pub(super) fn read(
         )),
         Err(fault) => Some(fault),
     };
-    Ok(Some(Held {
+    Ok(Some(ExistingDataset {
         record,
         index,
         text: noted,

@@ -84,11 +84,11 @@ impl Record {
 
     /// Checks that every sample below `samples` occurs exactly once.
     fn check(&self, samples: u64) -> Result<(), String> {
-        let held = self
+        let file_ranges = self
             .all_file_samples
             .iter()
             .map(|file_samples| &file_samples.samples);
-        let all: Vec<&Ranges> = held.chain([&self.tombstones]).collect();
+        let all: Vec<&Ranges> = file_ranges.chain([&self.tombstones]).collect();
         if !all.iter().all(|ranges| ranges.is_sound(samples)) {
             return Err("it names samples that are not there, or in disorder".to_owned());
         }

@@ -16,7 +16,7 @@ use shardmill_writer::{
     Written,
 };
 
-use super::plan::{Held, Increment, read};
+use super::plan::{ExistingDataset, Increment, read};
 use super::ranges::Ranges;
 use super::record::{self, FileSamples, Generation, Record};
 use crate::error::ConvertError;
@@ -38,15 +38,15 @@ pub(crate) fn run(
 ) -> Result<ConvertReport, ConvertError> {
     let began = Instant::now();
     let options = &plan.options;
-    let place = Destination::open(&options.dest, &options.source.remote, options.spool())?;
-    let target = Target::new(&place, progress);
+    let destination = Destination::open(&options.dest, &options.source.remote, options.spool())?;
+    let target = Target::new(&destination, progress);
     let entries = target.entries("")?;
     let is_left = entries.iter().any(|entry| entry.name == WORK_FOLDER);
-    if increment.is_noted() && !is_left && increment.held.fault.is_none() {
+    if increment.is_noted() && !is_left && increment.existing.fault.is_none() {
         return Ok(unchanged(
             plan,
             increment,
-            increment.held.record.clone(),
+            increment.existing.record.clone(),
             began,
         ));
     }
@@ -55,7 +55,7 @@ pub(crate) fn run(
     recover(target, options.source.limits.index_bytes)?;
     // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
-        Some(now) if now.text == increment.held.text => now,
+        Some(now) if now.text == increment.existing.text => now,
         _ => {
             lease.end(cancel)?;
             return Err(changed(options, "it has changed since it was looked at"));
@@ -64,14 +64,14 @@ pub(crate) fn run(
     let is_restored = match now.fault {
         None => false,
         Some(fault) if fault.is_of_tombstones() => {
-            restore(target, &increment.held.record)?;
+            restore(target, &increment.existing.record)?;
             true
         }
         // An increment that changes the dataset rewrites its provenance.
         Some(_) if !increment.is_noted() => false,
         Some(fault) => {
             lease.end(cancel)?;
-            let path = |name: &str| target.place.display(name).into();
+            let path = |name: &str| target.destination.display(name).into();
             return Err(fault.with_side_path(path).into());
         }
     };
@@ -84,11 +84,11 @@ pub(crate) fn run(
     let identity = increment.identity(&plan.identity);
     let mut found = Found::read(target, &options.source.limits)?;
     if let Some(other) = found.take_if(|found| identity.difference(&found.header).is_some()) {
-        forget(target, &other, &increment.held.index)?;
+        forget(target, &other, &increment.existing.index)?;
     }
     if increment.is_noted() {
         lease.remove_folder(&OF_PARTS, cancel)?;
-        let record = increment.held.record.clone();
+        let record = increment.existing.record.clone();
         return Ok(restored(unchanged(plan, increment, record, began)));
     }
     let mut is_published = false;
@@ -109,7 +109,7 @@ pub(crate) fn run(
             // The error would occur again. No index lists the files that were written.
             let cleaned = Found::read(target, &options.source.limits).and_then(|found| {
                 found.map_or(Ok(()), |found| {
-                    forget(target, &found, &increment.held.index)
+                    forget(target, &found, &increment.existing.index)
                 })
             });
             if cleaned.is_ok() {
@@ -136,7 +136,7 @@ fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     side.insert("tombstones".to_owned(), note);
     let text = provenance::text_of(&serde_json::Value::Object(side));
     target.publish(PROVENANCE_NAME, text.as_bytes())?;
-    Ok(target.place.sync()?)
+    Ok(target.destination.sync()?)
 }
 
 /// Removes the files and the journal of a run that will not be resumed.
@@ -160,10 +160,10 @@ fn unchanged(
     record: Record,
     began: Instant,
 ) -> ConvertReport {
-    let indexes = [increment.held.index.clone()];
+    let indexes = [increment.existing.index.clone()];
     ConvertReport {
         increment: Some(IncrementReport {
-            from_version: Some(increment.held.record.version()),
+            from_version: Some(increment.existing.record.version()),
             added_samples: 0,
             added_shards: 0,
             tombstones: 0,
@@ -181,12 +181,12 @@ pub(crate) fn first_record(plan: &ConvertPlan, written: &Written, index: &Datase
     let mut record = Record::new(table, config, &plan.identity.config_fingerprint);
     let content = written.contents.first().copied().unwrap_or_default();
     add_generation(&mut record, plan, index, 0, content);
-    record.all_file_samples = held(plan, written);
+    record.all_file_samples = samples_by_file(plan, written);
     record
 }
 
 /// Returns the samples of each file that was read.
-fn held(plan: &ConvertPlan, written: &Written) -> Vec<FileSamples> {
+fn samples_by_file(plan: &ConvertPlan, written: &Written) -> Vec<FileSamples> {
     let delta = plan.source.description().delta.as_ref();
     let files: &[DeltaFile] = delta.map_or(&[], |delta| &delta.files);
     let units = written.units.first().into_iter().flatten();
@@ -231,7 +231,7 @@ impl Addition<'_> {
         began: Instant,
     ) -> Result<ConvertReport, ConvertError> {
         let (plan, target) = (self.plan, self.target);
-        let (held_before, step) = (&self.increment.held, &self.increment.step);
+        let (existing, step) = (&self.increment.existing, &self.increment.step);
         let is_resumed = found.is_some();
         target.remove_temporary()?;
         let identity = self.increment.identity(&plan.identity);
@@ -241,13 +241,13 @@ impl Addition<'_> {
         let dedup_index = match step.touched.is_empty() {
             true => None,
             false => {
-                let contents = contents(plan, held_before, &step.touched, progress)?;
+                let contents = contents(plan, existing, &step.touched, progress)?;
                 Some(DedupIndex::new(contents))
             }
         };
         let base = Base {
-            shards: held_before.index.shards(),
-            samples: held_before.index.samples(),
+            shards: existing.index.shards(),
+            samples: existing.index.samples(),
             dedup_index,
         };
         let written = write(plan, target, base, &journal, progress)?;
@@ -255,11 +255,13 @@ impl Addition<'_> {
         let (gone_content, gone): (Vec<Content>, Vec<u64>) = left.unzip();
         let gone = Ranges::of(gone.into_iter().map(|number| number..number + 1));
         let added = written.contents.iter().copied().collect();
-        let content = held_before.record.content().with(added);
+        let content = existing.record.content().with(added);
         let content = content.without(gone_content.into_iter().collect());
-        let mut record = held_before.record.clone();
+        let mut record = existing.record.clone();
         record.all_file_samples.clone_from(&step.kept);
-        record.all_file_samples.extend(held(plan, &written));
+        record
+            .all_file_samples
+            .extend(samples_by_file(plan, &written));
         record.tombstones = Ranges::union([&record.tombstones, &gone]);
         if gone.is_empty() && written.indexes.iter().all(|index| index.samples() == 0) {
             let delta = plan.source.description().delta.as_ref();
@@ -283,7 +285,7 @@ impl Addition<'_> {
 
     /// Returns the index with the new shards after the old ones.
     fn index(&self, written: &Written) -> DatasetIndex {
-        let old = self.increment.held.index.clone().into_entries();
+        let old = self.increment.existing.index.clone().into_entries();
         let new = written.indexes.iter().cloned();
         let new = new.flat_map(DatasetIndex::into_entries);
         self.plan.form.index(old.chain(new))
@@ -327,14 +329,14 @@ impl Addition<'_> {
 /// Reads samples of the dataset, and returns the content and the number of each.
 fn contents(
     plan: &ConvertPlan,
-    held: &Held,
+    existing: &ExistingDataset,
     wanted: &Ranges,
     progress: &Progress,
 ) -> Result<Vec<(Content, u64)>, ConvertError> {
     let options = &plan.options;
     let limits = &options.source.limits;
     let mut first = 0;
-    let entries: Vec<IndexEntry> = held.index.clone().into_entries().collect();
+    let entries: Vec<IndexEntry> = existing.index.clone().into_entries().collect();
     let shards: Vec<(usize, std::ops::Range<u64>)> = entries
         .iter()
         .enumerate()
@@ -345,7 +347,7 @@ fn contents(
         })
         .filter(|(_, own)| wanted.within(own).next().is_some())
         .collect();
-    let samples = Shards::open(held, options)?;
+    let samples = Shards::open(existing, options)?;
     let found = parallel::map(shards.len(), options.source.resources.jobs, |at| {
         if progress.is_cancelled() {
             return Err(WriteError::Interrupted { samples: 0 }.into());
@@ -367,8 +369,8 @@ enum Shards {
 }
 
 impl Shards {
-    fn open(held: &Held, options: &ConvertOptions) -> Result<Self, ConvertError> {
-        match &held.index {
+    fn open(existing: &ExistingDataset, options: &ConvertOptions) -> Result<Self, ConvertError> {
+        match &existing.index {
             DatasetIndex::Streaming(_) => {
                 let open = OpenOptions {
                     limits: options.source.limits.clone(),
@@ -417,8 +419,8 @@ impl Shards {
                     .map(|at| {
                         let at = usize::try_from(at).map_err(|_| missing(shard))?;
                         let ends = offsets.get(at).zip(offsets.get(at + 1));
-                        let place = |end: &u64| usize::try_from(*end).unwrap_or(usize::MAX);
-                        let range = ends.map(|(begin, end)| place(begin)..place(end));
+                        let to_usize = |end: &u64| usize::try_from(*end).unwrap_or(usize::MAX);
+                        let range = ends.map(|(begin, end)| to_usize(begin)..to_usize(end));
                         let sample = range.and_then(|range| bytes.get(range));
                         let sample = sample.ok_or_else(|| missing(shard))?;
                         Ok(encoder.content_of(sample, memory))

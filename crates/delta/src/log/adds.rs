@@ -73,17 +73,23 @@ impl<'a> Adds<'a> {
             (!array.is_null(row)).then(|| array.value(row))
         };
         let storage = text("storageType")?;
-        let place = text("pathOrInlineDv").unwrap_or_default();
+        let path_or_inline_dv = text("pathOrInlineDv").unwrap_or_default();
         let offset = number::<Int32Type>(self.deletions, "offset", row);
         let bytes = number::<Int32Type>(self.deletions, "sizeInBytes", row);
         let cardinality = number::<Int64Type>(self.deletions, "cardinality", row);
         let descriptor = storage.parse().and_then(|storage| {
             let (bytes, cardinality) = (bytes.unwrap_or(-1), cardinality.unwrap_or(-1));
-            DeletionVectorDescriptor::try_new(storage, place, offset, bytes, cardinality)
+            DeletionVectorDescriptor::try_new(
+                storage,
+                path_or_inline_dv,
+                offset,
+                bytes,
+                cardinality,
+            )
         });
         Some(descriptor.map(|descriptor| Deletion {
             descriptor,
-            id: vector_id(storage, place, offset),
+            id: vector_id(storage, path_or_inline_dv, offset),
         }))
     }
 }

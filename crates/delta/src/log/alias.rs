@@ -36,8 +36,8 @@ pub(super) fn take_out_removed(
     let storage = engine.storage_handler();
     let commits = &snapshot.log_segment().listed.ascending_commit_files;
     for commit in commits.iter().rev() {
-        let place = (commit.location.location.clone(), None);
-        for bytes in storage.read_files(vec![place])? {
+        let file_slice = (commit.location.location.clone(), None);
+        for bytes in storage.read_files(vec![file_slice])? {
             for line in bytes?.split(|byte| *byte == b'\n') {
                 // The kernel has already parsed these lines and refused the broken ones.
                 let Ok(action) = serde_json::from_slice::<Line>(line) else {

@@ -53,8 +53,8 @@ pub struct LogPath {
 }
 
 /// Returns an id that distinguishes a deletion vector from others.
-pub(super) fn vector_id(storage: &str, place: &str, offset: Option<i32>) -> String {
-    format!("{storage}{place}@{}", offset.unwrap_or(0))
+pub(super) fn vector_id(storage: &str, path_or_inline_dv: &str, offset: Option<i32>) -> String {
+    format!("{storage}{path_or_inline_dv}@{}", offset.unwrap_or(0))
 }
 
 /// One line: an add, a remove, or neither.
@@ -92,7 +92,7 @@ impl Action {
     /// Returns an id that distinguishes the deletion vector from others, if there is one.
     pub(super) fn deletion(&self) -> Option<String> {
         let vector = self.deletion_vector.as_ref()?;
-        let (storage, place) = (&vector.storage_type, &vector.path_or_inline_dv);
-        Some(vector_id(storage, place, vector.offset))
+        let (storage, path_or_inline_dv) = (&vector.storage_type, &vector.path_or_inline_dv);
+        Some(vector_id(storage, path_or_inline_dv, vector.offset))
     }
 }

@@ -115,7 +115,7 @@ impl Version {
         };
         let origin = |number: usize| {
             let partition = self.partitions.get(number).copied().flatten();
-            if let Some(value) = partition.and_then(|place| partition_values.get(place)) {
+            if let Some(value) = partition.and_then(|index| partition_values.get(index)) {
                 return Ok(ColumnOrigin::Constant(Arc::clone(value)));
             }
             let column = self.columns.get(number);
@@ -205,10 +205,10 @@ impl Version {
         let deleted = deleted.map_err(|error| match error.without_backtrace() {
             KernelError::FileNotFound(_) if bucket.is_some() => self.missing(file),
             KernelError::FileNotFound(_) => {
-                let place = deletion.descriptor.absolute_path(root).ok().flatten();
-                let place = place.and_then(|place| place.to_file_path().ok());
-                let place = place.map(|place| place.display().to_string());
-                self.missing(place.as_deref().unwrap_or(file))
+                let url = deletion.descriptor.absolute_path(root).ok().flatten();
+                let path = url.and_then(|url| url.to_file_path().ok());
+                let path = path.map(|path| path.display().to_string());
+                self.missing(path.as_deref().unwrap_or(file))
             }
             other => match kernel.as_ref().and_then(KernelStore::take_failure) {
                 Some(failure) => failure.into(),

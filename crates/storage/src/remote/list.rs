@@ -193,9 +193,9 @@ async fn list(live: &Live, prefix: &str, max: u64) -> Result<Vec<RemoteObject>, 
                 if objects.len() as u64 >= max {
                     return Err(StorageError::TooMany { max });
                 }
-                let held = (objects.len() * size_of::<RemoteObject>()) as u64;
+                let bytes = (objects.len() * size_of::<RemoteObject>()) as u64;
                 let room = objects.try_reserve(1);
-                room.map_err(|_| StorageError::NoMemory { bytes: held })?;
+                room.map_err(|_| StorageError::NoMemory { bytes })?;
                 objects.push(RemoteObject::of(name, &listed));
             }
             for prefix in page.prefixes {

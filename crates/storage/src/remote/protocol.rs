@@ -38,7 +38,7 @@ pub(super) enum UrlKind {
 #[derive(Clone, Debug)]
 pub(super) struct RequestSpec {
     pub(super) method: Method,
-    pub(super) place: UrlKind,
+    pub(super) url_kind: UrlKind,
     pub(super) key: String,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) headers: Vec<(&'static str, String)>,
@@ -55,7 +55,7 @@ impl RequestSpec {
         Self {
             changes: method != Method::GET && method != Method::HEAD,
             method,
-            place: UrlKind::Object,
+            url_kind: UrlKind::Object,
             key: key.to_owned(),
             query: Vec::new(),
             headers: Vec::new(),
@@ -194,7 +194,7 @@ impl StoreKind {
     /// Returns the request for the commit of the revision, for stores with revisions.
     pub(super) fn revision() -> RequestSpec {
         let mut ask = RequestSpec::new(Method::GET, "", &[200]).query("expand", "sha");
-        ask.place = UrlKind::Revision;
+        ask.url_kind = UrlKind::Revision;
         ask.max = PAGE;
         ask
     }
@@ -362,7 +362,7 @@ impl StoreKind {
     }
 
     /// Parses the id of a new multipart upload.
-    pub(super) fn begun(answer: &Answer) -> Result<String, Failure> {
+    pub(super) fn upload_id(answer: &Answer) -> Result<String, Failure> {
         let mut id = String::new();
         answer.xml("InitiateMultipartUploadResult", |path, inside| {
             if path == "InitiateMultipartUploadResult/UploadId" {
@@ -466,7 +466,7 @@ impl StoreKind {
                     &[200, 404],
                 )
                 .query(name, max);
-                ask.place = UrlKind::Folder;
+                ask.url_kind = UrlKind::Folder;
                 match self {
                     // Without it, the Hub lists the folders below as well.
                     Self::HubBucket => ask.query("recursive", "false"),
@@ -620,10 +620,10 @@ mod tests {
             ("<CompleteMultipartUpload/>", "CompleteMultipartUpload"),
             (&long, &"x".repeat(64)),
         ] {
-            let begun = StoreKind::begun(&answer(body)).map(drop);
+            let upload_id = StoreKind::upload_id(&answer(body)).map(drop);
             let completed = completed(&answer(body), None);
             for (result, expected) in [
-                (begun, "InitiateMultipartUploadResult"),
+                (upload_id, "InitiateMultipartUploadResult"),
                 (completed, "CompleteMultipartUploadResult"),
             ] {
                 let Err(Failure::ProtocolError(error)) = result else {

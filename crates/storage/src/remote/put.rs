@@ -138,7 +138,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
                     status: 501,
                     code: answer.code(),
                 })),
-                _ => StoreKind::begun(&answer).map(Some),
+                _ => StoreKind::upload_id(&answer).map(Some),
             }
         })
         .await?;
@@ -435,14 +435,14 @@ impl Remote {
         let (sender, receiver) = mpsc::channel();
         let mut under_way = UnderWay::default();
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
-        let (mut read, mut done, mut begun) = (0_u64, 0_u64, 0_usize);
+        let (mut read, mut done, mut started) = (0_u64, 0_u64, 0_usize);
         while read < bytes || !under_way.0.is_empty() {
             if read < bytes && under_way.0.len() < options.upload.parts.max(1) {
                 let length = part.min(bytes - read);
                 let payload = Payload::new(kind, file.read_range(read, length)?).map_err(failed)?;
                 read += length;
-                begun += 1;
-                let (number, sender) = (begun, sender.clone());
+                started += 1;
+                let (number, sender) = (started, sender.clone());
                 let (of_task, upload) = (Arc::clone(&live), Arc::clone(upload));
                 let sent = Arc::new(AtomicU64::new(0));
                 let counted = Arc::clone(&sent);

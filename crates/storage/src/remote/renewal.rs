@@ -51,10 +51,10 @@ pub(super) struct Issued<T> {
 }
 
 impl<T> Issued<T> {
-    /// `asked` is when the request was sent, which is before the credential was created.
-    pub(super) fn new(value: T, asked: Instant, life: Option<Duration>) -> Self {
+    /// `requested_at` is when the request was sent, which is before the credential was created.
+    pub(super) fn new(value: T, requested_at: Instant, life: Option<Duration>) -> Self {
         // If the time overflows, the credential never expires.
-        let after = |time: Duration| asked.checked_add(time);
+        let after = |time: Duration| requested_at.checked_add(time);
         Self {
             value,
             renew: life.and_then(|life| after(life.saturating_sub(MARGIN.min(life / 4)))),
@@ -135,15 +135,18 @@ mod tests {
 
     #[test]
     fn credentials_are_renewed_before_expiry() {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         for (life, renew) in [(3600, 3480), (480, 360), (100, 75), (4, 3)] {
-            let issued = Issued::new((), asked, Some(Duration::from_secs(life)));
-            assert_eq!(issued.renew, Some(asked + Duration::from_secs(renew)));
-            assert_eq!(issued.end, Some(asked + Duration::from_secs(life)));
+            let issued = Issued::new((), requested_at, Some(Duration::from_secs(life)));
+            assert_eq!(
+                issued.renew,
+                Some(requested_at + Duration::from_secs(renew))
+            );
+            assert_eq!(issued.end, Some(requested_at + Duration::from_secs(life)));
         }
-        let for_ever = Issued::new((), asked, None);
+        let for_ever = Issued::new((), requested_at, None);
         assert_eq!((for_ever.renew, for_ever.end), (None, None));
-        let long = Issued::new((), asked, Some(Duration::MAX));
+        let long = Issued::new((), requested_at, Some(Duration::MAX));
         assert_eq!((long.renew, long.end), (None, None));
         let past = Issued::until((), Some(SystemTime::UNIX_EPOCH));
         assert!(past.end.unwrap() <= Instant::now());

@@ -50,7 +50,7 @@ impl Signer {
     ) -> Result<Request, StorageError> {
         let bug = || StorageError::NoAnswer;
         let key = &ask.key;
-        let url = match (ask.place, self.commit.get()) {
+        let url = match (ask.url_kind, self.commit.get()) {
             (UrlKind::Revision, _) => self.access.revision_url(),
             (UrlKind::Object, Some(commit)) => self.access.url(&format!("resolve/{commit}/{key}")),
             (UrlKind::Folder, Some(commit)) if key.is_empty() => {

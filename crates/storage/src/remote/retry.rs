@@ -152,8 +152,8 @@ impl<'a> Attempts<'a> {
                 permit.throttled();
                 let counters = &self.live.counters;
                 counters.throttled.fetch_add(1, Ordering::Relaxed);
-                if let Some(asked) = retry_after {
-                    wait = wait.max(asked.min(options.retry.retry_after_most));
+                if let Some(delay) = retry_after {
+                    wait = wait.max(delay.min(options.retry.retry_after_most));
                 }
                 StorageError::Throttled {
                     status,

@@ -52,14 +52,20 @@ impl Remote {
         }
         let live = self.live().map_err(failed)?;
         let mut coming: VecDeque<Coming> = VecDeque::new();
-        let (mut asked, mut written) = (0, 0);
+        let (mut requested, mut written) = (0, 0);
         while written < found.bytes {
-            while asked < found.bytes && coming.len() < PARTS {
+            while requested < found.bytes && coming.len() < PARTS {
                 let end = found
                     .bytes
-                    .min(asked + self.shared.options.download.part_bytes.max(1));
-                coming.push_back(Coming::fetch(&live, &key, asked..end, found.bytes, &seen));
-                asked = end;
+                    .min(requested + self.shared.options.download.part_bytes.max(1));
+                coming.push_back(Coming::fetch(
+                    &live,
+                    &key,
+                    requested..end,
+                    found.bytes,
+                    &seen,
+                ));
+                requested = end;
             }
             let Some(first) = coming.front() else { break };
             let bytes = match first.receiver.recv_timeout(SLICE) {

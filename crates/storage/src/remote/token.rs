@@ -64,7 +64,7 @@ impl Tokens {
     }
 
     async fn fetch(&self) -> Result<Issued<String>, NoToken> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let request = self
             .http
             .post(format!("{}/oidc/v1/token", self.client.host))
@@ -81,7 +81,7 @@ impl Tokens {
         let answer = answer(&self.http, &request).await;
         let (status, body) = answer.map_err(|what| NoToken::of(format!("failed: {what}"), HOST))?;
         match status {
-            200 => read(&body, asked),
+            200 => read(&body, requested_at),
             300..400 => Err(NoToken::of(
                 "answered with a redirect, which is not followed",
                 HOST,
@@ -104,7 +104,7 @@ fn bad_answer(what: &str) -> NoToken {
 }
 
 /// Parses the token in an answer.
-fn read(body: &[u8], asked: Instant) -> Result<Issued<String>, NoToken> {
+fn read(body: &[u8], requested_at: Instant) -> Result<Issued<String>, NoToken> {
     if body.len() > ANSWER {
         return Err(bad_answer("it is too long"));
     }
@@ -127,7 +127,7 @@ fn read(body: &[u8], asked: Instant) -> Result<Issued<String>, NoToken> {
     };
     Ok(Issued::new(
         text.to_owned(),
-        asked,
+        requested_at,
         life.map(Duration::from_secs),
     ))
 }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn token_response_without_token_is_an_error() {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         for (body, what) in [
             ("", "it is not JSON"),
             ("<html>", "it is not JSON"),
@@ -232,7 +232,7 @@ mod tests {
                 "its expires_in is no number of seconds",
             ),
         ] {
-            let error = read(body.as_bytes(), asked).err().unwrap();
+            let error = read(body.as_bytes(), requested_at).err().unwrap();
             assert_eq!(
                 error.what,
                 format!("gave an answer without a token: {what}")
@@ -243,7 +243,10 @@ mod tests {
             r#"{"access_token":"hush"}"#,
             r#"{"access_token":"hush","token_type":"bearer","expires_in":3600,"scope":"all-apis"}"#,
         ] {
-            assert_eq!(read(body.as_bytes(), asked).ok().unwrap().value, "hush");
+            assert_eq!(
+                read(body.as_bytes(), requested_at).ok().unwrap().value,
+                "hush"
+            );
         }
         let known = br#"{"error":"invalid_client","error_description":"hush"}"#;
         assert_eq!(code(known), Some("invalid_client"));

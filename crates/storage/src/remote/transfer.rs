@@ -194,8 +194,8 @@ fn wrong_length(expected: u64, found: u64) -> Failure {
     Failure::ProtocolError(StorageError::BodyLength { expected, found })
 }
 
-fn wrong_range(asked: &Range<u64>, found: String) -> Failure {
-    let Range { start, end } = *asked;
+fn wrong_range(requested: &Range<u64>, found: String) -> Failure {
+    let Range { start, end } = *requested;
     Failure::ProtocolError(StorageError::BodyRange { start, end, found })
 }
 
@@ -331,13 +331,13 @@ fn begin_range(
             .as_deref()
             .map_or_else(|| "a part".to_owned(), shown)
     };
-    let Some(asked) = range else {
+    let Some(requested) = range else {
         let whole = 0..wanted.object_bytes.unwrap_or_default();
         return Err(wrong_range(&whole, found()));
     };
     let right = head
         .range
-        .is_some_and(|(start, end, _)| (start, end) == (asked.start, asked.end));
+        .is_some_and(|(start, end, _)| (start, end) == (requested.start, requested.end));
     if let Some((_, _, Some(whole))) = head.range
         && let Some(expected) = wanted.object_bytes
         && whole != expected
@@ -345,14 +345,14 @@ fn begin_range(
         return Err(wrong_length(expected, whole));
     }
     if !right {
-        return Err(wrong_range(asked, found()));
+        return Err(wrong_range(requested, found()));
     }
-    let expected = asked.end - asked.start;
+    let expected = requested.end - requested.start;
     if let Some(found) = head.length.filter(|length| *length != expected) {
         return Err(wrong_length(expected, found));
     }
     let begin = wanted.range.as_ref().map_or(0, |range| range.start);
-    Ok(Some(asked.end - begin))
+    Ok(Some(requested.end - begin))
 }
 
 /// Returns a header of an answer in a form that is safe to display.

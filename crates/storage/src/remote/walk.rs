@@ -26,7 +26,7 @@ use super::sorted::{SortedListing, Spool};
 use crate::error::StorageError;
 
 /// The maximum number of pages that are waiting to be written to the disk.
-const HELD: usize = 64;
+const MAX_WAITING_PAGES: usize = 64;
 
 /// The maximum number of folders that are listed separately, for stores where a listing cannot begin at any key.
 const FOLDERS: usize = 1000;
@@ -71,13 +71,13 @@ pub(super) struct Run<P> {
     wanted: String,
     state: Mutex<State>,
     changed: Notify,
-    held: Arc<Semaphore>,
+    waiting_pages: Arc<Semaphore>,
 }
 
 /// A page that is waiting to be written to the disk.
 pub(super) struct Sent {
     pub(super) objects: Vec<Listed>,
-    _held: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl<P: Pages> Run<P> {
@@ -89,7 +89,7 @@ impl<P: Pages> Run<P> {
             wanted,
             state: Mutex::default(),
             changed: Notify::new(),
-            held: Arc::new(Semaphore::new(HELD)),
+            waiting_pages: Arc::new(Semaphore::new(MAX_WAITING_PAGES)),
         };
         run.state().add(Interval {
             prefix: begin,
@@ -112,10 +112,10 @@ impl<P: Pages> Run<P> {
         if objects.is_empty() {
             return Ok(());
         }
-        let held = Arc::clone(&self.held).acquire_owned().await;
+        let permit = Arc::clone(&self.waiting_pages).acquire_owned().await;
         let sent = Sent {
             objects,
-            _held: held.map_err(|_| StorageError::NoAnswer)?,
+            _permit: permit.map_err(|_| StorageError::NoAnswer)?,
         };
         // The receiver was dropped: the task is being cancelled.
         out.send(sent).map_err(|_| StorageError::Interrupted)

@@ -112,7 +112,7 @@ fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Res
     let bytes = found.bytes;
     let range = match request.range().filter(|_| !whole) {
         None => None,
-        Some(asked) => match within(asked, bytes) {
+        Some(requested) => match within(requested, bytes) {
             Some(range) => Some(range),
             None => {
                 let mut answer = Answer::error(416, "InvalidRange");
@@ -148,12 +148,12 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
     }
     let only_new = flavor.only_new(request) && !settings.ignores_conditions;
     let body = std::mem::take(&mut request.body);
-    let told_sum = request.header("x-amz-checksum-sha256");
-    if only_new && settings.no_conditions || told_sum.is_some() && settings.no_sums {
+    let sent_sum = request.header("x-amz-checksum-sha256");
+    if only_new && settings.no_conditions || sent_sum.is_some() && settings.no_sums {
         return Ok(Answer::error(501, "NotImplemented"));
     }
     let sum = sha256(&body);
-    let differs = |name: &str, sum: String| request.header(name).is_some_and(|told| told != sum);
+    let differs = |name: &str, sum: String| request.header(name).is_some_and(|value| value != sum);
     let signed = request.header("x-amz-content-sha256");
     if signed.is_some_and(|signed| signed.len() == 64 && signed != hex(&sum)) {
         return Ok(Answer::error(400, "XAmzContentSHA256Mismatch"));
@@ -171,7 +171,7 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
     let stored = |etag: String| {
         let mut answer = Answer::new(200, "", Vec::new());
         answer.set("ETag", etag);
-        if let Some(sum) = told_sum {
+        if let Some(sum) = sent_sum {
             answer.set("x-amz-checksum-sha256", sum.to_owned());
         }
         answer
@@ -182,7 +182,7 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
     }
     Ok(match action {
         Action::Put => {
-            let sum = told_sum.map(str::to_owned);
+            let sum = sent_sum.map(str::to_owned);
             match shared.objects.write(key, body, only_new, sum)? {
                 Some(etag) => stored(etag),
                 None => Answer::error(412, "PreconditionFailed"),

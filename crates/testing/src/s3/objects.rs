@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 #[derive(Debug)]
 pub struct Objects {
     bucket: String,
-    place: ObjectStorage,
+    storage: ObjectStorage,
     /// The tag and the checksum of each object that was written through the server.
     sums: Mutex<BTreeMap<String, (String, String)>>,
 }
@@ -61,7 +61,7 @@ impl Objects {
             .collect();
         Self {
             bucket: bucket.to_owned(),
-            place: ObjectStorage::Memory(Mutex::new(objects)),
+            storage: ObjectStorage::Memory(Mutex::new(objects)),
             sums: Mutex::default(),
         }
     }
@@ -71,7 +71,7 @@ impl Objects {
     pub fn folder(bucket: &str, root: &Path) -> Self {
         Self {
             bucket: bucket.to_owned(),
-            place: ObjectStorage::Folder {
+            storage: ObjectStorage::Folder {
                 root: root.to_owned(),
                 tags: Mutex::default(),
             },
@@ -85,7 +85,7 @@ impl Objects {
     pub fn made(bucket: &str, count: u64, key: fn(u64) -> String) -> Self {
         Self {
             bucket: bucket.to_owned(),
-            place: ObjectStorage::Made { count, key },
+            storage: ObjectStorage::Made { count, key },
             sums: Mutex::default(),
         }
     }
@@ -98,14 +98,14 @@ impl Objects {
 
     /// Stores an object in memory, and replaces an existing one. Does nothing for a directory.
     pub fn put(&self, key: &str, bytes: Vec<u8>) {
-        if let ObjectStorage::Memory(objects) = &self.place {
+        if let ObjectStorage::Memory(objects) = &self.storage {
             lock(objects).insert(key.to_owned(), Arc::new(bytes));
         }
     }
 
     /// Removes an object from memory. Does nothing for a directory.
     pub fn remove(&self, key: &str) {
-        if let ObjectStorage::Memory(objects) = &self.place {
+        if let ObjectStorage::Memory(objects) = &self.storage {
             lock(objects).remove(key);
         }
     }
@@ -113,7 +113,7 @@ impl Objects {
     /// Returns the number of objects in memory; 0 for a directory.
     #[must_use]
     pub fn count(&self) -> usize {
-        match &self.place {
+        match &self.storage {
             ObjectStorage::Memory(objects) => lock(objects).len(),
             ObjectStorage::Folder { .. } | ObjectStorage::Made { .. } => 0,
         }
@@ -122,7 +122,7 @@ impl Objects {
     /// Returns the keys and contents of all objects in memory; none for a directory.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, Vec<u8>> {
-        match &self.place {
+        match &self.storage {
             ObjectStorage::Memory(objects) => lock(objects)
                 .iter()
                 .map(|(key, contents)| (key.clone(), contents.to_vec()))
@@ -152,7 +152,7 @@ impl Objects {
         sum: Option<String>,
     ) -> io::Result<Option<String>> {
         let etag = tag(xxh3_64(&bytes));
-        match &self.place {
+        match &self.storage {
             ObjectStorage::Memory(objects) => {
                 let mut objects = lock(objects);
                 if only_new && objects.contains_key(key) {
@@ -195,7 +195,7 @@ impl Objects {
     }
 
     pub(super) fn find(&self, key: &str) -> io::Result<Option<Found>> {
-        match &self.place {
+        match &self.storage {
             ObjectStorage::Memory(objects) => Ok(lock(objects).get(key).map(|contents| Found {
                 bytes: contents.len() as u64,
                 etag: tag(xxh3_64(contents)),
@@ -255,7 +255,7 @@ impl Objects {
 
     /// Returns one page of the keys that begin with `prefix` and follow `after`, in order.
     pub(super) fn page(&self, wanted: &Wanted<'_>) -> io::Result<Page> {
-        match &self.place {
+        match &self.storage {
             ObjectStorage::Memory(objects) => Ok(page_of(&lock(objects), wanted, |_, contents| {
                 (contents.len() as u64, tag(xxh3_64(contents)))
             })),
@@ -277,7 +277,7 @@ impl Objects {
 
     /// Removes an object, and returns whether it existed.
     pub(super) fn delete(&self, key: &str) -> io::Result<bool> {
-        match &self.place {
+        match &self.storage {
             ObjectStorage::Memory(objects) => Ok(lock(objects).remove(key).is_some()),
             ObjectStorage::Folder { root, .. } => {
                 if key.split('/').any(|part| matches!(part, "" | "." | "..")) {

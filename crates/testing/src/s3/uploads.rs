@@ -14,7 +14,7 @@ pub(super) struct Uploads(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    begun: u64,
+    started: u64,
     /// Blocks of Azure that are not part of an object yet, by key and name.
     blocks: BTreeMap<(String, String), Vec<u8>>,
     open: BTreeMap<String, Upload>,
@@ -52,8 +52,8 @@ impl Uploads {
 
     pub(super) fn create(&self, key: &str) -> String {
         let mut state = self.lock();
-        state.begun += 1;
-        let id = format!("upload-{}", state.begun);
+        state.started += 1;
+        let id = format!("upload-{}", state.started);
         let upload = Upload {
             key: key.to_owned(),
             parts: BTreeMap::new(),

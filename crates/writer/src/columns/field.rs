@@ -79,16 +79,16 @@ pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteErro
 
 /// Returns the encoding that the extension of the column name asks for. The original writer encodes by extension.
 fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldEncoding {
-    let asked = match (kind, encoding) {
+    let requested = match (kind, encoding) {
         (FieldKind::Json, FieldEncoding::Str | FieldEncoding::Npy) => FieldEncoding::Json,
         (FieldKind::Tensors, FieldEncoding::Npy) => FieldEncoding::Ten,
         _ => return encoding,
     };
     let data_type = stored_type(field.data_type());
     // MDS arrays are stored as bytes, which are not JSON.
-    let is_possible = asked == FieldEncoding::Ten || !data_type.is_binary();
-    match is_possible && is_storable(field, &data_type, asked) {
-        true => asked,
+    let is_possible = requested == FieldEncoding::Ten || !data_type.is_binary();
+    match is_possible && is_storable(field, &data_type, requested) {
+        true => requested,
         false => encoding,
     }
 }

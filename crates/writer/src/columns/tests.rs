@@ -22,23 +22,24 @@ fn made(
     let metadata = metadata.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let field = Field::new(name, array.data_type().clone(), true)
         .with_metadata(metadata.collect::<HashMap<_, _>>());
-    let told = |error: WriteError| {
+    let describe_error = |error: WriteError| {
         let hint = error.hint().unwrap_or_default();
         (format!("{}: {error}", error.id()), hint)
     };
     let format = format.into();
     let target = match (encoding, format) {
-        (None, _) => default_target(&field, format).map_err(told)?,
+        (None, _) => default_target(&field, format).map_err(describe_error)?,
         (Some(name), ShardFormat::Webdataset) => Target::Field(name.parse().unwrap()),
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
         (Some(_), ShardFormat::Parquet | ShardFormat::Megatron) => {
             panic!("tables have no encodings")
         }
     };
-    let column = ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(told)?;
+    let column =
+        ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(describe_error)?;
     let encoded_column = column
         .prepare(array)
-        .map_err(|error| told(error.locate(name, |row| format!("row {row}"))))?;
+        .map_err(|error| describe_error(error.locate(name, |row| format!("row {row}"))))?;
     let values = (0..array.len()).map(|row| {
         let (prefix, value) = encoded_column.value(row);
         [prefix, value].concat()

@@ -75,13 +75,13 @@ pub struct Committed {
 ///
 /// After any error the dataset is unchanged.
 pub fn commit(
-    place: &Destination,
+    destination: &Destination,
     staging: &Staging,
     manifests: Vec<Manifest>,
     options: &CommitOptions,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Committed, WriteError> {
-    let manifests = in_order(place, staging, manifests, options.parts)?;
+    let manifests = in_order(destination, staging, manifests, options.parts)?;
     let shards = manifests.iter().flat_map(|manifest| {
         let shards = manifest.shards.iter();
         shards.map(|shard| (manifest.part, shard))
@@ -98,7 +98,7 @@ pub fn commit(
         was_done: false,
     };
     let mut commit = Commit {
-        place,
+        destination,
         staging,
         options,
         entries,
@@ -111,25 +111,25 @@ pub fn commit(
     {
         (done.total_samples, done.was_done) = (total?, true);
         // `gc` finds the files that cannot be removed now.
-        let _ = abort(place, staging, &options.limits, commit.cancel);
-        remove_leftovers(place, options.lease_patience, commit.cancel);
+        let _ = abort(destination, staging, &options.limits, commit.cancel);
+        remove_leftovers(destination, options.lease_patience, commit.cancel);
         return Ok(done);
     }
-    place.make_folder(WORK_FOLDER)?;
-    let lease = claim(place, options.lease_patience, commit.cancel)?;
+    destination.make_folder(WORK_FOLDER)?;
+    let lease = claim(destination, options.lease_patience, commit.cancel)?;
     let outcome = commit.publish(&lease);
     if outcome.is_ok() {
         // `gc` finds the files that cannot be removed now.
-        let _ = abort(place, staging, &options.limits, commit.cancel);
+        let _ = abort(destination, staging, &options.limits, commit.cancel);
     }
-    release(lease, place, commit.cancel);
+    release(lease, destination, commit.cancel);
     (done.total_samples, done.was_done) = outcome?;
     Ok(done)
 }
 
 /// The shards to publish.
 struct Commit<'a> {
-    place: &'a Destination,
+    destination: &'a Destination,
     staging: &'a Staging,
     options: &'a CommitOptions,
     entries: Vec<IndexEntry>,
@@ -142,16 +142,17 @@ impl Commit<'_> {
     /// Reads the existing index.
     fn index(&mut self) -> Result<Option<Vec<u8>>, StorageError> {
         let max = self.options.limits.index_bytes;
-        self.place.read(INDEX_NAME, max, &mut |_| (self.cancel)())
+        self.destination
+            .read(INDEX_NAME, max, &mut |_| (self.cancel)())
     }
 
     /// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
     /// already published the same manifests.
     fn publish(&mut self, lease: &DestinationLease) -> Result<(u64, bool), WriteError> {
-        let place = self.place;
+        let destination = self.destination;
         let changed = || {
             let reason = "the dataset was changed since the job began";
-            WriteProblem::DatasetChanged.at(place.display(INDEX_NAME), reason)
+            WriteProblem::DatasetChanged.at(destination.display(INDEX_NAME), reason)
         };
         let text = self.index()?;
         if !self.staging.is_base(text.as_deref()) {
@@ -161,26 +162,26 @@ impl Commit<'_> {
                 return Ok((total, true));
             }
             return Err(match self.staging.mode() {
-                SaveMode::Create => dataset_exists(place),
+                SaveMode::Create => dataset_exists(destination),
                 SaveMode::Append | SaveMode::Overwrite => changed(),
             });
         }
         let limits = &self.options.limits;
         let before = text
-            .map(|text| parse_index(place, &text, limits))
+            .map(|text| parse_index(destination, &text, limits))
             .transpose()?;
         let index = joined(
-            place,
+            destination,
             self.staging,
             before,
             std::mem::take(&mut self.entries),
         )?;
         self.check_files()?;
-        if let Some(dir) = place.as_local() {
+        if let Some(dir) = destination.as_local() {
             self.rename(dir, lease.is_exclusive())?;
         }
         // The renames must be durable before the index is published.
-        place.sync()?;
+        destination.sync()?;
         if lease.is_lost() {
             return Err(changed());
         }
@@ -190,10 +191,10 @@ impl Commit<'_> {
         };
         let text = index.to_json();
         let cancel = &mut |_| (self.cancel)();
-        place
+        destination
             .publish_bytes(Some(WORK_FOLDER), INDEX_NAME, text.as_bytes(), mode, cancel)
             .map_err(|error| match error {
-                StorageError::Exists { .. } => dataset_exists(place),
+                StorageError::Exists { .. } => dataset_exists(destination),
                 error => error.into(),
             })?;
         Ok((index.samples(), false))
@@ -206,7 +207,7 @@ impl Commit<'_> {
         if staging.is_base(Some(text)) {
             return Ok(None);
         }
-        let index = parse_index(self.place, text, &self.options.limits)?;
+        let index = parse_index(self.destination, text, &self.options.limits)?;
         let samples = index.samples();
         let listed: Vec<String> = index.into_entries().map(|entry| entry.to_json()).collect();
         let own: Vec<String> = self.entries.iter().map(IndexEntry::to_json).collect();
@@ -222,7 +223,7 @@ impl Commit<'_> {
             (_, Some(_)) => listed.starts_with(&own),
         };
         let is_done = is_listed
-            && match self.place.as_local() {
+            && match self.destination.as_local() {
                 Some(dir) => self.are_renamed(dir)?,
                 // In a store, the names contain the job and the attempt.
                 None => true,
@@ -249,15 +250,15 @@ impl Commit<'_> {
 
     /// Checks all files. In a store, several files are checked at the same time.
     fn check_files(&mut self) -> Result<(), WriteError> {
-        let (place, files, verify) = (self.place, &self.files, self.options.verify);
-        let jobs = match place {
+        let (destination, files, verify) = (self.destination, &self.files, self.options.verify);
+        let jobs = match destination {
             Destination::Local(_) => 1,
             Destination::Store(_) => CONCURRENT_CHECKS,
         };
         let stopped = AtomicBool::new(false);
         let stay = || !stopped.load(Ordering::Relaxed);
         let check = |at: usize, (): &mut ()| match files.get(at) {
-            Some((part, file)) => check_file(place, *part, file, verify, &mut || stay()),
+            Some((part, file)) => check_file(destination, *part, file, verify, &mut || stay()),
             None => Ok(()),
         };
         let (running, ended) = channel::<()>();
@@ -295,7 +296,7 @@ impl Commit<'_> {
                 Err(StorageError::Exists { .. }) => {
                     if !file.check.is_same(dir, &file.check.name, self.cancel)? {
                         return Err(WriteProblem::FileInTheWay.at(
-                            self.place.display(&file.check.name),
+                            self.destination.display(&file.check.name),
                             "a file that no index names is in the way",
                         ));
                     }
@@ -311,7 +312,7 @@ impl Commit<'_> {
 
 /// Sorts the manifests by part number and checks that they are complete and compatible.
 fn in_order(
-    place: &Destination,
+    destination: &Destination,
     staging: &Staging,
     manifests: Vec<Manifest>,
     parts: Option<u64>,
@@ -343,7 +344,7 @@ fn in_order(
     if let Some(part) = missing {
         let last = by_part.last_key_value().map_or(0, |(part, _)| part + 1);
         return Err(WriteError::PartMissing {
-            place: place.location().to_string(),
+            location: destination.location().to_string(),
             part,
             given,
             parts: parts.unwrap_or(last),
@@ -366,7 +367,7 @@ fn in_order(
 
 /// Combines the existing index and the new shards into one index.
 fn joined(
-    place: &Destination,
+    destination: &Destination,
     staging: &Staging,
     before: Option<DatasetIndex>,
     new: Vec<IndexEntry>,
@@ -390,7 +391,7 @@ fn joined(
     {
         let (found, expected) = (described(old), described(new));
         let reason = format!("the dataset has shards of {found}, the job writes {expected}");
-        return Err(WriteProblem::DatasetFormat.at(place.display(INDEX_NAME), reason));
+        return Err(WriteProblem::DatasetFormat.at(destination.display(INDEX_NAME), reason));
     }
     Ok(staging.names().format().index(kept.into_iter().chain(new)))
 }
@@ -425,14 +426,17 @@ fn described(entry: &IndexEntry) -> String {
 }
 
 fn check_file(
-    place: &Destination,
+    destination: &Destination,
     part: u64,
     file: &FileRecord,
     verify: Verify,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
     let wrong = |problem: WriteProblem, at: &str, what: String| {
-        problem.at(place.display(at), format!("a file of part {part} {what}"))
+        problem.at(
+            destination.display(at),
+            format!("a file of part {part} {what}"),
+        )
     };
     let missing = || {
         wrong(
@@ -455,15 +459,15 @@ fn check_file(
             Err(wrong(WriteProblem::PartFileHash, at, what))
         }
     };
-    let Some(dir) = place.as_local() else {
-        let file_version = place.file_version(&file.at, &mut |_| cancel())?;
+    let Some(dir) = destination.as_local() else {
+        let file_version = destination.file_version(&file.at, &mut |_| cancel())?;
         let file_version = file_version.ok_or_else(missing)?;
         check_length(&file.at, file_version.bytes)?;
         if let (Some(noted), Some(found)) = (&file.etag, file_version.etag) {
             check_hash(&file.at, found, noted)?;
         }
         if verify == Verify::Hashes {
-            let bytes = place.read(&file.at, file.check.bytes, &mut |_| cancel())?;
+            let bytes = destination.read(&file.at, file.check.bytes, &mut |_| cancel())?;
             let found = shardmill_mds::hash_hex(file.check.algo, &bytes.ok_or_else(missing)?);
             check_hash(&file.at, found, &file.check.hex)?;
         }

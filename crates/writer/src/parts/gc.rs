@@ -75,18 +75,22 @@ pub struct GcReport {
 ///
 /// Returns the error of the disk or the store, or [`WriteError::Index`].
 pub fn abort(
-    place: &Destination,
+    destination: &Destination,
     staging: &Staging,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<u64, WriteError> {
     let mut removed = 0_u64;
-    match place {
+    match destination {
         Destination::Local(dir) => {
             let own = format!("{}-", staging.job());
-            for entry in place.entries(PARTS_FOLDER, &mut |_| cancel())? {
+            for entry in destination.entries(PARTS_FOLDER, &mut |_| cancel())? {
                 if entry.is_folder && entry.name.starts_with(&own) {
-                    remove_tree(place, &format!("{PARTS_FOLDER}/{}", entry.name), cancel)?;
+                    remove_tree(
+                        destination,
+                        &format!("{PARTS_FOLDER}/{}", entry.name),
+                        cancel,
+                    )?;
                     removed += 1;
                 }
             }
@@ -98,11 +102,11 @@ pub fn abort(
         Destination::Store(_) => {
             let prefix = staging.names().prefix();
             let own = token(staging.job(), "");
-            let listed = listed(place, limits, cancel)?.unwrap_or_default();
-            for entry in place.entries("", &mut |_| cancel())? {
+            let listed = listed(destination, limits, cancel)?.unwrap_or_default();
+            for entry in destination.entries("", &mut |_| cancel())? {
                 let is_own = token_of(&entry.name, prefix).is_some_and(|it| it.starts_with(&own));
                 if !entry.is_folder && is_own && !listed.contains(&entry.name) {
-                    place.remove(&entry.name, &mut |_| cancel())?;
+                    destination.remove(&entry.name, &mut |_| cancel())?;
                     removed += 1;
                 }
             }
@@ -123,47 +127,47 @@ pub fn abort(
 /// - A conflict if another commit is running.
 /// - The error of the disk or the store.
 pub fn gc(
-    place: &Destination,
+    destination: &Destination,
     options: &GcOptions,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
     let lease = match options.delete {
         true => {
-            place.make_folder(WORK_FOLDER)?;
-            Some(claim(place, options.lease_patience, cancel)?)
+            destination.make_folder(WORK_FOLDER)?;
+            Some(claim(destination, options.lease_patience, cancel)?)
         }
         false => None,
     };
-    let mut report = find(place, options, cancel)?;
+    let mut report = find(destination, options, cancel)?;
     report.entries.sort();
     report.kept.sort();
     if let Some(lease) = lease {
         for entry in &report.entries {
             match entry.is_folder {
-                true => remove_tree(place, &entry.name, cancel)?,
-                false => place.remove(&entry.name, &mut |_| cancel())?,
+                true => remove_tree(destination, &entry.name, cancel)?,
+                false => destination.remove(&entry.name, &mut |_| cancel())?,
             }
         }
-        place.sync()?;
-        release(lease, place, cancel);
+        destination.sync()?;
+        release(lease, destination, cancel);
     }
     Ok(report)
 }
 
 fn find(
-    place: &Destination,
+    destination: &Destination,
     options: &GcOptions,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<GcReport, WriteError> {
-    let sizes = object_sizes(place, cancel)?;
+    let sizes = object_sizes(destination, cancel)?;
     let mut found = GcReport {
         deleted: options.delete,
         ..GcReport::default()
     };
     let mut add =
         |name: String, reason: GcReason, is_folder: bool, cancel: &mut dyn FnMut() -> bool| {
-            let size = match (&sizes, place.as_local()) {
-                (None, Some(dir)) => local_size(place, dir, &name, is_folder, cancel)?,
+            let size = match (&sizes, destination.as_local()) {
+                (None, Some(dir)) => local_size(destination, dir, &name, is_folder, cancel)?,
                 (sizes, _) => sizes.as_ref().and_then(|sizes| sizes.get(&name).copied()),
             };
             let Some(size) = size else { return Ok(()) };
@@ -173,7 +177,7 @@ fn find(
                 (None, Some(before), Some(changed)) => changed < before,
                 (None, Some(_), None) => {
                     let reason = "how old it is is not known: the store does not list times";
-                    return Err(WriteProblem::NoAges.at(place.display(&name), reason));
+                    return Err(WriteProblem::NoAges.at(destination.display(&name), reason));
                 }
             };
             let entry = GcEntry {
@@ -188,22 +192,22 @@ fn find(
             }
             Ok(())
         };
-    for entry in place.entries(PARTS_FOLDER, &mut |_| cancel())? {
+    for entry in destination.entries(PARTS_FOLDER, &mut |_| cancel())? {
         let name = format!("{PARTS_FOLDER}/{}", entry.name);
         add(name, GcReason::Attempt, entry.is_folder, cancel)?;
     }
-    for entry in place.entries(WORK_FOLDER, &mut |_| cancel())? {
+    for entry in destination.entries(WORK_FOLDER, &mut |_| cancel())? {
         if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
             let name = format!("{WORK_FOLDER}/{}", entry.name);
             add(name, GcReason::Temporary, false, cancel)?;
         }
     }
-    let listed = listed(place, &options.limits, cancel)?;
+    let listed = listed(destination, &options.limits, cancel)?;
     // Shards without a part number in their names may belong to a conversion that will resume.
-    let work = place.entries(WORK_FOLDER, &mut |_| cancel())?;
+    let work = destination.entries(WORK_FOLDER, &mut |_| cancel())?;
     let plain = listed.is_some() && !is_converting(&work);
     let listed = listed.unwrap_or_default();
-    for entry in place.entries("", &mut |_| cancel())? {
+    for entry in destination.entries("", &mut |_| cancel())? {
         let is_shard = is_shard(&entry.name, options.names.as_ref(), plain);
         if !entry.is_folder && is_shard && !listed.contains(&entry.name) {
             add(entry.name, GcReason::Unlisted, false, cancel)?;
@@ -224,14 +228,14 @@ fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
 
 /// Returns the files that the index lists, or `None` if there is no index.
 fn listed(
-    place: &Destination,
+    destination: &Destination,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeSet<String>>, WriteError> {
-    let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())? else {
+    let Some(text) = destination.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())? else {
         return Ok(None);
     };
-    let index = parse_index(place, &text, limits)?;
+    let index = parse_index(destination, &text, limits)?;
     let mut names = BTreeSet::new();
     for entry in index.into_entries() {
         names.extend(entry.names().into_iter().map(str::to_owned));
@@ -248,10 +252,10 @@ struct Size {
 
 /// Returns the sizes and ages of all objects, if the root is in a store.
 fn object_sizes(
-    place: &Destination,
+    destination: &Destination,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeMap<String, Size>>, WriteError> {
-    let Destination::Store(store) = place else {
+    let Destination::Store(store) = destination else {
         return Ok(None);
     };
     let objects = store
@@ -271,7 +275,7 @@ fn object_sizes(
 /// Returns the size and the last change of a file or folder. A folder includes all files in it. Returns `None` if it no
 /// longer exists.
 fn local_size(
-    place: &Destination,
+    destination: &Destination,
     dir: &Dir,
     name: &str,
     is_folder: bool,
@@ -279,7 +283,7 @@ fn local_size(
 ) -> Result<Option<Size>, WriteError> {
     let mut names = vec![name.to_owned()];
     if is_folder {
-        let entries = place.entries(name, &mut |_| cancel())?.into_iter();
+        let entries = destination.entries(name, &mut |_| cancel())?.into_iter();
         names.extend(entries.map(|entry| format!("{name}/{}", entry.name)));
     }
     let mut total: Option<Size> = None;
@@ -310,13 +314,13 @@ fn local_size(
 }
 
 fn remove_tree(
-    place: &Destination,
+    destination: &Destination,
     name: &str,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), StorageError> {
-    let Some(dir) = place.as_local() else {
-        for entry in place.entries(name, &mut |_| cancel())? {
-            place.remove(&format!("{name}/{}", entry.name), &mut |_| cancel())?;
+    let Some(dir) = destination.as_local() else {
+        for entry in destination.entries(name, &mut |_| cancel())? {
+            destination.remove(&format!("{name}/{}", entry.name), &mut |_| cancel())?;
         }
         return Ok(());
     };

@@ -22,12 +22,12 @@ pub(super) fn is_converting(work: &[DestinationEntry]) -> bool {
 
 /// Acquires the commit lease of a dataset.
 pub(super) fn claim(
-    place: &Destination,
+    destination: &Destination,
     patience: Option<Duration>,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<DestinationLease, StorageError> {
     let patience = patience.unwrap_or(LEASE_PATIENCE);
-    DestinationLease::acquire(place, COMMIT_LEASE, patience, &mut |_| cancel())
+    DestinationLease::acquire(destination, COMMIT_LEASE, patience, &mut |_| cancel())
 }
 
 /// Removes the temporary files of a killed process. The caller must hold the lease of its kind of job, so that their
@@ -37,15 +37,15 @@ pub(super) fn claim(
 ///
 /// Returns the error of the disk. Temporary files for a store have no name, so there are none to remove.
 pub fn remove_temporary(
-    place: &Destination,
+    destination: &Destination,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), StorageError> {
-    if place.as_local().is_none() {
+    if destination.as_local().is_none() {
         return Ok(());
     }
-    for entry in place.entries(WORK_FOLDER, &mut |_| cancel())? {
+    for entry in destination.entries(WORK_FOLDER, &mut |_| cancel())? {
         if !entry.is_folder && entry.name.starts_with(TempFile::PREFIX) {
-            place.remove(&in_folder(WORK_FOLDER, &entry.name), &mut |_| cancel())?;
+            destination.remove(&in_folder(WORK_FOLDER, &entry.name), &mut |_| cancel())?;
         }
     }
     Ok(())
@@ -55,31 +55,31 @@ pub fn remove_temporary(
 /// finds the rest.
 pub(super) fn release(
     lease: DestinationLease,
-    place: &Destination,
+    destination: &Destination,
     cancel: &mut dyn FnMut() -> bool,
 ) {
-    let work = place.entries(WORK_FOLDER, &mut |_| cancel());
+    let work = destination.entries(WORK_FOLDER, &mut |_| cancel());
     // If a conversion without parts is in progress, the temporary files belong to it.
     if work.is_ok_and(|work| !is_converting(&work)) {
-        let _ = remove_temporary(place, cancel);
+        let _ = remove_temporary(destination, cancel);
     }
     let _ = lease.remove_folder(&[], &mut |_| cancel());
     for folder in [COMMIT_FOLDER, PARTS_FOLDER, WORK_FOLDER] {
-        let _ = place.remove_folder(folder);
+        let _ = destination.remove_folder(folder);
     }
 }
 
 /// Removes the leftovers of killed commits of a published dataset. Does nothing while another commit is running.
 /// `patience` is as in [`CommitOptions::lease_patience`](super::CommitOptions::lease_patience).
 pub fn remove_leftovers(
-    place: &Destination,
+    destination: &Destination,
     patience: Option<Duration>,
     cancel: &mut dyn FnMut() -> bool,
 ) {
-    let work = place.entries(WORK_FOLDER, &mut |_| cancel());
+    let work = destination.entries(WORK_FOLDER, &mut |_| cancel());
     if work.is_ok_and(|work| work.is_empty()) {
-        let _ = place.remove_folder(WORK_FOLDER);
-    } else if let Ok(lease) = claim(place, patience, cancel) {
-        release(lease, place, cancel);
+        let _ = destination.remove_folder(WORK_FOLDER);
+    } else if let Ok(lease) = claim(destination, patience, cancel) {
+        release(lease, destination, cancel);
     }
 }

@@ -171,7 +171,7 @@ impl ManifestBuilder {
     /// Returns [`WriteProblem::Token`] or [`WriteProblem::PartNumber`], or [`WriteProblem::PartNames`] if the job was begun for another
     /// form.
     pub fn new(
-        place: &Destination,
+        destination: &Destination,
         staging: &Staging,
         part: u64,
         attempt: &str,
@@ -181,7 +181,7 @@ impl ManifestBuilder {
         if !staging.names().fits(form) {
             return Err(part_names(staging, &form.format().to_string()));
         }
-        let is_local = place.as_local().is_some();
+        let is_local = destination.as_local().is_some();
         Ok(Self {
             identity: identity(form),
             prefix: staging.names().prefix().to_owned(),
@@ -328,11 +328,11 @@ pub(super) fn difference(first: &str, other: &str) -> String {
     let (there, here) = (parse(first), parse(other));
     let keys = here.as_object().into_iter().flatten();
     let keys = keys.filter(|(key, value)| there.get(key) != Some(value));
-    let told = keys.map(|(key, value)| {
+    let differences = keys.map(|(key, value)| {
         let before = there.get(key).unwrap_or(&Value::Null);
         format!("{key} {value}, not {before}")
     });
-    told.collect::<Vec<_>>().join("; ")
+    differences.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

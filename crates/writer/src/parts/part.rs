@@ -26,7 +26,7 @@ const SPARE_BUFFERS: usize = 40;
 /// [`finish`](Self::finish), it removes the files that it has written.
 #[derive(Debug)]
 pub struct PartWriter {
-    place: Destination,
+    destination: Destination,
     builder: Option<ManifestBuilder>,
     /// In a local directory, the folder of the attempt.
     folder: Option<Dir>,
@@ -35,8 +35,8 @@ pub struct PartWriter {
     packer: Packer,
     pool: Arc<BufferPool>,
     scratch: Scratch,
-    /// The files whose upload to a store has begun. They may exist even if their shard was never added.
-    begun: Vec<String>,
+    /// The files whose upload to a store has started. They may exist even if their shard was never added.
+    started_uploads: Vec<String>,
     samples: u64,
     is_broken: bool,
 }
@@ -52,7 +52,7 @@ impl PartWriter {
     /// Returns the errors of [`ManifestBuilder::new`], [`StorageError::Exists`] if the attempt already exists, or the
     /// error of the disk.
     pub fn new(
-        place: Destination,
+        destination: Destination,
         staging: &Staging,
         part: u64,
         attempt: &str,
@@ -60,8 +60,8 @@ impl PartWriter {
         form: ShardForm,
         samples_per_shard: Option<u64>,
     ) -> Result<Self, WriteError> {
-        let builder = ManifestBuilder::new(&place, staging, part, attempt, &form)?;
-        let folder = match (&place, builder.folder()) {
+        let builder = ManifestBuilder::new(&destination, staging, part, attempt, &form)?;
+        let folder = match (&destination, builder.folder()) {
             (Destination::Local(dir), Some(folder)) => {
                 if dir.exists(folder)? {
                     return Err(StorageError::Exists {
@@ -78,13 +78,13 @@ impl PartWriter {
         Ok(Self {
             packer: Packer::new(0, &form, ends, 0, keys),
             kind: ShardKind::resumable(form),
-            place,
+            destination,
             builder: Some(builder),
             folder,
             encoder,
             pool: BufferPool::new(SPARE_BUFFERS),
             scratch: Scratch::default(),
-            begun: Vec::new(),
+            started_uploads: Vec::new(),
             samples: 0,
             is_broken: false,
         })
@@ -126,10 +126,12 @@ impl PartWriter {
             first,
             ..Origin::default()
         };
-        let place = |row: usize| format!("row {}", first + u64::try_from(row).unwrap_or(0));
+        let describe_row = |row: usize| format!("row {}", first + u64::try_from(row).unwrap_or(0));
         let mut chunks = Vec::new();
         self.encoder
-            .encode(batch, origin, &self.pool, place, |chunk| chunks.push(chunk))?;
+            .encode(batch, origin, &self.pool, describe_row, |chunk| {
+                chunks.push(chunk)
+            })?;
         for mut chunk in chunks {
             chunk.rows = (!chunk.keys.is_empty()).then_some(RowNumbers::From(self.samples));
             self.samples += u64::try_from(chunk.samples()).unwrap_or(0);
@@ -179,13 +181,13 @@ impl PartWriter {
         }
         let temps = match &self.folder {
             Some(folder) => Temps::Dir(folder),
-            None => Temps::Destination(&self.place, ""),
+            None => Temps::Destination(&self.destination, ""),
         };
         let shard = finish(shard, &self.kind, temps, &mut self.scratch)?;
         let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
         let record = ShardRecord::publish(shard, |name, temp| {
             let at = builder.at(name);
-            let version = match &self.place {
+            let version = match &self.destination {
                 // The folder belongs to this attempt, and the attempt created it.
                 Destination::Local(_) => {
                     let bytes = temp.written();
@@ -193,9 +195,10 @@ impl PartWriter {
                     FileVersion { bytes, etag: None }
                 }
                 Destination::Store(_) => {
-                    self.begun.push(at.clone());
+                    self.started_uploads.push(at.clone());
                     let mode = PublishMode::Replace;
-                    self.place.publish(temp, &at, mode, &mut |_| cancel())?
+                    self.destination
+                        .publish(temp, &at, mode, &mut |_| cancel())?
                 }
             };
             Ok((at, version))
@@ -211,7 +214,7 @@ impl Drop for PartWriter {
             return;
         };
         // `abort` or `gc` removes files that cannot be removed now.
-        match &self.place {
+        match &self.destination {
             Destination::Local(dir) => {
                 if let Some(folder) = builder.folder() {
                     let _ = dir.remove_all_in(folder);
@@ -219,8 +222,8 @@ impl Drop for PartWriter {
                 }
             }
             Destination::Store(_) => {
-                for name in &self.begun {
-                    let _ = self.place.remove(name, &mut |_| true);
+                for name in &self.started_uploads {
+                    let _ = self.destination.remove(name, &mut |_| true);
                 }
             }
         }

@@ -73,7 +73,7 @@ impl Staging {
     /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns [`WriteError::Index`],
     /// [`WriteProblem::Token`], or the error of the storage.
     pub fn begin(
-        place: &Destination,
+        destination: &Destination,
         job: &str,
         names: NameForm,
         mode: SaveMode,
@@ -82,17 +82,18 @@ impl Staging {
     ) -> Result<Self, WriteError> {
         let mut staging = Self::fresh(job, names)?;
         staging.mode = mode;
-        let Some(text) = place.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())? else {
+        let Some(text) = destination.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())?
+        else {
             return Ok(staging);
         };
         if mode == SaveMode::Create {
-            return Err(dataset_exists(place));
+            return Err(dataset_exists(destination));
         }
-        let index = parse_index(place, &text, limits)?;
+        let index = parse_index(destination, &text, limits)?;
         let prefix = staging.names.prefix();
         let listed = index.stored_files().into_iter();
         let mut last = listed.filter_map(|(name, _)| part_of(name, prefix)).max();
-        for entry in place.entries("", &mut |_| cancel())? {
+        for entry in destination.entries("", &mut |_| cancel())? {
             last = last.max(part_of(&entry.name, prefix));
         }
         staging.first_part = last.map_or(0, |last| last.saturating_add(1));
@@ -201,17 +202,20 @@ pub(super) fn part_names(staging: &Staging, found: &str) -> WriteError {
 }
 
 /// Builds the error for a destination that already has a dataset.
-pub(super) fn dataset_exists(place: &Destination) -> WriteError {
-    WriteProblem::DatasetExists.at(place.display(INDEX_NAME), "there is a dataset already")
+pub(super) fn dataset_exists(destination: &Destination) -> WriteError {
+    WriteProblem::DatasetExists.at(
+        destination.display(INDEX_NAME),
+        "there is a dataset already",
+    )
 }
 
 pub(super) fn parse_index(
-    place: &Destination,
+    destination: &Destination,
     text: &[u8],
     limits: &Limits,
 ) -> Result<DatasetIndex, WriteError> {
     DatasetIndex::parse(text, limits).map_err(|source| WriteError::Index {
-        place: place.display(INDEX_NAME),
+        location: destination.display(INDEX_NAME),
         source: Box::new(source),
     })
 }

@@ -57,8 +57,8 @@ pub(super) struct TarSamples<'a> {
     rows: &'a TarRows,
     columns: Vec<Member<'a>>,
     keys: Option<EncodedColumn>,
-    /// Describes the location of a row.
-    place: &'a dyn Fn(usize) -> String,
+    /// Describes a row, for errors.
+    describe_row: &'a dyn Fn(usize) -> String,
 }
 
 /// The values of one column as members of samples.
@@ -76,7 +76,7 @@ impl<'a> TarSamples<'a> {
         encoders: &'a [ColumnEncoder],
         batch: &RecordBatch,
         columns: &'a [EncodedColumn],
-        place: &'a dyn Fn(usize) -> String,
+        describe_row: &'a dyn Fn(usize) -> String,
     ) -> Result<Self, WriteError> {
         let columns = encoders.iter().zip(columns);
         let columns = columns.map(|(encoder, values)| Member {
@@ -93,10 +93,10 @@ impl<'a> TarSamples<'a> {
             keys: match &rows.keys {
                 TarKeys::Number => None,
                 TarKeys::Column { source, name, .. } => {
-                    Some(keys(batch.column(*source), name, place)?)
+                    Some(keys(batch.column(*source), name, describe_row)?)
                 }
             },
-            place,
+            describe_row,
         })
     }
 
@@ -129,7 +129,7 @@ impl<'a> TarSamples<'a> {
     pub(super) fn sizes(&self, rows: usize, limit: u64) -> Result<Vec<usize>, WriteError> {
         let sizes = (0..rows).map(|row| {
             let size = self.size(row)?;
-            check_size(size, limit, || (self.place)(row)).map(|()| size)
+            check_size(size, limit, || (self.describe_row)(row)).map(|()| size)
         });
         sizes.collect()
     }
@@ -168,7 +168,7 @@ impl<'a> TarSamples<'a> {
     fn error(&self, column: String, row: usize, source: WebdatasetError) -> WriteError {
         WriteError::Sample {
             column,
-            row: (self.place)(row),
+            row: (self.describe_row)(row),
             source: Box::new(source),
         }
     }
@@ -204,13 +204,13 @@ impl<'a> TarSamples<'a> {
 fn keys(
     array: &ArrayRef,
     name: &str,
-    place: &dyn Fn(usize) -> String,
+    describe_row: &dyn Fn(usize) -> String,
 ) -> Result<EncodedColumn, WriteError> {
     if let Some(row) = first_null(array) {
         let column = escape(name);
         return Err(WriteError::Null {
             column: name.to_owned(),
-            row: place(row),
+            row: describe_row(row),
             hint: format!("choose --nulls mask or --nulls drop, or --null-as {column}=VALUE"),
         });
     }
@@ -219,5 +219,5 @@ fn keys(
         false => cast(array, &DataType::LargeUtf8),
     };
     let keys = text.ok().and_then(|text| EncodedColumn::texts(&text));
-    keys.ok_or_else(|| RowError::unfit(array.data_type(), "a key").locate(name, place))
+    keys.ok_or_else(|| RowError::unfit(array.data_type(), "a key").locate(name, describe_row))
 }

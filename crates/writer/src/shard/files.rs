@@ -37,7 +37,7 @@ impl Temps<'_> {
     fn file(self) -> Result<TempFile, StorageError> {
         match self {
             Self::Dir(dir) => dir.temp_file(None).map(TempFile::written_behind),
-            Self::Destination(place, folder) => place.temp_file(Some(folder)),
+            Self::Destination(destination, folder) => destination.temp_file(Some(folder)),
         }
     }
 }

@@ -94,7 +94,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
     let dir = Dir::open(root.path()).unwrap();
     dir.make_dir("work").unwrap();
     let output = Output {
-        place: &Destination::Local(dir.clone()),
+        destination: &Destination::Local(dir.clone()),
         temp_folder: "work",
         splits: &[String::new()],
         form: Arc::new(config).into(),

@@ -192,7 +192,7 @@ pub(crate) fn convert_to(
     dir.make_dir("work").unwrap();
     let splits = [String::new()];
     let output = Output {
-        place: &Destination::Local(dir.clone()),
+        destination: &Destination::Local(dir.clone()),
         temp_folder: "work",
         splits: &splits,
         form,

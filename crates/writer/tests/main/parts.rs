@@ -21,10 +21,10 @@ use shardmill_writer::{
 };
 use tempfile::TempDir;
 
-/// A place, and the folder that its files are in.
+/// A destination, and the folder that its files are in.
 pub(crate) struct Spot {
     pub(crate) root: TempDir,
-    pub(crate) place: Destination,
+    pub(crate) destination: Destination,
     pub(crate) server: Option<S3Server>,
 }
 
@@ -32,10 +32,10 @@ impl Spot {
     pub(crate) fn local() -> Self {
         let root = tempfile::tempdir().unwrap();
         let location = Location::Local(root.path().join("set"));
-        let place = Destination::create(&location, &RemoteOptions::default(), None).unwrap();
+        let destination = Destination::create(&location, &RemoteOptions::default(), None).unwrap();
         Self {
             root,
-            place,
+            destination,
             server: None,
         }
     }
@@ -49,10 +49,10 @@ impl Spot {
             settings: server.environment(),
             ..RemoteOptions::default()
         };
-        let place = Destination::create(&location, &options, None).unwrap();
+        let destination = Destination::create(&location, &options, None).unwrap();
         Self {
             root,
-            place,
+            destination,
             server: Some(server),
         }
     }
@@ -110,7 +110,7 @@ impl Spot {
 
     pub(crate) fn begin(&self, job: &str, mode: SaveMode) -> Result<Staging, WriteError> {
         let limits = Limits::default();
-        Staging::begin(&self.place, job, names(), mode, &limits, &mut || true)
+        Staging::begin(&self.destination, job, names(), mode, &limits, &mut || true)
     }
 
     pub(crate) fn commit(
@@ -124,7 +124,7 @@ impl Spot {
             .iter()
             .map(|manifest| Manifest::parse(&manifest.to_json(), &Limits::default()).unwrap());
         commit(
-            &self.place,
+            &self.destination,
             staging,
             manifests.collect(),
             &options,
@@ -174,8 +174,8 @@ pub(crate) fn mds_with(limit: u64, compression: Option<&str>) -> (RowEncoder, Sh
 
 pub(crate) fn writer(spot: &Spot, staging: &Staging, part: u64, attempt: &str) -> PartWriter {
     let (encoder, form) = mds(250);
-    let place = spot.place.clone();
-    PartWriter::new(place, staging, part, attempt, encoder, form, None).unwrap()
+    let destination = spot.destination.clone();
+    PartWriter::new(destination, staging, part, attempt, encoder, form, None).unwrap()
 }
 
 pub(crate) fn write(
@@ -298,7 +298,13 @@ fn discarded_attempts_leave_no_files() {
         // Another job's attempt is its own.
         let left = spot.names().len() as u64 - done.shards - 1;
         assert_eq!(left, stray.shards.len() as u64);
-        assert!(abort(&spot.place, &foreign, &Limits::default(), &mut || true).unwrap() > 0);
+        assert!(
+            abort(&spot.destination, &foreign, &Limits::default(), &mut || {
+                true
+            })
+            .unwrap()
+                > 0
+        );
         assert_eq!(spot.names().len() as u64, done.shards + 1);
         assert_eq!(spot.numbers(), shares(0..2));
     });
@@ -310,8 +316,10 @@ fn missing_or_foreign_parts_are_rejected() {
         let staging = spot.begin("job", SaveMode::Create).unwrap();
         let manifests = parts(&spot, &staging, 3);
         let refused = |manifests: Vec<Manifest>, options: &CommitOptions| {
-            let error =
-                commit(&spot.place, &staging, manifests, options, &mut || true).unwrap_err();
+            let error = commit(&spot.destination, &staging, manifests, options, &mut || {
+                true
+            })
+            .unwrap_err();
             assert!(spot.index().is_none());
             (error.id(), error.kind())
         };
@@ -339,8 +347,9 @@ fn missing_or_foreign_parts_are_rejected() {
             ("part-job", invalid)
         );
         let (encoder, form) = mds(500);
-        let place = spot.place.clone();
-        let mut odd = PartWriter::new(place, &staging, 1, "odd", encoder, form, None).unwrap();
+        let destination = spot.destination.clone();
+        let mut odd =
+            PartWriter::new(destination, &staging, 1, "odd", encoder, form, None).unwrap();
         odd.push(&batch(&share(1)), &mut || true).unwrap();
         let odd = odd.finish(&mut || true).unwrap();
         assert_eq!(
@@ -375,7 +384,7 @@ fn missing_or_changed_part_files_are_rejected() {
                 None => std::fs::remove_file(&path).unwrap(),
             }
             let error = commit(
-                &spot.place,
+                &spot.destination,
                 &staging,
                 manifests.clone(),
                 &hashes,
@@ -396,7 +405,10 @@ fn missing_or_changed_part_files_are_rejected() {
             assert_eq!(error.id(), "part-file-hash");
         }
         std::fs::write(&path, bytes).unwrap();
-        commit(&spot.place, &staging, manifests, &hashes, &mut || true).unwrap();
+        commit(&spot.destination, &staging, manifests, &hashes, &mut || {
+            true
+        })
+        .unwrap();
         assert_eq!(spot.numbers(), shares(0..2));
     });
 }
@@ -476,7 +488,7 @@ fn dataset_can_be_appended_to_and_overwritten() {
             ("dest-changed", ErrorKind::Conflict)
         );
         assert_eq!(spot.numbers(), wanted);
-        assert!(abort(&spot.place, &stale, &Limits::default(), &mut || true).unwrap() > 0);
+        assert!(abort(&spot.destination, &stale, &Limits::default(), &mut || true).unwrap() > 0);
 
         let before = spot.names();
         let overwrite = spot.begin("four", SaveMode::Overwrite).unwrap();
@@ -489,7 +501,7 @@ fn dataset_can_be_appended_to_and_overwritten() {
 
         // What is not needed any more is found, and removed when that is asked for.
         let mut options = GcOptions::default();
-        let report = gc(&spot.place, &options, &mut || true).unwrap();
+        let report = gc(&spot.destination, &options, &mut || true).unwrap();
         assert!(!report.deleted);
         let unlisted = report.entries.iter().map(|entry| entry.reason);
         assert!(unlisted.clone().all(|reason| reason == GcReason::Unlisted));
@@ -498,11 +510,18 @@ fn dataset_can_be_appended_to_and_overwritten() {
         assert!(before.iter().all(|name| spot.names().contains(name)));
         options.delete = true;
         assert_eq!(
-            gc(&spot.place, &options, &mut || true).unwrap().entries,
+            gc(&spot.destination, &options, &mut || true)
+                .unwrap()
+                .entries,
             report.entries
         );
         assert_eq!(spot.numbers(), shares(0..2));
-        assert_eq!(gc(&spot.place, &options, &mut || true).unwrap().entries, []);
+        assert_eq!(
+            gc(&spot.destination, &options, &mut || true)
+                .unwrap()
+                .entries,
+            []
+        );
         let listed = spot.index().unwrap().stored_files().len();
         assert_eq!(spot.names().len(), listed + 1, "{:?}", spot.names());
     });
@@ -527,8 +546,8 @@ fn append_with_different_columns_is_rejected() {
     let encoder = RowEncoder::new(vec![column], &config.layout, 1 << 20);
     let staging = spot.begin("two", SaveMode::Append).unwrap();
     let form = ShardForm::from(Arc::new(config));
-    let place = spot.place.clone();
-    let mut writer = PartWriter::new(place, &staging, 0, "a", encoder, form, None).unwrap();
+    let destination = spot.destination.clone();
+    let mut writer = PartWriter::new(destination, &staging, 0, "a", encoder, form, None).unwrap();
     writer.push(&other, &mut || true).unwrap();
     let manifest = writer.finish(&mut || true).unwrap();
     let error = spot.commit(&staging, vec![manifest]).unwrap_err();
@@ -589,8 +608,8 @@ fn duplicate_attempt_conflicts_and_cancelled_attempt_stops() {
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let first = writer(&spot, &staging, 0, "a");
     let (encoder, form) = mds(250);
-    let place = spot.place.clone();
-    let second = PartWriter::new(place, &staging, 0, "a", encoder, form, None);
+    let destination = spot.destination.clone();
+    let second = PartWriter::new(destination, &staging, 0, "a", encoder, form, None);
     assert_eq!(second.unwrap_err().kind(), ErrorKind::Conflict);
     drop(first);
     let mut writer = writer(&spot, &staging, 0, "a");
@@ -604,7 +623,7 @@ fn concurrent_commit_or_gc_is_a_conflict() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let manifests = parts(&spot, &staging, 1);
-    let dir = spot.place.as_local().unwrap();
+    let dir = spot.destination.as_local().unwrap();
     let lease = shardmill_storage::Lease::acquire(dir, ".shardmill/commit/lease").unwrap();
     let error = spot.commit(&staging, manifests.clone()).unwrap_err();
     assert_eq!(
@@ -615,7 +634,7 @@ fn concurrent_commit_or_gc_is_a_conflict() {
         delete: true,
         ..GcOptions::default()
     };
-    let error = gc(&spot.place, &options, &mut || true).unwrap_err();
+    let error = gc(&spot.destination, &options, &mut || true).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     drop(lease);
     spot.commit(&staging, manifests).unwrap();
@@ -679,13 +698,13 @@ fn tar_sample_keys_are_unique_across_parts() {
         let limits = Limits::default();
         let mode = SaveMode::Create;
         let staging =
-            Staging::begin(&spot.place, "job", names, mode, &limits, &mut || true).unwrap();
+            Staging::begin(&spot.destination, "job", names, mode, &limits, &mut || true).unwrap();
         let mut manifests = Vec::new();
         for part in 0..2 {
             let (encoder, form) = tar();
-            let place = spot.place.clone();
+            let destination = spot.destination.clone();
             let mut writer =
-                PartWriter::new(place, &staging, part, "a", encoder, form, None).unwrap();
+                PartWriter::new(destination, &staging, part, "a", encoder, form, None).unwrap();
             writer.push(&batch(&share(part)), &mut || true).unwrap();
             manifests.push(writer.finish(&mut || true).unwrap());
         }

@@ -36,7 +36,8 @@ fn refused(mode: SaveMode, has_base: bool, second: u64, id: &str) {
                 ..CommitOptions::default()
             };
             let theirs = theirs.clone();
-            let error = commit(&spot.place, &two, theirs, &options, &mut || true).unwrap_err();
+            let error =
+                commit(&spot.destination, &two, theirs, &options, &mut || true).unwrap_err();
             assert_eq!((error.id(), error.kind()), (id, ErrorKind::Conflict));
         }
         assert_eq!(spot.names(), before, "nothing of the loser was removed");

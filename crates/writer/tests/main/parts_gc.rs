@@ -17,7 +17,9 @@ fn gc_keeps_recent_files_and_files_of_a_conversion() {
             delete,
             ..GcOptions::default()
         };
-        gc(&spot.place, &options, &mut || true).unwrap().entries
+        gc(&spot.destination, &options, &mut || true)
+            .unwrap()
+            .entries
     };
     let now = SystemTime::now();
     assert_eq!(find(Some(now - Duration::from_secs(3600)), true), []);
@@ -63,7 +65,9 @@ fn gc_uses_modification_times_of_listed_objects() {
             before: Some(before),
             ..GcOptions::default()
         };
-        gc(&spot.place, &options, &mut || true).unwrap().entries
+        gc(&spot.destination, &options, &mut || true)
+            .unwrap()
+            .entries
     };
     assert_eq!(find(day(20_000)), []);
     let found = find(day(20_100));
@@ -80,8 +84,8 @@ fn gc_keeps_decompressed_copies_of_listed_shards() {
     let spot = Spot::local();
     let staging = spot.begin("job", SaveMode::Create).unwrap();
     let (encoder, form) = mds_with(250, Some("zstd"));
-    let place = spot.place.clone();
-    let mut writer = PartWriter::new(place, &staging, 0, "a", encoder, form, None).unwrap();
+    let destination = spot.destination.clone();
+    let mut writer = PartWriter::new(destination, &staging, 0, "a", encoder, form, None).unwrap();
     writer.push(&batch(&share(0)), &mut || true).unwrap();
     let manifest = writer.finish(&mut || true).unwrap();
     spot.commit(&staging, vec![manifest]).unwrap();
@@ -94,7 +98,9 @@ fn gc_keeps_decompressed_copies_of_listed_shards() {
         delete: true,
         ..GcOptions::default()
     };
-    let found = gc(&spot.place, &options, &mut || true).unwrap().entries;
+    let found = gc(&spot.destination, &options, &mut || true)
+        .unwrap()
+        .entries;
     let found: Vec<&str> = found.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!(found, ["shard.00000-00099.mds"]);
     names.push("shard.00000-00000.mds".to_owned());

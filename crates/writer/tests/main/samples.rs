@@ -342,12 +342,12 @@ fn second_writer_in_the_same_folder_fails() {
         for n in 0..40 {
             first.push(&sample(n), &mut || true).unwrap();
         }
-        let begun = match is_late {
+        let first_outcome = match is_late {
             true => first.finish(&mut || true).map(|_| ()),
             // Its shards but the last.
             false => first.shards(&mut || true).map(|_| ()),
         };
-        begun.unwrap();
+        first_outcome.unwrap();
         let pushed = (0..40).try_for_each(|n| second.push(&sample(100 + n), &mut || true));
         let error = pushed
             .and_then(|()| second.finish(&mut || true).map(|_| ()))
@@ -433,11 +433,11 @@ fn waiting_push_can_be_cancelled() {
     let noise: Vec<u8> = (0..1_u32 << 18)
         .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
         .collect();
-    let mut asked = 0;
+    let mut cancel_calls = 0;
     let mut outcome = Ok(());
     for _ in 0..40 {
         outcome = writer.push(&noise, &mut || {
-            asked += 1;
+            cancel_calls += 1;
             false
         });
         if outcome.is_err() {
@@ -445,7 +445,7 @@ fn waiting_push_can_be_cancelled() {
         }
     }
     assert!(matches!(outcome, Err(WriteError::Interrupted { .. })));
-    assert_eq!(asked, 1);
+    assert_eq!(cancel_calls, 1);
     drop(writer);
     assert!(!files(&root).contains_key("index.json"));
 }
@@ -517,11 +517,11 @@ fn batches_and_single_samples_can_be_mixed() {
     };
     let root = tempfile::tempdir().unwrap();
     let mut writer = writer(&root, &config, 2);
-    let place = |row: usize| row.to_string();
+    let describe_row = |row: usize| row.to_string();
     writer.push(&sample(100), &mut || true).unwrap();
     for part in [batch.slice(0, 20), batch.slice(20, 0), batch.slice(20, 30)] {
         writer
-            .push_batch(&encoder, &part, place, &mut || true)
+            .push_batch(&encoder, &part, describe_row, &mut || true)
             .unwrap();
     }
     writer.push(&sample(101), &mut || true).unwrap();
@@ -557,9 +557,9 @@ fn batch_with_an_invalid_row_is_rejected_completely() {
     let encoder = RowEncoder::new(vec![column(1), column(0)], &config.layout, 1 << 20);
     let root = tempfile::tempdir().unwrap();
     let mut writer = writer(&root, &config, 1);
-    let place = |row: usize| format!("row {row} of this batch");
+    let describe_row = |row: usize| format!("row {row} of this batch");
     let error = writer
-        .push_batch(&encoder, &batch, place, &mut || true)
+        .push_batch(&encoder, &batch, describe_row, &mut || true)
         .unwrap_err();
     assert_eq!(error.to_string(), "row 1 of this batch is null");
     assert_eq!(writer.finish(&mut || true).unwrap().samples(), 0);

@@ -263,7 +263,7 @@ fn write_one(columns: Vec<(&str, ArrayRef)>) -> (DatasetIndex, Vec<u8>) {
     let dir = Dir::open(root.path()).unwrap();
     dir.make_dir("work").unwrap();
     let output = Output {
-        place: &Destination::Local(dir.clone()),
+        destination: &Destination::Local(dir.clone()),
         temp_folder: "work",
         splits: &[String::new()],
         form,

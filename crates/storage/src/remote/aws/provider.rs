@@ -195,7 +195,7 @@ impl ProfileProvider {
 
 /// Converts an error of the files, which contains no secrets.
 fn invalid(error: &StorageError) -> NoToken {
-    let place = error.object().unwrap_or_default();
+    let object = error.object().unwrap_or_default();
     let hint = error.hint().unwrap_or_else(|| FILES.to_owned());
-    NoToken::of(format!("is not valid: {place}: {error}"), hint)
+    NoToken::of(format!("is not valid: {object}: {error}"), hint)
 }

@@ -184,13 +184,13 @@ const PROMISES: [(&str, Promise); 14] = [
     ("denied", denied),
 ];
 
-fn put_and_get(place: &TestStore) -> Kept {
+fn put_and_get(store: &TestStore) -> Kept {
     for bytes in [0, 1, SMALL] {
         let sent = contents(bytes as u64, bytes);
-        place.put("put/a", &sent).unwrap();
-        assert!(place.get("put/a").unwrap() == sent);
+        store.put("put/a", &sent).unwrap();
+        assert!(store.get("put/a").unwrap() == sent);
     }
-    if let (true, TestStore::Store { remote, .. }) = (place.is_read_only(), place) {
+    if let (true, TestStore::Store { remote, .. }) = (store.is_read_only(), store) {
         let error = remote.put("put/a", Vec::new(), &mut cancel).unwrap_err();
         assert_eq!(error.id(), "store-unsupported");
         return Named;
@@ -198,40 +198,40 @@ fn put_and_get(place: &TestStore) -> Kept {
     Yes
 }
 
-fn ranges(place: &TestStore) -> Kept {
+fn ranges(store: &TestStore) -> Kept {
     let sent = contents(1, SMALL);
-    place.put("range", &sent).unwrap();
+    store.put("range", &sent).unwrap();
     for (from, to) in [(0, 1), (10, 1000), (SMALL - 1, SMALL), (0, SMALL)] {
-        let read = place.range("range", from as u64, to as u64).unwrap();
+        let read = store.range("range", from as u64, to as u64).unwrap();
         assert!(read == sent[from..to]);
     }
-    let past = place.range("range", SMALL as u64 - 1, SMALL as u64 + 1);
+    let past = store.range("range", SMALL as u64 - 1, SMALL as u64 + 1);
     assert!(["body-range", "file-range"].contains(&past.unwrap_err().id()));
-    let behind = place.range("range", SMALL as u64, SMALL as u64 + 1);
+    let behind = store.range("range", SMALL as u64, SMALL as u64 + 1);
     let behind = behind.unwrap_err();
     let ids = ["body-length", "body-range", "file-range"];
     assert!(ids.contains(&behind.id()), "{behind:?}");
     Yes
 }
 
-fn head(place: &TestStore) -> Kept {
-    place.put("head/a", &contents(1, 1234)).unwrap();
-    assert_eq!(place.size("head/a").unwrap(), Some(1234));
-    assert_eq!(place.size("head/b").unwrap(), None);
-    assert_eq!(place.size("hea").unwrap(), None);
+fn head(store: &TestStore) -> Kept {
+    store.put("head/a", &contents(1, 1234)).unwrap();
+    assert_eq!(store.size("head/a").unwrap(), Some(1234));
+    assert_eq!(store.size("head/b").unwrap(), None);
+    assert_eq!(store.size("hea").unwrap(), None);
     Yes
 }
 
-fn list(place: &TestStore) -> Kept {
+fn list(store: &TestStore) -> Kept {
     let names = ["list/a", "list/a-b", "list/a/b/c", "list/ab", "lisz"];
     for (at, name) in names.iter().enumerate().rev() {
         // A directory cannot have a file and a folder of the same name.
-        if *name == "list/a" && matches!(place, TestStore::Folder(_)) {
+        if *name == "list/a" && matches!(store, TestStore::Folder(_)) {
             continue;
         }
-        place.put(name, &contents(1, at)).unwrap();
+        store.put(name, &contents(1, at)).unwrap();
     }
-    let all = match place.list("list/") {
+    let all = match store.list("list/") {
         Ok(all) => all,
         Err(error) => {
             assert_eq!(error.id(), "store-unsupported");
@@ -243,18 +243,18 @@ fn list(place: &TestStore) -> Kept {
         .enumerate()
         .map(|(at, name)| ((*name).to_owned(), at as u64))
         .filter(|(name, _)| name != "lisz")
-        .filter(|(name, _)| name != "list/a" || !matches!(place, TestStore::Folder(_)))
+        .filter(|(name, _)| name != "list/a" || !matches!(store, TestStore::Folder(_)))
         .collect();
     assert_eq!(all, expected);
     // A prefix is a text, not a folder.
-    let some = place.list("list/a-").unwrap();
+    let some = store.list("list/a-").unwrap();
     assert_eq!(some, [("list/a-b".to_owned(), 1)]);
-    assert_eq!(place.list("list/none").unwrap(), []);
+    assert_eq!(store.list("list/none").unwrap(), []);
     Yes
 }
 
-fn pages(place: &TestStore) -> Kept {
-    let TestStore::Store { remote, server, .. } = place else {
+fn pages(store: &TestStore) -> Kept {
+    let TestStore::Store { remote, server, .. } = store else {
         return Untried;
     };
     // The stubs have seven objects on a page.
@@ -266,57 +266,57 @@ fn pages(place: &TestStore) -> Kept {
         for worker in 0..8 {
             scope.spawn(move || {
                 for at in (worker..count).step_by(8) {
-                    place.put(&format!("pages/{at:05}"), b"").unwrap();
+                    store.put(&format!("pages/{at:05}"), b"").unwrap();
                 }
             });
         }
     });
-    let found = place.list("pages/").unwrap();
+    let found = store.list("pages/").unwrap();
     let expected: Vec<_> = (0..count).map(|at| (format!("pages/{at:05}"), 0)).collect();
     assert_eq!(found, expected);
     Yes
 }
 
-fn delete(place: &TestStore) -> Kept {
-    place.put("delete/a", b"1").unwrap();
-    place.put("delete/b", b"2").unwrap();
-    if place.is_read_only() {
-        let error = place.remove("delete/a").unwrap_err();
+fn delete(store: &TestStore) -> Kept {
+    store.put("delete/a", b"1").unwrap();
+    store.put("delete/b", b"2").unwrap();
+    if store.is_read_only() {
+        let error = store.remove("delete/a").unwrap_err();
         assert_eq!(error.id(), "store-unsupported");
         return Named;
     }
-    place.remove("delete/a").unwrap();
-    assert!(place.get("delete/a").unwrap_err().is_not_found());
-    assert_eq!(place.get("delete/b").unwrap(), b"2");
+    store.remove("delete/a").unwrap();
+    assert!(store.get("delete/a").unwrap_err().is_not_found());
+    assert_eq!(store.get("delete/b").unwrap(), b"2");
     // Removing it again is not an error.
-    place.remove("delete/a").unwrap();
+    store.remove("delete/a").unwrap();
     // The object can be created again.
-    place.put("delete/a", b"3").unwrap();
-    assert_eq!(place.get("delete/a").unwrap(), b"3");
+    store.put("delete/a", b"3").unwrap();
+    assert_eq!(store.get("delete/a").unwrap(), b"3");
     Yes
 }
 
-fn create_only(place: &TestStore) -> Kept {
-    match place.put_new("new/a", b"first") {
+fn create_only(store: &TestStore) -> Kept {
+    match store.put_new("new/a", b"first") {
         Ok(created) => assert!(created),
         Err(error) => {
             assert_eq!(error.id(), "store-unsupported");
             return Named;
         }
     }
-    assert!(!place.put_new("new/a", b"first").unwrap());
-    let error = place.put_new("new/a", b"other").unwrap_err();
+    assert!(!store.put_new("new/a", b"first").unwrap());
+    let error = store.put_new("new/a", b"other").unwrap_err();
     assert_eq!((error.id(), error.kind()), ("exists", ErrorKind::Conflict));
-    assert_eq!(place.get("new/a").unwrap(), b"first");
+    assert_eq!(store.get("new/a").unwrap(), b"first");
     Yes
 }
 
-fn one_of_eight(place: &TestStore) -> Kept {
-    if place.is_read_only() {
+fn one_of_eight(store: &TestStore) -> Kept {
+    if store.is_read_only() {
         return Named;
     }
     let results: Vec<_> = std::thread::scope(|scope| {
-        let each = (0..8_u8).map(|at| scope.spawn(move || place.put_new("new/race", &[at; 100])));
+        let each = (0..8_u8).map(|at| scope.spawn(move || store.put_new("new/race", &[at; 100])));
         let each: Vec<_> = each.collect();
         each.into_iter().map(|one| one.join().unwrap()).collect()
     });
@@ -329,12 +329,12 @@ fn one_of_eight(place: &TestStore) -> Kept {
             assert_eq!(error.id(), "exists");
         }
     }
-    assert_eq!(place.get("new/race").unwrap(), [winners[0]; 100]);
+    assert_eq!(store.get("new/race").unwrap(), [winners[0]; 100]);
     Yes
 }
 
-fn parts(place: &TestStore) -> Kept {
-    let TestStore::Store { remote, .. } = place else {
+fn parts(store: &TestStore) -> Kept {
+    let TestStore::Store { remote, .. } = store else {
         return Untried;
     };
     if !remote.location().kind().can_write() {
@@ -352,19 +352,19 @@ fn parts(place: &TestStore) -> Kept {
     Yes
 }
 
-fn changed(place: &TestStore) -> Kept {
+fn changed(store: &TestStore) -> Kept {
     let TestStore::Store {
         location, options, ..
-    } = place
+    } = store
     else {
         return Untried;
     };
-    place.put("changed", &contents(1, 500)).unwrap();
+    store.put("changed", &contents(1, 500)).unwrap();
     let reader = Remote::new(location, options, true).unwrap();
     reader.read("changed", 500).unwrap();
     // If only times distinguish versions, they have a resolution of seconds.
     if !matches!(
-        place,
+        store,
         TestStore::Store {
             server: Some(_),
             ..
@@ -373,7 +373,7 @@ fn changed(place: &TestStore) -> Kept {
     {
         return Untried;
     }
-    place.put("changed", &contents(2, 500)).unwrap();
+    store.put("changed", &contents(2, 500)).unwrap();
     for result in [
         reader.read("changed", 500),
         reader.read_range("changed", None, 0..10),
@@ -383,7 +383,7 @@ fn changed(place: &TestStore) -> Kept {
     Yes
 }
 
-fn odd_keys(place: &TestStore) -> Kept {
+fn odd_keys(store: &TestStore) -> Kept {
     let names = [
         "odd/a b+c&d=e;f,g@h$i!j'k(l)m*n",
         "odd/100%25 [x] {y} ~z^`|\"<>",
@@ -393,31 +393,31 @@ fn odd_keys(place: &TestStore) -> Kept {
         "odd/a...b",
     ];
     for (at, name) in names.iter().enumerate() {
-        place.put(name, &[u8::try_from(at).unwrap()]).unwrap();
+        store.put(name, &[u8::try_from(at).unwrap()]).unwrap();
     }
     for (at, name) in names.iter().enumerate() {
         assert_eq!(
-            place.get(name).unwrap(),
+            store.get(name).unwrap(),
             [u8::try_from(at).unwrap()],
             "{name}"
         );
     }
-    if place.is_read_only() {
+    if store.is_read_only() {
         return Yes;
     }
     let mut expected: Vec<_> = names.iter().map(|name| ((*name).to_owned(), 1)).collect();
     expected.sort();
-    assert_eq!(place.list("odd/").unwrap(), expected);
+    assert_eq!(store.list("odd/").unwrap(), expected);
     Yes
 }
 
 /// Names with empty parts are refused. Existing objects with such names are listed unchanged.
-fn no_paths(place: &TestStore) -> Kept {
+fn no_paths(store: &TestStore) -> Kept {
     for name in ["a//b", "/a", "a/", "a/../b", "./a"] {
-        let error = place.get(name).unwrap_err();
+        let error = store.get(name).unwrap_err();
         assert!(error.id().starts_with("path-"), "{name} {error:?}");
     }
-    let TestStore::Store { remote, .. } = place else {
+    let TestStore::Store { remote, .. } = store else {
         return Yes;
     };
     let kind = remote.location().kind();
@@ -434,12 +434,12 @@ fn no_paths(place: &TestStore) -> Kept {
         put.unwrap();
     }
     let expected = ["paths/a//b", "paths/folder/"].map(|name| (name.to_owned(), 1));
-    assert_eq!(place.list("paths/").unwrap(), expected);
+    assert_eq!(store.list("paths/").unwrap(), expected);
     Yes
 }
 
-fn missing(place: &TestStore) -> Kept {
-    for result in [place.get("none"), place.range("none", 0, 1)] {
+fn missing(store: &TestStore) -> Kept {
+    for result in [store.get("none"), store.range("none", 0, 1)] {
         let error = result.unwrap_err();
         assert!(error.is_not_found());
         assert_eq!(
@@ -450,17 +450,17 @@ fn missing(place: &TestStore) -> Kept {
     Yes
 }
 
-fn denied(place: &TestStore) -> Kept {
+fn denied(store: &TestStore) -> Kept {
     let TestStore::Store {
         location,
         options,
         server,
         ..
-    } = place
+    } = store
     else {
         return Untried;
     };
-    place.put("denied", b"1").unwrap();
+    store.put("denied", b"1").unwrap();
     let mut options = options.clone();
     match server {
         Some(server) => server.set(Settings {
@@ -528,20 +528,20 @@ fn ours(flavor: Flavor) -> TestStore {
     }
 }
 
-fn keeps(place: &TestStore, others: &[(&str, Kept)]) {
+fn keeps(store: &TestStore, others: &[(&str, Kept)]) {
     for (name, promise) in PROMISES {
         let expected = others.iter().find(|(other, _)| *other == name);
         let expected = expected.map_or(Yes, |(_, kept)| *kept);
-        assert_eq!(promise(place), expected, "{name}");
+        assert_eq!(promise(store), expected, "{name}");
     }
 }
 
 #[test]
 fn directory() {
     let root = tempfile::tempdir().unwrap();
-    let place = TestStore::Folder(Dir::open(root.path()).unwrap());
+    let store = TestStore::Folder(Dir::open(root.path()).unwrap());
     let untried = ["pages", "parts", "a changed object", "denied"];
-    keeps(&place, &untried.map(|name| (name, Untried)));
+    keeps(&store, &untried.map(|name| (name, Untried)));
 }
 
 #[test]
@@ -604,7 +604,7 @@ fn real_stores() {
         let settings = settings.collect();
         let options = options(settings);
         let location = remote_location(url).join(&format!("run-{:x}", crate::random_number()));
-        let place = TestStore::Store {
+        let store = TestStore::Store {
             remote: Remote::new(&location, &options, true).unwrap(),
             location,
             options,
@@ -617,7 +617,7 @@ fn real_stores() {
                 .any(|name| name.replace('_', " ") == promise);
             let kept = match skip {
                 true => Ok(Untried),
-                false => catch_unwind(AssertUnwindSafe(|| run(&place))),
+                false => catch_unwind(AssertUnwindSafe(|| run(&store))),
             };
             let shown = match kept {
                 Ok(Yes) => "yes",

@@ -1,4 +1,4 @@
-//! A place behaves the same, whether it is a directory or a prefix in a store.
+//! A destination behaves the same, whether it is a directory or a prefix in a store.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -37,17 +37,17 @@ fn everywhere(test: impl Fn(&Destination)) {
 }
 
 fn published(
-    place: &Destination,
+    destination: &Destination,
     name: &str,
     bytes: &[u8],
     mode: PublishMode,
 ) -> Result<(), StorageError> {
-    let mut temp = place.temp_file(None).unwrap();
+    let mut temp = destination.temp_file(None).unwrap();
     temp.write_all(bytes).unwrap();
-    let file_version = place.publish(temp, name, mode, &mut |_| true)?;
+    let file_version = destination.publish(temp, name, mode, &mut |_| true)?;
     assert_eq!(file_version.bytes, bytes.len() as u64);
     assert_eq!(
-        place.file_version(name, &mut |_| true).unwrap(),
+        destination.file_version(name, &mut |_| true).unwrap(),
         Some(file_version)
     );
     Ok(())
@@ -55,35 +55,38 @@ fn published(
 
 #[test]
 fn files_are_published_inspected_and_removed() {
-    everywhere(|place| {
+    everywhere(|destination| {
         let cancel = &mut |_| true;
-        place.make_folder("train").unwrap();
-        published(place, "train/one", b"first", PublishMode::Replace).unwrap();
-        published(place, "train/one", b"second", PublishMode::Replace).unwrap();
-        published(place, "two", b"", PublishMode::CreateNew).unwrap();
-        let taken = published(place, "two", b"other", PublishMode::CreateNew);
+        destination.make_folder("train").unwrap();
+        published(destination, "train/one", b"first", PublishMode::Replace).unwrap();
+        published(destination, "train/one", b"second", PublishMode::Replace).unwrap();
+        published(destination, "two", b"", PublishMode::CreateNew).unwrap();
+        let taken = published(destination, "two", b"other", PublishMode::CreateNew);
         assert_eq!(taken.unwrap_err().id(), "exists");
-        place
+        destination
             .publish_bytes(None, "three", b"3", PublishMode::CreateNew, cancel)
             .unwrap();
-        place
+        destination
             .publish_bytes(None, "three", b"3", PublishMode::CreateNew, cancel)
             .unwrap();
-        let other = place.publish_bytes(None, "three", b"4", PublishMode::CreateNew, cancel);
+        let other = destination.publish_bytes(None, "three", b"4", PublishMode::CreateNew, cancel);
         assert_eq!(other.unwrap_err().id(), "exists");
 
         assert_eq!(
-            place.read("train/one", 100, cancel).unwrap().unwrap(),
+            destination.read("train/one", 100, cancel).unwrap().unwrap(),
             b"second"
         );
-        assert_eq!(place.read("train/none", 100, cancel).unwrap(), None);
-        assert_eq!(place.file_version("train/none", cancel).unwrap(), None);
+        assert_eq!(destination.read("train/none", 100, cancel).unwrap(), None);
+        assert_eq!(
+            destination.file_version("train/none", cancel).unwrap(),
+            None
+        );
         let entry = |name: &str, is_folder| DestinationEntry {
             name: name.to_owned(),
             is_folder,
         };
         assert_eq!(
-            place.entries("", cancel).unwrap(),
+            destination.entries("", cancel).unwrap(),
             [
                 entry("three", false),
                 entry("train", true),
@@ -91,26 +94,26 @@ fn files_are_published_inspected_and_removed() {
             ]
         );
         assert_eq!(
-            place.entries("train", cancel).unwrap(),
+            destination.entries("train", cancel).unwrap(),
             [entry("one", false)]
         );
-        assert_eq!(place.entries("nowhere", cancel).unwrap(), []);
+        assert_eq!(destination.entries("nowhere", cancel).unwrap(), []);
 
         for name in ["train/one", "two", "three", "three"] {
-            place.remove(name, cancel).unwrap();
+            destination.remove(name, cancel).unwrap();
         }
-        place.remove_folder("train").unwrap();
-        place.sync().unwrap();
-        assert_eq!(place.entries("", cancel).unwrap(), []);
+        destination.remove_folder("train").unwrap();
+        destination.sync().unwrap();
+        assert_eq!(destination.entries("", cancel).unwrap(), []);
     });
 }
 
 #[test]
 fn long_file_is_uploaded_in_parts_and_round_trips() {
     let server = server(Settings::default());
-    let place = in_store(&server);
+    let destination = in_store(&server);
     let bytes: Vec<u8> = (0..20_000_000_u32).map(|at| (at % 251) as u8).collect();
-    published(&place, "long", &bytes, PublishMode::Replace).unwrap();
+    published(&destination, "long", &bytes, PublishMode::Replace).unwrap();
     assert!(server.counts().by_action[&Action::Part] >= 3);
     assert!(server.objects().get("a/set/long").unwrap().unwrap() == bytes);
 }
@@ -118,13 +121,13 @@ fn long_file_is_uploaded_in_parts_and_round_trips() {
 #[test]
 fn object_of_wrong_size_after_upload_is_an_error() {
     let faults = Script::on(Action::Head, None, Fault::ContentLength(1));
-    let place = in_store(&server(Settings {
+    let destination = in_store(&server(Settings {
         faults,
         ..Settings::default()
     }));
-    let mut temp = place.temp_file(None).unwrap();
+    let mut temp = destination.temp_file(None).unwrap();
     temp.write_all(b"four").unwrap();
-    let failed = place.publish(temp, "x", PublishMode::Replace, &mut |_| true);
+    let failed = destination.publish(temp, "x", PublishMode::Replace, &mut |_| true);
     assert!(failed.is_err());
 }
 
@@ -133,18 +136,19 @@ fn spool_folder_has_no_named_temporary_files() {
     let server = server(Settings::default());
     let spool = tempfile::tempdir().unwrap();
     let location = Location::parse("s3://bucket/set").unwrap();
-    let place = Destination::create(&location, &options_for(&server), Some(spool.path())).unwrap();
-    let mut temp = place.temp_file(None).unwrap();
+    let destination =
+        Destination::create(&location, &options_for(&server), Some(spool.path())).unwrap();
+    let mut temp = destination.temp_file(None).unwrap();
     temp.write_all(b"bytes").unwrap();
     assert_eq!(std::fs::read_dir(spool.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn log_keeps_lines_of_concurrent_threads() {
-    everywhere(|place| {
+    everywhere(|destination| {
         let cancel = &mut |_| true;
-        place.make_folder("work").unwrap();
-        let log = DestinationLog::open(place, "work/log", 0, cancel).unwrap();
+        destination.make_folder("work").unwrap();
+        let log = DestinationLog::open(destination, "work/log", 0, cancel).unwrap();
         log.add_line("head", cancel).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -159,7 +163,8 @@ fn log_keeps_lines_of_concurrent_threads() {
         });
         drop(log);
         let read = || {
-            let bytes = DestinationLog::read(place, "work/log", 1 << 20, &mut |_| true).unwrap();
+            let bytes =
+                DestinationLog::read(destination, "work/log", 1 << 20, &mut |_| true).unwrap();
             String::from_utf8(bytes.unwrap()).unwrap()
         };
         let text = read();
@@ -170,13 +175,13 @@ fn log_keeps_lines_of_concurrent_threads() {
         assert_eq!(lines.len(), 80);
         // A writer that continues truncates the log before a damaged line, and so drops what follows.
         let keep = 5 + u64::try_from(text.lines().nth(1).unwrap().len()).unwrap() + 1;
-        let log = DestinationLog::open(place, "work/log", keep, cancel).unwrap();
+        let log = DestinationLog::open(destination, "work/log", keep, cancel).unwrap();
         log.add_line("tail", cancel).unwrap();
         let kept = text.get(..usize::try_from(keep).unwrap()).unwrap();
         assert_eq!(read(), format!("{kept}tail\n"));
-        DestinationLog::remove(place, "work/log", cancel).unwrap();
+        DestinationLog::remove(destination, "work/log", cancel).unwrap();
         assert_eq!(
-            DestinationLog::read(place, "work/log", 10, cancel).unwrap(),
+            DestinationLog::read(destination, "work/log", 10, cancel).unwrap(),
             None
         );
     });
@@ -185,22 +190,22 @@ fn log_keeps_lines_of_concurrent_threads() {
 /// The log of an earlier run would be read as the beginning of this one.
 #[test]
 fn log_opened_with_keep_zero_is_truncated() {
-    everywhere(|place| {
+    everywhere(|destination| {
         let cancel = &mut |_| true;
-        place.make_folder("work").unwrap();
-        let log = DestinationLog::open(place, "work/log", 0, cancel).unwrap();
+        destination.make_folder("work").unwrap();
+        let log = DestinationLog::open(destination, "work/log", 0, cancel).unwrap();
         for line in ["other head", "other 1", "other 2"] {
             log.add_line(line, cancel).unwrap();
         }
         drop(log);
-        let log = DestinationLog::open(place, "work/log", 0, cancel).unwrap();
+        let log = DestinationLog::open(destination, "work/log", 0, cancel).unwrap();
         assert!(
-            DestinationLog::read(place, "work/log", 100, cancel)
+            DestinationLog::read(destination, "work/log", 100, cancel)
                 .unwrap()
                 .is_none_or(|bytes| bytes.is_empty())
         );
         log.add_line("head", cancel).unwrap();
-        let found = DestinationLog::read(place, "work/log", 100, cancel).unwrap();
+        let found = DestinationLog::read(destination, "work/log", 100, cancel).unwrap();
         assert_eq!(found.unwrap(), b"head\n");
     });
 }
@@ -209,30 +214,33 @@ const PATIENCE: Duration = Duration::from_millis(400);
 
 #[test]
 fn lease_is_exclusive_and_taken_over_after_timeout() {
-    everywhere(|place| {
+    everywhere(|destination| {
         let cancel = &mut |_| true;
-        let acquire = || DestinationLease::acquire(place, "claim/lease", PATIENCE, &mut |_| true);
+        let acquire =
+            || DestinationLease::acquire(destination, "claim/lease", PATIENCE, &mut |_| true);
         let first = acquire().unwrap();
         // A writer with a long wait gives up at the first heartbeat.
-        let second = DestinationLease::acquire(place, "claim/lease", PATIENCE * 50, &mut |_| true);
+        let second =
+            DestinationLease::acquire(destination, "claim/lease", PATIENCE * 50, &mut |_| true);
         assert_eq!(second.unwrap_err().id(), "other-writer");
-        place
+        destination
             .publish_bytes(None, "claim/more", b"x", PublishMode::Replace, cancel)
             .unwrap();
         assert!(!first.is_lost());
         first.remove_folder(&[], cancel).unwrap();
-        assert_eq!(place.entries("", cancel).unwrap(), []);
+        assert_eq!(destination.entries("", cancel).unwrap(), []);
         drop(acquire().unwrap());
         acquire().unwrap().remove_folder(&[], cancel).unwrap();
     });
     // In a store: a lease whose holder sends no heartbeat.
     let server = server(Settings::default());
-    let place = in_store(&server);
+    let destination = in_store(&server);
     server
         .objects()
         .put("a/set/claim/lease", b"0123456789abcdef 7\n".to_vec());
     let began = Instant::now();
-    let lease = DestinationLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let lease =
+        DestinationLease::acquire(&destination, "claim/lease", PATIENCE, &mut |_| true).unwrap();
     assert!(began.elapsed() >= PATIENCE);
     // The silent holder becomes active again.
     server
@@ -244,22 +252,22 @@ fn lease_is_exclusive_and_taken_over_after_timeout() {
         std::thread::sleep(Duration::from_millis(10));
     }
     // The lost writer uploads and removes nothing more.
-    let refused = published(&place, "late", b"x", PublishMode::Replace).unwrap_err();
+    let refused = published(&destination, "late", b"x", PublishMode::Replace).unwrap_err();
     assert_eq!((refused.id(), refused.kind()), TAKEN);
     assert_eq!(
         refused.to_string(),
         "another writer has taken over: this one was silent for too long"
     );
     server.objects().put("a/set/kept", b"x".to_vec());
-    let refused = place.remove("kept", &mut |_| true).unwrap_err();
+    let refused = destination.remove("kept", &mut |_| true).unwrap_err();
     assert_eq!((refused.id(), refused.kind()), TAKEN);
     lease.remove_folder(&[], &mut |_| true).unwrap();
     for key in ["a/set/claim/lease", "a/set/kept"] {
         assert!(server.objects().get(key).unwrap().is_some());
     }
     assert!(server.objects().get("a/set/late").unwrap().is_none());
-    // No lease of this place is held any more.
-    published(&place, "late", b"x", PublishMode::Replace).unwrap();
+    // No lease of this destination is held any more.
+    published(&destination, "late", b"x", PublishMode::Replace).unwrap();
 }
 
 const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
@@ -268,9 +276,10 @@ const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
 #[test]
 fn deleted_lease_object_is_detected_as_lost() {
     let server = server(Settings::default());
-    let place = in_store(&server);
-    let lease = DestinationLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
-    let log = DestinationLog::open(&place, "claim/log", 0, &mut |_| true).unwrap();
+    let destination = in_store(&server);
+    let lease =
+        DestinationLease::acquire(&destination, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let log = DestinationLog::open(&destination, "claim/log", 0, &mut |_| true).unwrap();
     log.add_line("ours", &mut |_| true).unwrap();
     server.objects().remove("a/set/claim/lease");
     let began = Instant::now();
@@ -280,7 +289,7 @@ fn deleted_lease_object_is_detected_as_lost() {
     }
     let refused = log.add_line("ours", &mut |_| true).unwrap_err();
     assert_eq!((refused.id(), refused.kind()), TAKEN);
-    let index = place.publish_bytes(
+    let index = destination.publish_bytes(
         None,
         "index.json",
         b"{}",
@@ -296,8 +305,9 @@ fn deleted_lease_object_is_detected_as_lost() {
 #[test]
 fn lease_survives_temporary_store_failures() {
     let server = server(Settings::default());
-    let place = in_store(&server);
-    let lease = DestinationLease::acquire(&place, "claim/lease", PATIENCE, &mut |_| true).unwrap();
+    let destination = in_store(&server);
+    let lease =
+        DestinationLease::acquire(&destination, "claim/lease", PATIENCE, &mut |_| true).unwrap();
     let sick = |asked: &Asked| {
         (asked.key == "a/set/claim/lease").then(|| {
             Fault::status(if asked.nth.is_multiple_of(2) {
@@ -311,13 +321,13 @@ fn lease_survives_temporary_store_failures() {
         faults: Script::by(sick),
         ..Settings::default()
     });
-    published(&place, "first", b"x", PublishMode::Replace).unwrap();
+    published(&destination, "first", b"x", PublishMode::Replace).unwrap();
     let faults = server.counts().faults;
     while server.counts().faults < faults + 10 {
         std::thread::sleep(Duration::from_millis(10));
     }
     server.set(Settings::default());
-    published(&place, "second", b"x", PublishMode::Replace).unwrap();
+    published(&destination, "second", b"x", PublishMode::Replace).unwrap();
     assert!(!lease.is_lost());
     lease.end(&mut |_| true).unwrap();
     assert!(server.objects().get("a/set/claim/lease").unwrap().is_none());
@@ -330,14 +340,14 @@ fn lease_survives_temporary_store_failures() {
 fn suspended_writer_does_not_change_files_of_its_successor() {
     const URL: &str = "SHARDMILL_TEST_STOPPED_WRITER";
     const TEST: &str =
-        "remote::tests::places::suspended_writer_does_not_change_files_of_its_successor";
+        "remote::tests::destinations::suspended_writer_does_not_change_files_of_its_successor";
     /// The minimum duration of a lease.
     const LASTS: Duration = Duration::from_secs(5);
 
-    let put = |place: &Destination, name: &str, bytes: &[u8]| {
-        let mut temp = place.temp_file(None).unwrap();
+    let put = |destination: &Destination, name: &str, bytes: &[u8]| {
+        let mut temp = destination.temp_file(None).unwrap();
         temp.write_all(bytes).unwrap();
-        place.publish(temp, name, PublishMode::Replace, &mut |_| true)
+        destination.publish(temp, name, PublishMode::Replace, &mut |_| true)
     };
     if let Ok(url) = std::env::var(URL) {
         let options = RemoteOptions {
@@ -346,12 +356,14 @@ fn suspended_writer_does_not_change_files_of_its_successor() {
                 .collect(),
             ..RemoteOptions::default()
         };
-        let place = Destination::create(&Location::parse(&url).unwrap(), &options, None).unwrap();
-        let lease = DestinationLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
+        let destination =
+            Destination::create(&Location::parse(&url).unwrap(), &options, None).unwrap();
+        let lease =
+            DestinationLease::acquire(&destination, "work/lease", LASTS, &mut |_| true).unwrap();
         for number in 0.. {
             // Large enough to be in flight at any time.
             let bytes = vec![b'a'; 3 << 20];
-            if let Err(error) = put(&place, &format!("shard.{}", number % 4), &bytes) {
+            if let Err(error) = put(&destination, &format!("shard.{}", number % 4), &bytes) {
                 assert_eq!((error.id(), error.kind()), TAKEN);
                 break;
             }
@@ -376,10 +388,11 @@ fn suspended_writer_does_not_change_files_of_its_successor() {
     assert!(first.until(long, has_put).unwrap());
     first.signal(rustix::process::Signal::STOP).unwrap();
 
-    let place = in_store(&server);
-    let lease = DestinationLease::acquire(&place, "work/lease", LASTS, &mut |_| true).unwrap();
+    let destination = in_store(&server);
+    let lease =
+        DestinationLease::acquire(&destination, "work/lease", LASTS, &mut |_| true).unwrap();
     for number in 0..4 {
-        put(&place, &format!("shard.{number}"), b"successor").unwrap();
+        put(&destination, &format!("shard.{number}"), b"successor").unwrap();
     }
     lease.remove_folder(&[], &mut |_| true).unwrap();
     first.signal(rustix::process::Signal::CONT).unwrap();

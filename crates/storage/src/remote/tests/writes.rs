@@ -422,11 +422,11 @@ fn cancelled_upload_stops() {
     };
     let remote = alone(&options);
     let (_root, file) = file();
-    let mut asked = 0;
+    let mut calls = 0;
     let began = Instant::now();
     let mut stop = |_: u64| {
-        asked += 1;
-        asked % 2 == 1
+        calls += 1;
+        calls % 2 == 1
     };
     let results = [
         remote.put("new", OLD.to_vec(), &mut stop),
@@ -442,7 +442,7 @@ fn cancelled_upload_stops() {
             ("interrupted", ErrorKind::Interrupted)
         );
     }
-    assert_eq!(asked, 10);
+    assert_eq!(calls, 10);
     assert!(began.elapsed() < LONG / 2);
     until(|| server.open_connections() == 0);
 

@@ -24,7 +24,7 @@ const ENOUGH: u64 = 32;
 /// The maximum number of letters that are considered for a cut.
 const LEVELS: usize = 24;
 
-/// The maximum number of unverified guesses at a place.
+/// The maximum number of unverified guesses at a position.
 const GUESSES: usize = 3;
 
 /// The maximum number of letters that are remembered.
@@ -83,13 +83,13 @@ pub(super) fn child_of<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
     key.get(..=end)
 }
 
-/// A cut at a letter that was only seen at other places.
+/// A cut at a letter that was only seen at other positions.
 #[derive(Clone, Debug)]
 pub(super) struct Guess {
     /// The text before the letter.
     head: String,
     letter: char,
-    place: LetterPosition,
+    position: LetterPosition,
 }
 
 /// The position of a cut.
@@ -134,9 +134,9 @@ pub(super) struct Requests {
 #[derive(Debug, Default)]
 struct Letters {
     all: BTreeSet<char>,
-    /// The letters that were seen at each place.
+    /// The letters that were seen at each position.
     at: BTreeMap<LetterPosition, BTreeSet<char>>,
-    /// Places at which keys differ that are a page apart, or more.
+    /// Positions at which keys differ that are a page apart, or more.
     wide: BTreeSet<LetterPosition>,
     /// Prefixes after which different letters were seen.
     varies: BTreeSet<String>,
@@ -145,13 +145,13 @@ struct Letters {
 /// The cuts that were not based on known keys.
 #[derive(Debug, Default)]
 struct Guesses {
-    /// Prefixes at which a cut was made only because keys differ at the same place elsewhere.
+    /// Prefixes at which a cut was made only because keys differ at the same position elsewhere.
     tried: BTreeSet<String>,
-    /// The number of unverified guesses at each place.
+    /// The number of unverified guesses at each position.
     pending: BTreeMap<LetterPosition, usize>,
-    /// Places where a guess was right.
+    /// Positions where a guess was right.
     trusted: BTreeSet<LetterPosition>,
-    /// The smallest letter at each place for which a guess found nothing.
+    /// The smallest letter at each position for which a guess found nothing.
     refuted: BTreeMap<LetterPosition, char>,
 }
 
@@ -162,25 +162,25 @@ pub(super) struct Folders {
     pub(super) active: BTreeSet<String>,
 }
 
-/// The place of a letter in a key: the number of separators before it, and the number of letters and digits since the
-/// last separator. So parts of different lengths before it do not matter.
+/// The position of a letter in a key: the number of separators before it, and the number of letters and digits since
+/// the last separator. So parts of different lengths before it do not matter.
 pub(super) type LetterPosition = (usize, usize);
 
-/// Returns the letters of a text with their offsets and places.
+/// Returns the letters of a text with their offsets and positions.
 fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, LetterPosition)> {
     let mut next = (0, 0);
     text.char_indices().map(move |(at, letter)| {
-        let place = next;
+        let position = next;
         next = if letter.is_alphanumeric() {
-            (place.0, place.1 + 1)
+            (position.0, position.1 + 1)
         } else {
-            (place.0 + 1, 0)
+            (position.0 + 1, 0)
         };
-        (at, letter, place)
+        (at, letter, position)
     })
 }
 
-/// Returns the class of a letter: digit, lower case, alphanumeric. Keys rarely mix classes at one place.
+/// Returns the class of a letter: digit, lower case, alphanumeric. Keys rarely mix classes at one position.
 fn kind(letter: char) -> (bool, bool, bool) {
     (
         letter.is_ascii_digit(),
@@ -238,41 +238,41 @@ impl State {
         }
     }
 
-    /// Records the letters at which two keys differ. Returns the text before them and their place.
+    /// Records the letters at which two keys differ. Returns the text before them and their position.
     fn note<'a>(&mut self, a: &'a str, b: &str) -> Option<(&'a str, LetterPosition)> {
         let mut pairs = letters_of(a).zip(b.chars());
-        let ((at, a_letter, place), b_letter) = pairs.find(|((_, a, _), b)| a != b)?;
+        let ((at, a_letter, position), b_letter) = pairs.find(|((_, a, _), b)| a != b)?;
         if self.letters.all.len() < LETTERS {
             self.letters.all.extend([a_letter, b_letter]);
         }
-        let here = self.letters.at.entry(place).or_default();
+        let here = self.letters.at.entry(position).or_default();
         if here.len() < LETTERS {
             here.extend([a_letter, b_letter]);
         }
-        Some((a.get(..at)?, place))
+        Some((a.get(..at)?, position))
     }
 
     /// Learns from two keys that are far apart.
     pub(super) fn differ(&mut self, a: &str, b: &str) {
-        if let Some((head, place)) = self.note(a, b) {
+        if let Some((head, position)) = self.note(a, b) {
             self.letters.varies.insert(head.to_owned());
-            self.letters.wide.insert(place);
+            self.letters.wide.insert(position);
         }
     }
 
     /// Learns from the first key after a cut, or from its absence.
     pub(super) fn found(&mut self, cut: &Interval, key: Option<&str>) {
         if let Some(guess) = &cut.guess {
-            if let Some(count) = self.guesses.pending.get_mut(&guess.place) {
+            if let Some(count) = self.guesses.pending.get_mut(&guess.position) {
                 *count = count.saturating_sub(1);
             }
             if key.is_some_and(|key| key.starts_with(&guess.head)) {
-                self.guesses.trusted.insert(guess.place);
+                self.guesses.trusted.insert(guess.position);
             } else {
                 let known = self
                     .guesses
                     .refuted
-                    .entry(guess.place)
+                    .entry(guess.position)
                     .or_insert(guess.letter);
                 *known = guess.letter.min(*known);
             }
@@ -311,8 +311,8 @@ impl State {
             let end = interval.end.as_deref().unwrap_or_default();
             (self.value(end, level) - self.value(pos, level)) / width
         } else {
-            let may_differ = |(at, _, place): &(usize, char, LetterPosition)| {
-                self.letters.wide.contains(place)
+            let may_differ = |(at, _, position): &(usize, char, LetterPosition)| {
+                self.letters.wide.contains(position)
                     || pos
                         .get(..*at)
                         .is_some_and(|head| self.letters.varies.contains(head))
@@ -337,9 +337,9 @@ impl State {
         let (at, ..) =
             letters_of(pos)
                 .skip_while(|(at, ..)| *at < known)
-                .find(|(at, _, place)| {
+                .find(|(at, _, position)| {
                     *at >= deepest
-                        || self.letters.wide.contains(place)
+                        || self.letters.wide.contains(position)
                         || pos
                             .get(..*at)
                             .is_some_and(|head| self.letters.varies.contains(head))
@@ -358,7 +358,7 @@ impl State {
         // After the letter at which the last page differs, all keys with one letter fit on a page.
         let deepest = common(&interval.from, pos);
         let mut checked = 0;
-        for (at, here, place) in letters_of(pos) {
+        for (at, here, position) in letters_of(pos) {
             if at < from {
                 continue;
             }
@@ -368,7 +368,7 @@ impl State {
             let head = pos.get(..at)?;
             let is_sure = self.letters.varies.contains(head);
             if !is_sure
-                && (!self.letters.wide.contains(&place) || self.guesses.tried.contains(head))
+                && (!self.letters.wide.contains(&position) || self.guesses.tried.contains(head))
             {
                 continue;
             }
@@ -384,7 +384,7 @@ impl State {
                 Some((None, _)) => false,
             };
             let above = (Bound::Excluded(here), Bound::Unbounded);
-            let known = self.letters.at.get(&place);
+            let known = self.letters.at.get(&position);
             // Once: check whether there are keys after all known letters.
             if is_sure
                 && (interval.end.is_none() || matches!(limit, Some((Some(LAST), _))))
@@ -409,10 +409,10 @@ impl State {
                     tried: Some(head.to_owned()).filter(|_| !is_sure),
                 });
             }
-            // If no letters are known here, use those of other places. Few at once, until a guess is right.
-            let max = if self.guesses.refuted.contains_key(&place) {
+            // If no letters are known here, use those of other positions. Few at once, until a guess is right.
+            let max = if self.guesses.refuted.contains_key(&position) {
                 1
-            } else if self.guesses.trusted.contains(&place) {
+            } else if self.guesses.trusted.contains(&position) {
                 usize::MAX
             } else {
                 GUESSES
@@ -421,15 +421,15 @@ impl State {
                 || self
                     .guesses
                     .pending
-                    .get(&place)
+                    .get(&position)
                     .is_some_and(|count| *count >= max)
             {
                 continue;
             }
-            let refuted = self.guesses.refuted.get(&place).copied().unwrap_or(LAST);
+            let refuted = self.guesses.refuted.get(&position).copied().unwrap_or(LAST);
             let others = self.letters.all.range(above).copied();
             let of_kind = |letter: &char| {
-                let known = self.letters.at.get(&place).into_iter().flatten();
+                let known = self.letters.at.get(&position).into_iter().flatten();
                 known
                     .chain([&here])
                     .any(|known| kind(*known) == kind(*letter))
@@ -441,7 +441,7 @@ impl State {
                 let guess = Guess {
                     head: head.to_owned(),
                     letter: *letter,
-                    place,
+                    position,
                 };
                 return Some(Point {
                     at: format!("{head}{letter}"),
@@ -524,7 +524,7 @@ impl State {
             {
                 self.guesses.tried.extend(point.tried);
                 if let Some(guess) = &point.guess {
-                    *self.guesses.pending.entry(guess.place).or_default() += 1;
+                    *self.guesses.pending.entry(guess.position).or_default() += 1;
                 }
                 if let Some(cut) = self.intervals.get_mut(&new) {
                     cut.guess = point.guess;
