@@ -43,6 +43,8 @@ mod index;
 #[cfg(test)]
 mod inspect;
 #[cfg(test)]
+mod json_fields;
+#[cfg(test)]
 mod lengths;
 #[cfg(test)]
 mod ls;

@@ -126,8 +126,8 @@ impl<C: BlobCatalog> Capacity<C> {
         let mut base = options.peers.map_or(0, positions::bytes);
         let mut largest = 0;
         let cached: Vec<(usize, BlobSet<'_>)> = cached_sets(&*blobs).collect();
-        for (place, (number, set)) in cached.iter().enumerate() {
-            for (_, other) in cached.iter().skip(place + 1) {
+        for (index, (number, set)) in cached.iter().enumerate() {
+            for (_, other) in cached.iter().skip(index + 1) {
                 if set.local.is_same(other.local)? {
                     return Err(CacheError::OneFolder {
                         path: set.local.path().to_owned(),
@@ -472,8 +472,8 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     /// processes changed them.
     fn count(&mut self, exact: bool) -> Result<u64, StorageError> {
         let mut used = self.capacity.base;
-        for place in 0..self.folders.len() {
-            let Some(locked) = self.folders.get(place) else {
+        for index in 0..self.folders.len() {
+            let Some(locked) = self.folders.get(index) else {
                 break;
             };
             let set = locked.set;
@@ -482,7 +482,7 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
                 None => false,
             };
             if !is_usable {
-                self.list(place)?;
+                self.list(index)?;
             }
             let view = self.counting.views.get(&set);
             used = used.saturating_add(view.map_or(0, View::used));
@@ -492,11 +492,11 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     }
 
     /// Lists the markers of a folder.
-    fn list(&mut self, place: usize) -> Result<(), StorageError> {
-        let begun = Instant::now();
+    fn list(&mut self, index: usize) -> Result<(), StorageError> {
+        let started = Instant::now();
         let Some((set, folder)) = self
             .folders
-            .get(place)
+            .get(index)
             .map(|locked| (locked.set, &locked.folder))
         else {
             return Ok(());
@@ -518,8 +518,8 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
                 markers.insert(number);
             }
         }
-        if let Some(locked) = self.folders.get(place) {
-            let view = View::listed(&locked.claim, markers, used, begun)?;
+        if let Some(locked) = self.folders.get(index) {
+            let view = View::listed(&locked.claim, markers, used, started)?;
             self.counting.views.insert(set, view);
         }
         Ok(())

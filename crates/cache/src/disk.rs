@@ -176,10 +176,10 @@ impl Disk {
             .is_none_or(|at| at.elapsed() >= FRESH.max(self.took * SHARE))
     }
 
-    /// Records a measurement that began at `begun`.
-    pub(crate) fn measured(&mut self, present: Present, space: Option<Space>, begun: Instant) {
+    /// Records a measurement that began at `started`.
+    pub(crate) fn measured(&mut self, present: Present, space: Option<Space>, started: Instant) {
         self.measured = Some(Instant::now());
-        self.took = begun.elapsed();
+        self.took = started.elapsed();
         self.limit = space.map(|space| {
             let free = space.bytes.saturating_add(present.temps);
             let margin = (present.weights.saturating_add(free) / MARGIN).min(MAX_MARGIN);

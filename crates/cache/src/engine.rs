@@ -423,7 +423,7 @@ impl<B: Blobs> Engine<B> {
             Job::Finish => self.finish(blob),
         };
         match outcome {
-            Outcome::Fetch(place) => self.begin_fetch(blob, place),
+            Outcome::Fetch(target) => self.begin_fetch(blob, target),
             outcome => self.settle(blob, outcome),
         }
     }
@@ -546,7 +546,7 @@ impl<B: Blobs> Engine<B> {
     }
 
     /// Starts fetching the files of a blob. `received` handles the results.
-    fn begin_fetch(self: &Arc<Self>, blob: usize, place: FetchTarget) {
+    fn begin_fetch(self: &Arc<Self>, blob: usize, target: FetchTarget) {
         let Some(entry) = self.blobs.blob(blob) else {
             return;
         };
@@ -562,7 +562,7 @@ impl<B: Blobs> Engine<B> {
         let Some(work) = state.work(blob) else {
             return;
         };
-        work.place = place;
+        work.target = target;
         work.ticket = ticket;
         let first = work.failures == 0;
         let more = flight.saturating_sub(work.flight);
@@ -570,7 +570,7 @@ impl<B: Blobs> Engine<B> {
         work.stage = Stage::Fetching {
             files: vec![None; parts.len()],
             pending: Vec::new(),
-            begun: Instant::now(),
+            started: Instant::now(),
         };
         state.budget.in_flight = state.budget.in_flight.saturating_add(more);
         state.stats.fetched_shards += 1;
@@ -613,10 +613,10 @@ impl<B: Blobs> Engine<B> {
         let Some(work) = state.work(blob).filter(|work| work.ticket == ticket) else {
             return;
         };
-        let Stage::Fetching { files, begun, .. } = &mut work.stage else {
+        let Stage::Fetching { files, started, .. } = &mut work.stage else {
             return;
         };
-        let lasted = begun.elapsed();
+        let lasted = started.elapsed();
         let fetched = match result {
             Ok(bytes) => {
                 if let Some(file) = files.get_mut(number) {
@@ -716,7 +716,7 @@ impl<B: Blobs> Engine<B> {
         let works = state.clear();
         self.unlock(state);
         for (blob, work) in works {
-            if let FetchTarget::Disk(marker) = work.place {
+            if let FetchTarget::Disk(marker) = work.target {
                 // Otherwise a later process would have to clean it up.
                 let _removed = self.capacity.discard(blob, marker, self);
             }

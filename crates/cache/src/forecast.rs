@@ -77,7 +77,7 @@ pub fn forecast(
     let nodes_in_all = world.map_or(0, |world| world.nodes);
     let shown = nodes_in_all.min(options.most_nodes.max(1));
     // Evenly spaced, computed without a product that may overflow.
-    let node = |place| place * (nodes_in_all / shown) + (nodes_in_all % shown) * place / shown;
+    let node = |index| index * (nodes_in_all / shown) + (nodes_in_all % shown) * index / shown;
     let shown: Vec<u64> = (0..shown).map(node).collect();
     let simulated = match options.owners.is_empty() {
         true => shown.clone(),

@@ -49,7 +49,7 @@ impl<B: Blobs> Engine<B> {
         })
     }
 
-    /// Finds a blob on disk, or reserves a place to fetch it to.
+    /// Finds a blob on disk, or reserves a target to fetch it to.
     pub(crate) fn start(&self, number: usize) -> Outcome<B> {
         self.try_start(number).unwrap_or_else(Outcome::Failed)
     }
@@ -77,7 +77,7 @@ impl<B: Blobs> Engine<B> {
             Err(CacheError::Storage(error)) if is_full(&error) => {
                 return Ok(self.to_memory(&subject, &wanted, needed));
             }
-            begun => begun?,
+            result => result?,
         }
         let later = |pid| Outcome::Later {
             path: folder.own.path_of(&in_set.to_string()),
@@ -296,9 +296,9 @@ impl<B: Blobs> Engine<B> {
         fits.then(|| file.read_all(packed.bytes).ok())?
     }
 
-    /// Verifies the fetched files and stores the blob in its reserved place.
+    /// Verifies the fetched files and stores the blob in its reserved target.
     pub(crate) fn finish(&self, number: usize) -> Outcome<B> {
-        let (fetched, place, needed, failures) = {
+        let (fetched, target, needed, failures) = {
             let mut state = self.lock();
             let Some(work) = state.work(number) else {
                 return Outcome::NotNow;
@@ -308,12 +308,12 @@ impl<B: Blobs> Engine<B> {
                 work.stage = stage;
                 return Outcome::NotNow;
             };
-            let place = std::mem::take(&mut work.place);
-            (fetched, place, work.needed, work.failures)
+            let target = std::mem::take(&mut work.target);
+            (fetched, target, work.needed, work.failures)
         };
         match fetched.and_then(|files| self.blobs.unpack(number, files)) {
             Ok(raw) => self
-                .store(number, raw, place, needed)
+                .store(number, raw, target, needed)
                 .unwrap_or_else(Outcome::Failed),
             // Corruption may come from the transfer, so it is retried. A replaced or missing blob is permanent.
             Err(CacheError::Blob(error))
@@ -325,10 +325,10 @@ impl<B: Blobs> Engine<B> {
                     if let Some(work) = state.work(number) {
                         work.failures += 1;
                     }
-                    return Outcome::Fetch(place);
+                    return Outcome::Fetch(target);
                 }
                 drop(state);
-                self.give_up(number, place);
+                self.give_up(number, target);
                 Outcome::Failed(CacheError::BadBlob {
                     name: self.blobs.name(number),
                     attempts: failures + 1,
@@ -337,15 +337,15 @@ impl<B: Blobs> Engine<B> {
                 })
             }
             Err(error) => {
-                self.give_up(number, place);
+                self.give_up(number, target);
                 Outcome::Failed(error)
             }
         }
     }
 
     /// Releases the reservation of a blob that cannot be fetched.
-    fn give_up(&self, number: usize, place: FetchTarget) {
-        match place {
+    fn give_up(&self, number: usize, target: FetchTarget) {
+        match target {
             FetchTarget::Unknown => {}
             FetchTarget::Memory(bytes) => {
                 let mut state = self.lock();
@@ -358,15 +358,15 @@ impl<B: Blobs> Engine<B> {
         }
     }
 
-    /// Stores the raw files of a blob in the reserved place.
+    /// Stores the raw files of a blob in the reserved target.
     fn store(
         &self,
         number: usize,
         raw: RawBlob,
-        place: FetchTarget,
+        target: FetchTarget,
         needed: bool,
     ) -> BlobResult<Outcome<B>, B::Error> {
-        let mut marker = match place {
+        let mut marker = match target {
             FetchTarget::Disk(marker) => marker,
             FetchTarget::Memory(bytes) => {
                 // The declared size of a computed blob is an estimate.

@@ -20,7 +20,7 @@ pub(crate) enum Outcome<B: Blobs> {
     Ready {
         known: Option<KnownFiles>,
     },
-    /// The blob has to be fetched to the reserved place.
+    /// The blob has to be fetched to the reserved target.
     Fetch(FetchTarget),
     /// Another process works on the blob; retry later.
     Later {

@@ -52,8 +52,8 @@ struct Span {
     ends: Vec<u64>,
     /// Positions in `order`, grouped by blob and sorted within each blob. The access windows of a blob do not
     /// overlap.
-    places: Vec<usize>,
-    /// The first position of each blob in `places`, then the length of `places`.
+    positions: Vec<usize>,
+    /// The first position of each blob in `positions`, then the length of `positions`.
     starts: Vec<usize>,
 }
 
@@ -80,11 +80,11 @@ impl Span {
             .collect();
         // In this order, each access window is the next one of its blob.
         let mut free = starts.clone();
-        let mut places = vec![0; order.len()];
-        for (place, access_window) in order.iter().enumerate() {
+        let mut positions = vec![0; order.len()];
+        for (position, access_window) in order.iter().enumerate() {
             if let Some(next) = free.get_mut(access_window.blob) {
-                if let Some(slot) = places.get_mut(*next) {
-                    *slot = place;
+                if let Some(slot) = positions.get_mut(*next) {
+                    *slot = position;
                 }
                 *next += 1;
             }
@@ -93,7 +93,7 @@ impl Span {
             end,
             order,
             ends,
-            places,
+            positions,
             starts,
         }
     }
@@ -103,11 +103,11 @@ impl Span {
             *self.starts.get(blob)?,
             *self.starts.get(blob.checked_add(1)?)?,
         );
-        let places = self.places.get(start..stop)?;
-        let at = |place: &usize| self.order.get(*place);
-        let ended =
-            places.partition_point(|place| at(place).is_some_and(|found| found.last < tick));
-        places.get(ended).and_then(at).copied()
+        let positions = self.positions.get(start..stop)?;
+        let at = |position: &usize| self.order.get(*position);
+        let ended = positions
+            .partition_point(|position| at(position).is_some_and(|found| found.last < tick));
+        positions.get(ended).and_then(at).copied()
     }
 
     /// Returns how many access windows at the start of the order have ended before a tick, up to the first that has

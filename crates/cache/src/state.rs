@@ -45,7 +45,7 @@ pub(crate) struct Work<B: BlobCatalog> {
     pub(crate) since: Option<Instant>,
     pub(crate) pause: Duration,
     /// Where the blob will be stored, with its reservation.
-    pub(crate) place: FetchTarget,
+    pub(crate) target: FetchTarget,
     /// Whether another node waits for the blob.
     pub(crate) is_for_peer: bool,
 }
@@ -54,7 +54,7 @@ impl<B: BlobCatalog> Work<B> {
     /// Returns whether the work has not started, and no caller waits for it.
     fn is_idle(&self) -> bool {
         let queued = matches!(self.stage, Stage::Queued(_));
-        queued && !self.needed && matches!(self.place, FetchTarget::Unknown)
+        queued && !self.needed && matches!(self.target, FetchTarget::Unknown)
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) enum Stage<B: BlobCatalog> {
     Fetching {
         files: Vec<Option<Vec<u8>>>,
         pending: Vec<Pending>,
-        begun: Instant,
+        started: Instant,
     },
     /// Its files were fetched, or the fetch failed.
     Fetched(BlobResult<Vec<Vec<u8>>, B::Error>),
@@ -253,8 +253,8 @@ impl<B: Blobs> State<B> {
     }
 
     pub(crate) fn set(&mut self, blob: usize, slot: Slot<B>) {
-        if let Some(place) = self.slots.get_mut(blob) {
-            *place = slot;
+        if let Some(current) = self.slots.get_mut(blob) {
+            *current = slot;
         }
     }
 
@@ -276,7 +276,7 @@ impl<B: Blobs> State<B> {
             ticket: 0,
             since: None,
             pause: Duration::from_millis(1),
-            place: FetchTarget::Unknown,
+            target: FetchTarget::Unknown,
             is_for_peer: false,
         };
         self.set(blob, Slot::Busy(Box::new(work)));

@@ -134,14 +134,14 @@ impl Timings {
         {
             total.busy += end.saturating_duration_since(since);
         }
-        if let Some((begun, steps)) = &mut state.trace
+        if let Some((started, steps)) = &mut state.trace
             && steps.len() < MAX_TRACE_STEPS
         {
-            let start = step.start.max(*begun);
+            let start = step.start.max(*started);
             steps.push(TraceStep {
                 activity: step.activity,
                 lane: step.lane,
-                start: start.saturating_duration_since(*begun),
+                start: start.saturating_duration_since(*started),
                 duration: end.saturating_duration_since(start),
             });
         }
@@ -171,7 +171,7 @@ mod tests {
     fn overlapping_steps_are_counted_once_in_separate_lanes() {
         let timings = Arc::new(Timings::default());
         timings.start_trace();
-        let begun = Instant::now();
+        let started = Instant::now();
         let first = timings.start(Activity::Fetch);
         let second = timings.start(Activity::Fetch);
         std::thread::sleep(TICK);
@@ -180,7 +180,7 @@ mod tests {
         std::thread::sleep(TICK);
         drop((second, third));
         let busy = timings.busy(Activity::Fetch);
-        assert!(busy >= 2 * TICK && busy <= begun.elapsed(), "{busy:?}");
+        assert!(busy >= 2 * TICK && busy <= started.elapsed(), "{busy:?}");
         let lanes: Vec<usize> = timings.end_trace().iter().map(|step| step.lane).collect();
         assert_eq!(lanes, [0, 1, 0]);
         std::thread::sleep(TICK);

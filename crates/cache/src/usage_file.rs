@@ -69,7 +69,7 @@ impl View {
         claim: &Claim,
         markers: BTreeSet<usize>,
         used: u64,
-        begun: Instant,
+        started: Instant,
     ) -> Result<Self, StorageError> {
         let old = UsageFile::read(claim)?;
         let usage_file = match old {
@@ -87,7 +87,7 @@ impl View {
             usage_file,
             markers,
             listed: Instant::now(),
-            took: begun.elapsed(),
+            took: started.elapsed(),
             stale: false,
         })
     }

@@ -45,7 +45,7 @@ impl<B: AsRef<[u8]>> Body<B> {
             .entry(shard)
             .ok_or_else(|| catalog.no_shard(shard))?;
         let limits = catalog.limits();
-        let place = || catalog.place(shard);
+        let location = || catalog.location(shard);
         let first = catalog.first_sample(shard);
         match entry {
             Entry::Mds(entry) => {
@@ -58,13 +58,13 @@ impl<B: AsRef<[u8]>> Body<B> {
                 let entry = sized.as_ref().unwrap_or(entry);
                 let open = |entry: &ShardEntry, data, meta| {
                     MdsShard::open(entry, data, meta, limits)
-                        .map_err(|source| DatasetError::shard(place(), first, source))
+                        .map_err(|source| DatasetError::shard(location(), first, source))
                 };
                 let (Some([base, late]), Some(configs)) = (entry.halves(), &entry.config.late)
                 else {
                     return Ok(Self::Mds(open(entry, data, meta)?));
                 };
-                let meta = meta.ok_or_else(|| DatasetError::shard_changed(place()))?;
+                let meta = meta.ok_or_else(|| DatasetError::shard_changed(location()))?;
                 Ok(Self::Late(Box::new(LateShard {
                     base: open(&base, data, None)?,
                     late: open(&late, meta, None)?,
@@ -86,10 +86,10 @@ impl<B: AsRef<[u8]>> Body<B> {
                         TarShard::with_offsets(data, offsets, limits)
                     }
                 };
-                let owned = opened.map_err(|source| DatasetError::tar_shard(place(), source))?;
+                let owned = opened.map_err(|source| DatasetError::tar_shard(location(), source))?;
                 let found = (owned.offsets().len() as u64).saturating_sub(1);
                 if found != entry.samples {
-                    return Err(DatasetError::tar_samples(place(), entry.samples, found));
+                    return Err(DatasetError::tar_samples(location(), entry.samples, found));
                 }
                 Ok(Self::Tar(owned))
             }

@@ -98,8 +98,8 @@ impl Catalog {
             let masked = stream.computed().filter(|own| !own.null_masks.is_empty());
             let masked = masked.zip(stream.shards.get(0)).map(|(own, entry)| {
                 let schema = Schema::new(entry.columns()).with_null_masks(&own.null_masks);
-                let place = schemas.iter().position(|known| **known == schema);
-                place.unwrap_or_else(|| {
+                let schema_index = schemas.iter().position(|known| **known == schema);
+                schema_index.unwrap_or_else(|| {
                     schemas.push(Arc::new(schema));
                     schemas.len() - 1
                 })
@@ -109,14 +109,14 @@ impl Catalog {
                 samples = samples.saturating_add(size);
                 // Neighbouring shards mostly have the same columns, so the search starts with the last ones.
                 let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
-                let place = match masked.or_else(|| schemas.iter().rposition(same)) {
-                    Some(place) => place,
+                let schema_index = match masked.or_else(|| schemas.iter().rposition(same)) {
+                    Some(schema_index) => schema_index,
                     None => {
                         schemas.push(Arc::new(Schema::new(entry.columns())));
                         schemas.len() - 1
                     }
                 };
-                schema_of.push(u32::try_from(place).unwrap_or(u32::MAX));
+                schema_of.push(u32::try_from(schema_index).unwrap_or(u32::MAX));
             }
         }
         starts.push(samples);
@@ -161,7 +161,7 @@ impl Catalog {
     /// Returns the error for a shard whose file changed while it was read.
     #[must_use]
     pub fn changed(&self, shard: usize) -> DatasetError {
-        DatasetError::shard_changed(self.place(shard))
+        DatasetError::shard_changed(self.location(shard))
     }
 
     /// Returns the error for a shard that no stream has.
@@ -338,10 +338,10 @@ impl Catalog {
 
     /// Returns the error for a sample that cannot be encoded.
     pub fn refused(&self, shard: usize, at: u64, problem: TarProblem) -> DatasetError {
-        let place = self.place(shard);
+        let location = self.location(shard);
         let number = self.number_of(shard, at);
         match problem {
-            TarProblem::Read(source) => DatasetError::tar(place, number, source),
+            TarProblem::Read(source) => DatasetError::tar(location, number, source),
             TarProblem::Fields { key, fields } => {
                 let names: Vec<String> = fields
                     .iter()
@@ -353,10 +353,10 @@ impl Catalog {
                     names.join(", ")
                 );
                 let sample = Some(number);
-                DatasetProblem::TarFields.at(ValueLocation { sample, ..place }, reason)
+                DatasetProblem::TarFields.at(ValueLocation { sample, ..location }, reason)
             }
             TarProblem::Large { bytes } => DatasetError::out_of_memory(bytes),
-            TarProblem::Absent => DatasetError::shard_changed(place),
+            TarProblem::Absent => DatasetError::shard_changed(location),
         }
     }
 
@@ -368,8 +368,8 @@ impl Catalog {
 
     /// Returns the columns of a shard.
     pub fn schema(&self, shard: usize) -> Option<&Arc<Schema>> {
-        let place = usize::try_from(*self.schema_of.get(shard)?).ok()?;
-        self.schemas.get(place)
+        let schema_index = usize::try_from(*self.schema_of.get(shard)?).ok()?;
+        self.schemas.get(schema_index)
     }
 
     /// Returns the distinct sets of columns of all shards.
@@ -478,9 +478,9 @@ impl Catalog {
         Some((window, windows.get(number)?, first))
     }
 
-    /// Returns the place of a shard in messages: its file, with the root of its stream. A raw file of a single stream
-    /// is shown by its listed name alone.
-    pub fn place(&self, shard: usize) -> ValueLocation {
+    /// Returns the location of a shard in messages: its file, with the root of its stream. A raw file of a single
+    /// stream is shown by its listed name alone.
+    pub fn location(&self, shard: usize) -> ValueLocation {
         if let Some((computed, number)) = self.computed(shard) {
             return ValueLocation::file(&computed.name(number));
         }

@@ -381,10 +381,10 @@ impl Dataset {
         let entry = self.entry(shard)?;
         {
             let mut last = lock(&self.last);
-            if let Some(held) = &last.shard
-                && held.number() == shard
+            if let Some(last_shard) = &last.shard
+                && last_shard.number() == shard
             {
-                return Ok(Arc::clone(held));
+                return Ok(Arc::clone(last_shard));
             }
             // Drop the old shard before reading the new one, so that only one of them is in memory.
             last.shard = None;
@@ -456,15 +456,15 @@ impl Dataset {
         // Deleted samples may be between others.
         let is_next = |n: &u64| self.live.stored_number(samples.start + n) == stored + n;
         let count = 1 + (1..max).take_while(is_next).count() as u64;
-        let held = {
+        let last_shard = {
             let last = lock(&self.last);
             last.shard
                 .as_ref()
-                .filter(|held| held.number() == shard)
+                .filter(|last_shard| last_shard.number() == shard)
                 .map(Arc::clone)
         };
-        if let Some(held) = held {
-            return Ok((held, at, count));
+        if let Some(last_shard) = last_shard {
+            return Ok((last_shard, at, count));
         }
         if self.validate_hash.is_none()
             && let Some(in_place) = self.in_place(shard, entry)?
@@ -482,18 +482,18 @@ impl Dataset {
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Arc<InPlace>>, DatasetError> {
-        let held = {
+        let known = {
             let mut last = lock(&self.last);
             let open = &mut last.in_place;
-            let at = open.iter().position(|held| held.shard() == shard);
+            let at = open.iter().position(|known| known.shard() == shard);
             at.map(|at| {
-                let held = open.remove(at);
-                open.push(Arc::clone(&held));
-                held
+                let known = open.remove(at);
+                open.push(Arc::clone(&known));
+                known
             })
         };
-        if held.is_some() {
-            return Ok(held);
+        if known.is_some() {
+            return Ok(known);
         }
         let opened = InPlace::open(&self.dir, shard, entry)?.map(Arc::new);
         if let Some(opened) = &opened {
@@ -577,8 +577,8 @@ impl<'a> Loader<'a> {
             return self.contents(shard, entry, part.raw);
         };
         let unpack = |zipped: Vec<u8>| {
-            let place = || ValueLocation::file(&zip.basename);
-            packing.unpack(&zipped, part.raw.bytes, place, self.limits())
+            let location = || ValueLocation::file(&zip.basename);
+            packing.unpack(&zipped, part.raw.bytes, location, self.limits())
         };
         // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
         if self.dataset.dir().is_store() {
@@ -633,7 +633,7 @@ impl<'a> Loader<'a> {
 
     fn missing(&self, shard: usize, entry: &ShardEntry, info: &FileInfo) -> DatasetError {
         DatasetError::ShardMissing {
-            place: ValueLocation::file(&info.basename),
+            location: ValueLocation::file(&info.basename),
             first_sample: self.dataset.stored_samples(shard).start,
             samples: entry.samples,
         }
@@ -655,7 +655,7 @@ impl<'a> Loader<'a> {
         };
         if file.len() != info.bytes {
             return Err(DatasetError::ShardLength {
-                place: ValueLocation::file(&info.basename),
+                location: ValueLocation::file(&info.basename),
                 expected: info.bytes,
                 found: file.len(),
             });

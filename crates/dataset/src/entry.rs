@@ -88,11 +88,11 @@ pub(crate) fn check_hashes_present<'a>(
     for part in entries.flat_map(Entry::parts) {
         let stored = part.stored();
         if stored.hashes.get(algo).is_none() {
-            let place = ValueLocation::file(&stored.basename);
+            let location = ValueLocation::file(&stored.basename);
             let source = CodecError::hash_absent(algo);
             return Err(DatasetError::mds(
                 "its hash cannot be checked",
-                place,
+                location,
                 source,
             ));
         }
@@ -105,13 +105,13 @@ pub(crate) fn check_hash(
     file: &FileInfo,
     algo: Option<HashAlgo>,
     bytes: &[u8],
-    place: impl FnOnce() -> ValueLocation,
+    location: impl FnOnce() -> ValueLocation,
 ) -> Result<(), DatasetError> {
     let Some(algo) = algo.or_else(|| file.hashes.quickest()) else {
         return Ok(());
     };
     let checked = file.hashes.check(algo, bytes);
-    checked.map_err(|source| DatasetError::hash(place(), false, source))
+    checked.map_err(|source| DatasetError::hash(location(), false, source))
 }
 
 /// One shard, as its index describes it.
@@ -151,14 +151,14 @@ impl Packing {
         self,
         bytes: &[u8],
         raw_bytes: u64,
-        place: impl FnOnce() -> ValueLocation,
+        location: impl FnOnce() -> ValueLocation,
         limits: &Limits,
     ) -> Result<Vec<u8>, DatasetError> {
         let raw = match self {
             Self::Mds(compression) => compression.decompress(bytes, Some(raw_bytes), limits),
             Self::Tar => shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits),
         };
-        raw.map_err(|source| DatasetError::decompress(place(), source))
+        raw.map_err(|source| DatasetError::decompress(location(), source))
     }
 }
 
@@ -295,7 +295,7 @@ impl<'a> Entry<'a> {
 
     /// Returns the byte range of the offset table that holds the offsets of a sample. The range is in the data, or in
     /// the separate table if there is one. Returns `None` if only the whole shard can be read.
-    pub fn place_of(self, at: u64) -> Option<std::ops::Range<u64>> {
+    pub fn offset_range(self, at: u64) -> Option<std::ops::Range<u64>> {
         let (start, bytes) = match self {
             // A sample with late columns is in two files.
             Self::Mds(entry) if entry.config.late.is_some() => return None,
@@ -310,12 +310,12 @@ impl<'a> Entry<'a> {
         Some(start..start.checked_add(bytes)?)
     }
 
-    /// Returns the byte range of a sample in the data, decoded from the bytes at [`Self::place_of`].
-    pub fn range_in(self, place: &[u8]) -> Option<std::ops::Range<u64>> {
+    /// Returns the byte range of a sample in the data, decoded from the bytes at [`Self::offset_range`].
+    pub fn range_in(self, offsets: &[u8]) -> Option<std::ops::Range<u64>> {
         let (begin, end) = match self {
-            Self::Mds(_) => pair(place)?,
+            Self::Mds(_) => pair(offsets)?,
             Self::Tar(_) => {
-                let (begin, end) = place.split_first_chunk::<8>()?;
+                let (begin, end) = offsets.split_first_chunk::<8>()?;
                 let end = end.first_chunk::<8>()?;
                 (u64::from_le_bytes(*begin), u64::from_le_bytes(*end))
             }

@@ -76,14 +76,14 @@ pub enum DatasetError {
     /// A file of a shard is missing.
     #[error("the file is missing, and with it {}", samples_of(*first_sample, *samples))]
     ShardMissing {
-        place: ValueLocation,
+        location: ValueLocation,
         first_sample: u64,
         samples: u64,
     },
     /// A file of a shard does not have the length that the index declares.
     #[error("the file has {found} bytes, not {expected} as the index says")]
     ShardLength {
-        place: ValueLocation,
+        location: ValueLocation,
         expected: u64,
         found: u64,
     },
@@ -100,9 +100,9 @@ pub enum DatasetError {
     Interrupted,
 }
 
-/// Returns what failed, if the shard or the sample at a place cannot be read.
-const fn reading(place: &ValueLocation) -> &'static str {
-    match place.sample {
+/// Returns what failed, if the shard or the sample at a location cannot be read.
+const fn reading(location: &ValueLocation) -> &'static str {
+    match location.sample {
         Some(_) => "cannot read the sample",
         None => "cannot read the shard",
     }
@@ -145,14 +145,14 @@ impl DatasetProblem {
 
 impl DatasetError {
     /// Makes an error about a shard from one of the format crate. Sample numbers within the shard become numbers in the
-    /// dataset, both in the place and in the message.
-    pub fn shard(place: ValueLocation, first_sample: u64, source: MdsError) -> Self {
-        Self::shard_with(place, |at| at.saturating_add(first_sample), source)
+    /// dataset, both in the location and in the message.
+    pub fn shard(location: ValueLocation, first_sample: u64, source: MdsError) -> Self {
+        Self::shard_with(location, |at| at.saturating_add(first_sample), source)
     }
 
     /// Like [`Self::shard`], with `number` to convert a position in the shard to a number in the dataset.
     pub fn shard_with(
-        mut place: ValueLocation,
+        mut location: ValueLocation,
         number: impl FnOnce(u64) -> u64,
         mut source: MdsError,
     ) -> Self {
@@ -161,35 +161,35 @@ impl DatasetError {
         | MdsError::Value { sample, .. } = &mut source
         {
             *sample = number(*sample);
-            place.sample = Some(*sample);
+            location.sample = Some(*sample);
         }
         match source {
             MdsError::Value {
                 column, problem, ..
             } => {
-                place.column = Some(column);
-                Self::value(place, *problem)
+                location.column = Some(column);
+                Self::value(location, *problem)
             }
             source => {
                 if let MdsError::SampleEnd { column, .. } = &source {
-                    place.column = Some(column.clone());
+                    location.column = Some(column.clone());
                 }
-                Self::mds(reading(&place), place, source)
+                Self::mds(reading(&location), location, source)
             }
         }
     }
 
     /// Makes an error about a value that violates its encoding.
     #[must_use]
-    pub fn value(place: ValueLocation, source: MdsError) -> Self {
-        Self::mds("cannot decode the value", place, source)
+    pub fn value(location: ValueLocation, source: MdsError) -> Self {
+        Self::mds("cannot decode the value", location, source)
     }
 
     /// Makes an error about an index. `action` is what failed.
     pub(crate) fn index(action: &str, path: &Path, source: MdsError) -> Self {
-        // The error of the index does not include the place in its message.
-        let place = source.place().map(|place| format!(" at {place}"));
-        let action = format!("{action}{}", place.unwrap_or_default());
+        // The error of the index does not include the position in its message.
+        let position = source.place().map(|position| format!(" at {position}"));
+        let action = format!("{action}{}", position.unwrap_or_default());
         Self::mds(action, path, source)
     }
 
@@ -211,14 +211,14 @@ impl DatasetError {
     }
 
     /// Builds the error for a tar file with another number of samples than its index declares.
-    pub(crate) fn tar_samples(place: ValueLocation, expected: u64, found: u64) -> Self {
+    pub(crate) fn tar_samples(location: ValueLocation, expected: u64, found: u64) -> Self {
         let reason = format!("it holds {found} samples, and the index says {expected}");
-        DatasetProblem::TarSamples.at(place, reason)
+        DatasetProblem::TarSamples.at(location, reason)
     }
 
     /// Builds the error for a file of a shard that was truncated or written while it was read.
-    pub(crate) fn shard_changed(place: ValueLocation) -> Self {
-        DatasetProblem::ShardChanged.at(place, "the file was changed while it was read")
+    pub(crate) fn shard_changed(location: ValueLocation) -> Self {
+        DatasetProblem::ShardChanged.at(location, "the file was changed while it was read")
     }
 
     /// Builds the error for a file that changed, or became unreadable, while it was read.
@@ -230,14 +230,14 @@ impl DatasetError {
 
     /// Builds the error for a listed file that does not exist any more.
     #[must_use]
-    pub fn file_missing(place: ValueLocation) -> Self {
-        DatasetProblem::FileMissing.at(place, "the file was removed after it was listed")
+    pub fn file_missing(location: ValueLocation) -> Self {
+        DatasetProblem::FileMissing.at(location, "the file was removed after it was listed")
     }
 
     /// Builds the error for a listed file that has changed; `is_object` says whether it is in a store.
     #[must_use]
     pub fn listed_file_changed(
-        place: ValueLocation,
+        location: ValueLocation,
         listed: u64,
         found: u64,
         is_object: bool,
@@ -250,7 +250,7 @@ impl DatasetError {
         let reason = format!(
             "the file has changed since it was listed: {listed} bytes then, {found} now{more}"
         );
-        DatasetProblem::ListedFileChanged.at(place, reason)
+        DatasetProblem::ListedFileChanged.at(location, reason)
     }
 
     /// Builds the error for a request for raw files of streams that have none.
@@ -273,14 +273,14 @@ impl DatasetError {
     }
 
     /// Makes an error about the sample of a tar file with this number.
-    pub fn tar(mut place: ValueLocation, sample: u64, source: WebdatasetError) -> Self {
-        place.sample = Some(sample);
-        Self::tar_shard(place, source)
+    pub fn tar(mut location: ValueLocation, sample: u64, source: WebdatasetError) -> Self {
+        location.sample = Some(sample);
+        Self::tar_shard(location, source)
     }
 
-    /// Makes an error about a place in a tar file.
-    pub(crate) fn tar_shard(place: ValueLocation, source: WebdatasetError) -> Self {
-        Self::tar_in(reading(&place), place, source)
+    /// Makes an error about a location in a tar file.
+    pub(crate) fn tar_shard(location: ValueLocation, source: WebdatasetError) -> Self {
+        Self::tar_in(reading(&location), location, source)
     }
 
     /// Makes an error about an index of tar files, or about the offsets of one.
@@ -318,28 +318,30 @@ impl DatasetError {
     }
 
     /// Makes an error about a compressed file that does not decompress.
-    pub(crate) fn decompress(place: ValueLocation, source: CodecError) -> Self {
-        Self::mds("cannot decompress", place, source)
+    pub(crate) fn decompress(location: ValueLocation, source: CodecError) -> Self {
+        Self::mds("cannot decompress", location, source)
     }
 
     /// Makes an error about a file with another hash than the index declares. `raw` says whether it is the hash of the
     /// raw bytes of a compressed file.
     #[must_use]
-    pub fn hash(place: ValueLocation, raw: bool, source: CodecError) -> Self {
+    pub fn hash(location: ValueLocation, raw: bool, source: CodecError) -> Self {
         let action = match raw {
             true => "after decompression the hash is wrong",
             false => "the hash is wrong",
         };
-        Self::mds(action, place, source)
+        Self::mds(action, location, source)
     }
 
-    /// Returns the place in the dataset, if the error has one.
+    /// Returns the location in the dataset, if the error has one.
     #[must_use]
-    pub fn place(&self) -> Option<&ValueLocation> {
+    pub fn location(&self) -> Option<&ValueLocation> {
         match self {
-            Self::ShardMissing { place, .. } | Self::ShardLength { place, .. } => Some(place),
+            Self::ShardMissing { location, .. } | Self::ShardLength { location, .. } => {
+                Some(location)
+            }
             _ => match self.subject() {
-                Some(Subject::ValueLocation(place)) => Some(place),
+                Some(Subject::ValueLocation(location)) => Some(location),
                 _ => None,
             },
         }
@@ -485,8 +487,8 @@ impl Diagnostic for DatasetError {
     }
 
     fn object(&self) -> Option<String> {
-        if let Some(place) = self.place() {
-            return Some(place.to_string());
+        if let Some(location) = self.location() {
+            return Some(location.to_string());
         }
         match self {
             Self::Storage(source) => source.object(),
@@ -529,7 +531,9 @@ impl Diagnostic for DatasetError {
                 "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
             }
             Self::ShardMissing { .. } => "fetch or write the file again",
-            Self::ShardLength { place, .. } if FileClass::of(&place.file) == FileClass::Tar => {
+            Self::ShardLength { location, .. }
+                if FileClass::of(&location.file) == FileClass::Tar =>
+            {
                 "write or fetch the shard again, or keep the samples that are whole with `shardmill tar repair`"
             }
             Self::ShardLength { .. } => {

@@ -65,6 +65,6 @@ fn check_count(
     if found == entry.samples {
         return Ok(());
     }
-    let place = catalog.place(shard);
-    Err(DatasetError::tar_samples(place, entry.samples, found))
+    let location = catalog.location(shard);
+    Err(DatasetError::tar_samples(location, entry.samples, found))
 }

@@ -233,8 +233,8 @@ impl Lengths {
         }
         let mut values = Vec::new();
         for range in live.live_ranges(0..stored) {
-            let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-            let found = self.values.get(place(range.start)..place(range.end));
+            let index = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+            let found = self.values.get(index(range.start)..index(range.end));
             values.extend_from_slice(found.unwrap_or_default());
         }
         values
@@ -257,11 +257,11 @@ fn measurable<'a>(
     name: &str,
 ) -> Result<Measurable<'a>, DatasetError> {
     let refused = |reason: String| {
-        let place = ValueLocation {
+        let location = ValueLocation {
             column: Some(name.to_owned()),
             ..ValueLocation::file(&entry.raw_data.basename)
         };
-        Err(DatasetProblem::LengthsColumn.at(place, reason))
+        Err(DatasetProblem::LengthsColumn.at(location, reason))
     };
     let Layout::Mds { columns } = &entry.config.layout else {
         let format = entry.config.format().name();
@@ -315,12 +315,12 @@ impl Measurable<'_> {
                 let mapping = map(file)?;
                 let limits = self.dataset.limits();
                 let first = self.dataset.stored_samples(shard).start;
-                let place = || ValueLocation::file(&self.entry.raw_data.basename);
+                let location = || ValueLocation::file(&self.entry.raw_data.basename);
                 let found = ShardView::open(self.entry, mapping.bytes(), None, limits)
-                    .map_err(|source| DatasetError::shard(place(), first, source))
+                    .map_err(|source| DatasetError::shard(location(), first, source))
                     .and_then(|view| self.by_values(&view, shard));
                 if mapping.is_damaged() {
-                    return Err(DatasetError::shard_changed(place()));
+                    return Err(DatasetError::shard_changed(location()));
                 }
                 return found;
             }
@@ -370,21 +370,21 @@ impl Measurable<'_> {
     }
 
     fn by_values(&self, view: &ShardView<'_>, shard: usize) -> Result<Vec<u32>, DatasetError> {
-        let place = || ValueLocation::file(&self.entry.raw_data.basename);
+        let location = || ValueLocation::file(&self.entry.raw_data.basename);
         let first = self.dataset.stored_samples(shard).start;
         let mut fields = Vec::with_capacity(self.columns.len());
         let mut lengths = Vec::new();
         for sample in 0..view.len() {
             view.fields_into(sample, &mut fields)
-                .map_err(|source| DatasetError::shard(place(), first, source))?;
+                .map_err(|source| DatasetError::shard(location(), first, source))?;
             let length = fields.get(self.at).map(|field| self.length(field));
             let length = length.transpose().map_err(|source| {
-                let place = ValueLocation {
+                let location = ValueLocation {
                     sample: Some(first.saturating_add(sample)),
                     column: Some(self.column.name.clone()),
-                    ..place()
+                    ..location()
                 };
-                DatasetError::value(place, source)
+                DatasetError::value(location, source)
             })?;
             let length = u32::try_from(length.unwrap_or_default());
             lengths.push(length.map_err(|_| self.too_long(shard, sample))?);
@@ -406,7 +406,7 @@ impl Measurable<'_> {
     }
 
     fn too_long(&self, shard: usize, sample: u64) -> DatasetError {
-        let place = ValueLocation {
+        let location = ValueLocation {
             file: self.entry.raw_data.basename.to_string(),
             sample: Some(
                 self.dataset
@@ -416,7 +416,7 @@ impl Measurable<'_> {
             ),
             column: Some(self.column.name.clone()),
         };
-        DatasetProblem::LengthsColumn.at(place, "it has more elements than a length can count")
+        DatasetProblem::LengthsColumn.at(location, "it has more elements than a length can count")
     }
 }
 

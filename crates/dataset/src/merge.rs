@@ -204,8 +204,13 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
         let file = Stored::File(dir.open_file(&name)?);
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let index = read_index(&file, None, limits)?;
-        let place = (&dir.open_dir(folder)?, INDEX_NAME);
-        indexes.push(MergePart::in_dir(folder.to_owned(), place, index, limits)?);
+        let dir_and_name = (&dir.open_dir(folder)?, INDEX_NAME);
+        indexes.push(MergePart::in_dir(
+            folder.to_owned(),
+            dir_and_name,
+            index,
+            limits,
+        )?);
     }
     merge(indexes, root)
 }
@@ -252,8 +257,13 @@ pub fn merge_index_list(
             check(name, &root)?;
         }
         let index = read_index(&file, None, limits)?;
-        let place = (&dir, file_name.to_str().unwrap_or_default());
-        indexes.push(MergePart::in_dir(name.to_owned(), place, index, limits)?);
+        let dir_and_name = (&dir, file_name.to_str().unwrap_or_default());
+        indexes.push(MergePart::in_dir(
+            name.to_owned(),
+            dir_and_name,
+            index,
+            limits,
+        )?);
     }
     if indexes.is_empty() {
         return Err(nothing_to_merge(out));

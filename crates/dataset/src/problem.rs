@@ -1,23 +1,23 @@
-//! The problems of datasets that one sentence describes: their kinds, ids and hints, and the places that they are about.
+//! The problems of datasets that one sentence describes: their kinds, ids and hints, and what they are about.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::escape;
 
-/// A place in a dataset: a file, and optionally a sample and a column of it.
+/// A location in a dataset: a file, and optionally a sample and a column of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueLocation {
     /// The file, relative to the dataset.
     pub file: String,
-    /// The number of the sample in the dataset, from 0, if the place is one sample.
+    /// The number of the sample in the dataset, from 0, if the location is one sample.
     pub sample: Option<u64>,
-    /// The column, if the place is one value.
+    /// The column, if the location is one value.
     pub column: Option<String>,
 }
 
 impl ValueLocation {
-    /// Returns the place of a whole file of a shard.
+    /// Returns the location of a whole file of a shard.
     #[must_use]
     pub fn file(file: &str) -> Self {
         Self {
@@ -50,7 +50,7 @@ pub enum Subject {
     Name(String),
     /// A file or folder.
     Path(PathBuf),
-    /// A place in a dataset.
+    /// A location in a dataset.
     ValueLocation(ValueLocation),
 }
 
@@ -73,8 +73,8 @@ impl From<PathBuf> for Subject {
 }
 
 impl From<ValueLocation> for Subject {
-    fn from(place: ValueLocation) -> Self {
-        Self::ValueLocation(place)
+    fn from(location: ValueLocation) -> Self {
+        Self::ValueLocation(location)
     }
 }
 

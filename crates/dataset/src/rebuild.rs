@@ -320,8 +320,8 @@ impl Rebuild<'_> {
             None => (stored, None),
             Some(compression) => {
                 let raw = compression.decompress(&stored, None, self.limits);
-                let place = || ValueLocation::file(&name);
-                let raw = raw.map_err(|source| DatasetError::decompress(place(), source))?;
+                let location = || ValueLocation::file(&name);
+                let raw = raw.map_err(|source| DatasetError::decompress(location(), source))?;
                 (raw, Some(stored))
             }
         };

@@ -52,7 +52,7 @@ impl Problem {
     }
 
     pub(crate) fn new(error: &DatasetError, root: &Path, shard: usize) -> Self {
-        let place = error.place();
+        let location = error.location();
         Self {
             id: error.id(),
             kind: error.kind(),
@@ -60,8 +60,8 @@ impl Problem {
             message: error.chain(),
             hint: error.hint(),
             shard: Some(shard as u64),
-            sample: place.and_then(|place| place.sample),
-            column: place.and_then(|place| place.column.clone()),
+            sample: location.and_then(|location| location.sample),
+            column: location.and_then(|location| location.column.clone()),
         }
     }
 }
@@ -145,7 +145,7 @@ impl VerifyReport {
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<(usize, Vec<Problem>)>,
-    held: usize,
+    kept_count: usize,
     pub(crate) count: u64,
 }
 
@@ -155,9 +155,9 @@ impl Findings {
         if found.kept.is_empty() {
             return;
         }
-        self.held += found.kept.len();
+        self.kept_count += found.kept.len();
         self.kept.push((shard, found.kept));
-        if self.held > 2 * MAX_FINDINGS {
+        if self.kept_count > 2 * MAX_FINDINGS {
             self.trim();
         }
     }
@@ -165,10 +165,10 @@ impl Findings {
     /// Drops findings beyond [`MAX_FINDINGS`], those of the highest shards first.
     fn trim(&mut self) {
         self.kept.sort_by_key(|(shard, _)| *shard);
-        self.held = 0;
+        self.kept_count = 0;
         for (_, found) in &mut self.kept {
-            found.truncate(MAX_FINDINGS - self.held);
-            self.held += found.len();
+            found.truncate(MAX_FINDINGS - self.kept_count);
+            self.kept_count += found.len();
         }
         self.kept.retain(|(_, found)| !found.is_empty());
     }

@@ -125,7 +125,7 @@ impl SampleSources {
             },
             Rows::Recorded(ranges, files) => {
                 let after = ranges.partition_point(|(start, ..)| *start <= stored);
-                let range = after.checked_sub(1).and_then(|place| ranges.get(place));
+                let range = after.checked_sub(1).and_then(|index| ranges.get(index));
                 let file = range.filter(|(_, end, _)| stored < *end);
                 SampleSource {
                     file: file.and_then(|(.., file)| files.get(*file).cloned()),

@@ -84,10 +84,10 @@ impl Found {
     }
 
     fn changed(&self) -> DatasetError {
-        DatasetError::shard_changed(self.place())
+        DatasetError::shard_changed(self.location())
     }
 
-    fn place(&self) -> ValueLocation {
+    fn location(&self) -> ValueLocation {
         ValueLocation::file(&self.name)
     }
 }
@@ -105,16 +105,16 @@ pub(crate) fn scan(
         (shard.entry(map), map.offsets())
     })?;
     let mut shards = Vec::with_capacity(scanned.len());
-    let mut places = Vec::new();
+    let mut kept_offsets = Vec::new();
     let mut room = KEPT_OFFSETS;
     // Shards with equal fields share one set: there may be a million of them.
     let mut last: Option<Arc<FieldSet>> = None;
     for (mut shard, offsets) in scanned {
         if let Some(left) = room.checked_sub(offsets.len())
-            && places.len() == shards.len()
+            && kept_offsets.len() == shards.len()
         {
             room = left;
-            places.push(offsets.into());
+            kept_offsets.push(offsets.into());
         }
         match &last {
             Some(fields) if *fields == shard.fields => shard.fields = Arc::clone(fields),
@@ -122,7 +122,7 @@ pub(crate) fn scan(
         }
         shards.push(shard);
     }
-    Ok((Index { shards }, places))
+    Ok((Index { shards }, kept_offsets))
 }
 
 /// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
@@ -251,31 +251,31 @@ fn scan_store<T>(
             .collect();
         // The range of each shard to read next; all of them are requested at once.
         let mut wanted: Vec<(usize, Range<u64>)> = Vec::new();
-        for (place, shard) in shards.iter().enumerate() {
+        for (index, shard) in shards.iter().enumerate() {
             if shard.compression.is_some() {
                 let bytes = store.read(&shard.name, limits.shard_bytes)?;
-                if let Some(slot) = maps.get_mut(place) {
+                if let Some(slot) = maps.get_mut(index) {
                     *slot = Some(unpack(shard, &bytes, limits)?);
                 }
             } else {
-                wanted.push((place, widened(&(0..0), shard.bytes)));
+                wanted.push((index, widened(&(0..0), shard.bytes)));
             }
         }
         while !wanted.is_empty() {
-            let name = |place: usize| shards.get(place).map(|shard| shard.name.clone());
+            let name = |index: usize| shards.get(index).map(|shard| shard.name.clone());
             let ranges: Vec<(String, Range<u64>)> = wanted
                 .iter()
-                .map(|(place, range)| (name(*place).unwrap_or_default(), range.clone()))
+                .map(|(index, range)| (name(*index).unwrap_or_default(), range.clone()))
                 .collect();
             let read = store.read_ranges(&ranges);
             let mut next = Vec::new();
-            for ((place, range), bytes) in wanted.into_iter().zip(read) {
-                let (Some(shard), Some(scan)) = (shards.get(place), scans.get_mut(place)) else {
+            for ((index, range), bytes) in wanted.into_iter().zip(read) {
+                let (Some(shard), Some(scan)) = (shards.get(index), scans.get_mut(index)) else {
                     continue;
                 };
                 let need = step(scan, shard, range.start, &bytes?)?;
                 if let Some(range) = need {
-                    next.push((place, widened(&range, shard.bytes)));
+                    next.push((index, widened(&range, shard.bytes)));
                 }
             }
             wanted = next;
@@ -303,7 +303,7 @@ fn step(
 ) -> Result<Option<Range<u64>>, DatasetError> {
     let need = scan
         .step(at, bytes)
-        .map_err(|source| DatasetError::tar_shard(shard.place(), source))?;
+        .map_err(|source| DatasetError::tar_shard(shard.location(), source))?;
     match need {
         // INVARIANT: a scan requests bytes that it already got only if the file is shorter than it was when listed.
         Some(range) if range.start == at && range.end <= at.saturating_add(bytes.len() as u64) => {
@@ -315,6 +315,6 @@ fn step(
 
 fn unpack(shard: &Found, zip: &[u8], limits: &Limits) -> Result<ShardMap, DatasetError> {
     let raw = decompress(zip, None, limits)
-        .map_err(|source| DatasetError::decompress(shard.place(), source))?;
-    ShardMap::read(&raw, limits).map_err(|source| DatasetError::tar_shard(shard.place(), source))
+        .map_err(|source| DatasetError::decompress(shard.location(), source))?;
+    ShardMap::read(&raw, limits).map_err(|source| DatasetError::tar_shard(shard.location(), source))
 }

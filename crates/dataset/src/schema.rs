@@ -115,10 +115,10 @@ impl Schema {
     pub fn with_null_masks(mut self, masks: &[String]) -> Self {
         if let Self::Binary { columns, .. } = &mut self {
             for mask in masks {
-                let place = columns.iter().position(|column| column.name == *mask);
+                let position = columns.iter().position(|column| column.name == *mask);
                 let own = mask.strip_suffix(NULL_MASK_SUFFIX);
                 if let Some(column) = columns.iter_mut().find(|column| Some(&*column.name) == own) {
-                    column.null_mask = place;
+                    column.null_mask = position;
                 }
             }
         }

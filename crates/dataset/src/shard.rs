@@ -28,8 +28,8 @@ impl Shard {
         limits: &Limits,
     ) -> Result<Self, DatasetError> {
         let owned = OwnedShard::open(entry, data, meta, limits).map_err(|source| {
-            let place = ValueLocation::file(file);
-            DatasetError::shard(place, first_sample, source)
+            let location = ValueLocation::file(file);
+            DatasetError::shard(location, first_sample, source)
         })?;
         Ok(Self {
             owned,
@@ -103,11 +103,11 @@ impl Shard {
     }
 
     fn error(&self, at: u64, source: MdsError) -> DatasetError {
-        let place = ValueLocation {
+        let location = ValueLocation {
             sample: Some(self.first_sample.saturating_add(at)),
             ..ValueLocation::file(&self.file)
         };
-        DatasetError::shard(place, self.first_sample, source)
+        DatasetError::shard(location, self.first_sample, source)
     }
 }
 

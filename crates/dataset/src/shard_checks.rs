@@ -67,8 +67,8 @@ impl ShardCheck {
             let found = digest(expected.algo(), bytes);
             if let Err(source) = file.hashes.check_digest(found) {
                 sound = false;
-                let place = ValueLocation::file(name);
-                self.error(Path::new(""), &DatasetError::hash(place, raw, source));
+                let location = ValueLocation::file(name);
+                self.error(Path::new(""), &DatasetError::hash(location, raw, source));
             }
         }
         sound

@@ -115,18 +115,18 @@ impl Subsets {
     ) -> Result<Arc<Schema>, TarProblem> {
         let has = |name: &str| sample.fields.iter().any(|field| field.name == name);
         let all = in_order(set);
-        let mut places = Vec::with_capacity(sample.fields.len());
-        for (place, (name, is_always)) in all.iter().enumerate() {
+        let mut positions = Vec::with_capacity(sample.fields.len());
+        for (position, (name, is_always)) in all.iter().enumerate() {
             if has(name) {
-                places.push(u16::try_from(place).unwrap_or(u16::MAX));
+                positions.push(u16::try_from(position).unwrap_or(u16::MAX));
             } else if *is_always {
                 return Err(sample.unexpected());
             }
         }
-        if places.len() != sample.fields.len() {
+        if positions.len() != sample.fields.len() {
             return Err(sample.unexpected());
         }
-        let key = (Arc::as_ptr(set).addr(), places.into_boxed_slice());
+        let key = (Arc::as_ptr(set).addr(), positions.into_boxed_slice());
         let mut known = lock(&self.known);
         let schema = known.entry(key).or_insert_with(|| {
             let names = all.iter().map(|(name, _)| *name);

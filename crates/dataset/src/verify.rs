@@ -153,7 +153,7 @@ impl MdsCheck<'_> {
         }
     }
 
-    fn place(&self, sample: Option<u64>, column: Option<&str>) -> ValueLocation {
+    fn location(&self, sample: Option<u64>, column: Option<&str>) -> ValueLocation {
         ValueLocation {
             sample: sample.map(|at| self.first_sample().saturating_add(at)),
             column: column.map(str::to_owned),
@@ -170,8 +170,8 @@ impl MdsCheck<'_> {
     }
 
     fn shard_problem(&mut self, at: Option<u64>, source: MdsError) {
-        let (place, first) = (self.place(at, None), self.first_sample());
-        self.problem(&DatasetError::shard(place, first, source));
+        let (location, first) = (self.location(at, None), self.first_sample());
+        self.problem(&DatasetError::shard(location, first, source));
     }
 
     /// Checks the files of a part and stores its raw bytes in `raw`. Returns whether those bytes are valid.
@@ -213,9 +213,9 @@ impl MdsCheck<'_> {
                 }
                 // Frees the raw bytes of the previous shard before decompressing this one.
                 *raw = Vec::new();
-                let place = || ValueLocation::file(&zip.basename);
+                let location = || ValueLocation::file(&zip.basename);
                 let limits = self.loader.dataset.limits();
-                match packing.unpack(stored, part.raw.bytes, place, limits) {
+                match packing.unpack(stored, part.raw.bytes, location, limits) {
                     Ok(bytes) => *raw = bytes,
                     Err(error) => {
                         self.problem(&error);
@@ -292,13 +292,13 @@ impl MdsCheck<'_> {
             let Err(strict) = check_datum(field.encoding, field.datum, dataset.limits()) else {
                 continue;
             };
-            let place = self.place(Some(at), Some(field.name));
+            let location = self.location(Some(at), Some(field.name));
             match decode(field.encoding, field.datum, dataset.limits()) {
-                Err(source) => self.problem(&DatasetError::value(place, source)),
+                Err(source) => self.problem(&DatasetError::value(location, source)),
                 // COMPAT: MosaicML Streaming stores bytes unchanged, whatever the column declares. A PNG in a `jpeg`
                 // column is therefore common, and all readers accept it.
                 Ok(_) => {
-                    let error = DatasetError::value(place, strict);
+                    let error = DatasetError::value(location, strict);
                     let (root, shard) = (dataset.dir().path(), self.found.shard);
                     let warning = || Problem::new(&error, root, shard);
                     self.found.warnings.push(warning);

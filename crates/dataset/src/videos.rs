@@ -25,18 +25,18 @@ const FRAME: FileFrame = FileFrame {
 };
 /// The bytes of a file before the name of the column.
 const HEAD_BYTES: usize = 9 + 4 + 32 + 8 + 4;
-/// The bytes of the place of a video.
-const PLACE_BYTES: usize = 4 * 8;
+/// The bytes of the ranges of a video.
+const RANGES_BYTES: usize = 4 * 8;
 /// What the names of these files begin with.
 const NAME_PREFIX: &str = "index.videos.";
 
-/// The places of the videos of a column in all stored samples of a dataset.
+/// The ranges of the videos of a column in all stored samples of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Videos {
     digest: [u8; 32],
     column: String,
     /// For each sample: the offset of the video in the raw shard, its length, and the range of its header.
-    places: Vec<[u64; 4]>,
+    ranges: Vec<[u64; 4]>,
 }
 
 impl Videos {
@@ -62,7 +62,7 @@ impl Videos {
     pub fn of(dataset: &Dataset, column: &str) -> Result<Option<Self>, DatasetError> {
         let target = dataset.view_target()?;
         let name = Self::file_name(column);
-        let max = (PLACE_BYTES as u64)
+        let max = (RANGES_BYTES as u64)
             .saturating_mul(target.live.stored())
             .saturating_add((HEAD_BYTES + HASH_BYTES + column.len()) as u64);
         let Some(bytes) = if_there(dataset.dir().read(&name, max))? else {
@@ -71,7 +71,7 @@ impl Videos {
         let path = dataset.dir().path_of(&name);
         let found = Self::parse(&bytes, path.as_path())?;
         let is_own = found.digest == target.digest
-            && found.places.len() as u64 == target.live.stored()
+            && found.ranges.len() as u64 == target.live.stored()
             && found.column == column;
         Ok(is_own.then_some(found))
     }
@@ -90,12 +90,12 @@ impl Videos {
     ) -> Result<Self, DatasetError> {
         let target = dataset.view_target()?;
         let found = dataset.map_shards(jobs, progress, |number, entry| {
-            places_in(dataset, number, entry, column)
+            ranges_in(dataset, number, entry, column)
         })?;
         Ok(Self {
             digest: target.digest,
             column: column.to_owned(),
-            places: found.concat(),
+            ranges: found.concat(),
         })
     }
 
@@ -106,30 +106,30 @@ impl Videos {
         let (digest, rest) = digest.ok_or_else(|| damaged("it is too short"))?;
         let (samples, column, rest) = split_column(rest).map_err(damaged)?;
         let (words, odd) = rest.as_chunks::<8>();
-        let (places, rest) = words.as_chunks::<4>();
-        if places.len() as u64 != samples || !rest.is_empty() || !odd.is_empty() {
+        let (ranges, rest) = words.as_chunks::<4>();
+        if ranges.len() as u64 != samples || !rest.is_empty() || !odd.is_empty() {
             return Err(damaged(&format!(
                 "its header declares {samples} videos, and it has {}",
-                places.len()
+                ranges.len()
             )));
         }
-        let places = places.iter().map(|place| place.map(u64::from_le_bytes));
+        let ranges = ranges.iter().map(|ranges| ranges.map(u64::from_le_bytes));
         Ok(Self {
             digest: *digest,
             column,
-            places: places.collect(),
+            ranges: ranges.collect(),
         })
     }
 
     /// Returns the bytes of the file. Equal videos have equal bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let size = HEAD_BYTES + self.column.len() + PLACE_BYTES * self.places.len() + HASH_BYTES;
+        let size = HEAD_BYTES + self.column.len() + RANGES_BYTES * self.ranges.len() + HASH_BYTES;
         let mut bytes = Vec::with_capacity(size);
         FRAME.begin(&mut bytes);
         bytes.extend_from_slice(&self.digest);
-        push_column(&mut bytes, self.places.len(), &self.column);
-        for number in self.places.as_flattened() {
+        push_column(&mut bytes, self.ranges.len(), &self.column);
+        for number in self.ranges.as_flattened() {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         FileFrame::end(&mut bytes);
@@ -137,18 +137,18 @@ impl Videos {
     }
 }
 
-fn places_in(
+fn ranges_in(
     dataset: &Dataset,
     number: usize,
     entry: &ShardEntry,
     column: &str,
 ) -> Result<Vec<[u64; 4]>, DatasetError> {
-    let place = |sample: Option<u64>| ValueLocation {
+    let location = |sample: Option<u64>| ValueLocation {
         sample,
         column: Some(column.to_owned()),
         ..ValueLocation::file(&entry.raw_data.basename)
     };
-    let refused = |reason: String| Err(DatasetProblem::VideoColumn.at(place(None), reason));
+    let refused = |reason: String| Err(DatasetProblem::VideoColumn.at(location(None), reason));
     let Layout::Mds { columns } = &entry.config.layout else {
         let format = entry.config.format().name();
         return refused(format!("an index of videos is of MDS, not of {format}"));
@@ -159,7 +159,7 @@ fn places_in(
     let shard = dataset.loader().load(number, entry)?;
     let view = shard.view();
     let data = view.data();
-    let mut places = Vec::new();
+    let mut ranges = Vec::new();
     let mut fields = Vec::with_capacity(columns.len());
     for sample in 0..view.len() {
         let stored = shard.first_sample().saturating_add(sample);
@@ -173,13 +173,13 @@ fn places_in(
                 Mp4Problem::Damaged(reason) => (DatasetProblem::VideoDamaged, reason),
                 Mp4Problem::Unsupported(reason) => (DatasetProblem::VideoFormat, reason),
             };
-            problem.at(place(Some(stored)), reason)
+            problem.at(location(Some(stored)), reason)
         })?;
         // INVARIANT: the value is a part of the data.
         let offset = video.as_ptr().addr().saturating_sub(data.as_ptr().addr());
-        places.push([offset as u64, video.len() as u64, header.start, header.end]);
+        ranges.push([offset as u64, video.len() as u64, header.start, header.end]);
     }
-    Ok(places)
+    Ok(ranges)
 }
 
 #[cfg(test)]
@@ -193,10 +193,10 @@ mod tests {
         let videos = Videos {
             digest: [7; 32],
             column: "clip".to_owned(),
-            places: vec![[16, 900, 24, 80], [920, 700, 600, 700]],
+            ranges: vec![[16, 900, 24, 80], [920, 700, 600, 700]],
         };
         let bytes = videos.to_bytes();
-        assert_eq!(bytes.len(), HEAD_BYTES + 4 + 2 * PLACE_BYTES + HASH_BYTES);
+        assert_eq!(bytes.len(), HEAD_BYTES + 4 + 2 * RANGES_BYTES + HASH_BYTES);
         assert_eq!(Videos::parse(&bytes, Path::new("f")).unwrap(), videos);
         for cut in 0..bytes.len() {
             let mut forged = bytes[..cut].to_vec();

@@ -81,14 +81,14 @@ impl Window {
         if let Some(reason) = reason {
             return Err(DatasetProblem::WindowOffsets.of_call(reason));
         }
-        let place = |offset: &i64| offsets.binary_search(offset).unwrap_or_default();
-        let places = |offsets: &Vec<i64>| offsets.iter().map(place).collect::<Vec<_>>();
+        let position = |offset: &i64| offsets.binary_search(offset).unwrap_or_default();
+        let positions = |offsets: &Vec<i64>| offsets.iter().map(position).collect::<Vec<_>>();
         Ok(Self {
-            own: [place(&0)],
-            others: others.as_ref().map(places),
+            own: [position(&0)],
+            others: others.as_ref().map(positions),
             named: named
                 .iter()
-                .map(|(name, offsets)| (name.clone(), places(offsets)))
+                .map(|(name, offsets)| (name.clone(), positions(offsets)))
                 .collect(),
             offsets,
             pad: false,
@@ -131,7 +131,7 @@ impl Window {
     #[must_use]
     pub fn places(&self, column: &str) -> &[usize] {
         match (self.named.get(column), &self.others) {
-            (Some(places), _) | (None, Some(places)) => places,
+            (Some(positions), _) | (None, Some(positions)) => positions,
             (None, None) => &self.own,
         }
     }
@@ -346,16 +346,16 @@ mod tests {
                     .collect();
                 let own = episode.iter().position(|other| *other == number).unwrap() as i64;
                 let last = episode.len() as i64 - 1;
-                let place = |number: u64| shards[usize::try_from(number).unwrap()];
+                let location = |number: u64| shards[usize::try_from(number).unwrap()];
                 let wanted: Vec<_> = window.offsets().iter().map(|offset| {
                     let at = (own + offset).clamp(0, last);
-                    (place(episode[usize::try_from(at).unwrap()]), at != own + offset)
+                    (location(episode[usize::try_from(at).unwrap()]), at != own + offset)
                 }).collect();
                 let mut read = Vec::new();
-                found.each(&window, place(number), |shard, at, padded| read.push(((shard, at), padded)));
+                found.each(&window, location(number), |shard, at, padded| read.push(((shard, at), padded)));
                 prop_assert_eq!(&read, &wanted);
                 prop_assert_eq!(complete.contains(number), wanted.iter().all(|(_, padded)| !padded));
-                let reach = found.reach(&window, place(number), place(number));
+                let reach = found.reach(&window, location(number), location(number));
                 prop_assert!(read.iter().all(|((shard, _), _)| reach.contains(shard)));
             }
         }

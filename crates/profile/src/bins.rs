@@ -1,6 +1,6 @@
 //! Histograms with exact counts in one pass, for numbers whose range is not known in advance.
 //!
-//! A bin covers the values from `place * 2^power` to `(place + 1) * 2^power`. `power` is the smallest for which at most
+//! A bin covers the values from `index * 2^power` to `(index + 1) * 2^power`. `power` is the smallest for which at most
 //! [`MAX_BINS`] bins cover all values so far. When the range grows, neighbouring bins are added up; none is ever
 //! divided. So the counts are exact, and they do not depend on the order of the values.
 
@@ -16,7 +16,7 @@ pub(crate) trait Binned: Copy + PartialOrd {
     fn first_power(low: Self, high: Self) -> i32;
 
     /// Returns the bin of a value.
-    fn place(self, power: i32) -> i128;
+    fn bin_index(self, power: i32) -> i128;
 }
 
 impl Binned for i128 {
@@ -24,7 +24,7 @@ impl Binned for i128 {
         0
     }
 
-    fn place(self, power: i32) -> i128 {
+    fn bin_index(self, power: i32) -> i128 {
         self >> power.clamp(0, 127)
     }
 }
@@ -32,11 +32,11 @@ impl Binned for i128 {
 impl Binned for f64 {
     fn first_power(low: Self, high: Self) -> i32 {
         let largest = low.abs().max(high.abs());
-        // With this power, the place of every value is below 2^54, so floats represent it exactly.
+        // With this power, the index of every value is below 2^54, so floats represent it exactly.
         (exponent(largest) - 52).max(LOWEST_POWER)
     }
 
-    fn place(self, power: i32) -> i128 {
+    fn bin_index(self, power: i32) -> i128 {
         let scaled = self * power_of_two(-power);
         // A value far below the width of a bin must not lose its sign.
         if scaled == 0.0 && self < 0.0 {
@@ -46,8 +46,8 @@ impl Binned for f64 {
             clippy::cast_possible_truncation,
             reason = "`first_power` keeps it below 2^54"
         )]
-        let place = scaled.floor() as i128;
-        place
+        let index = scaled.floor() as i128;
+        index
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Bins<T> {
     /// The smallest and the largest value; `None` without values.
     range: Option<(T, T)>,
     power: i32,
-    /// The place of the first bin.
+    /// The index of the first bin.
     first: i128,
     counts: Vec<u64>,
 }
@@ -98,7 +98,7 @@ impl<T: Binned> Bins<T> {
         if !inside {
             self.widen(value, value);
         }
-        self.count(value.place(self.power), 1);
+        self.count(value.bin_index(self.power), 1);
     }
 
     /// Adds the counts of another histogram.
@@ -107,14 +107,14 @@ impl<T: Binned> Bins<T> {
             return;
         };
         self.widen(low, high);
-        // The place of a bin is a value for wider bins.
-        for (place, count) in (other.first..).zip(&other.counts) {
-            self.count(place.place(self.power - other.power), *count);
+        // The index of a bin is a value for wider bins.
+        for (index, count) in (other.first..).zip(&other.counts) {
+            self.count(index.bin_index(self.power - other.power), *count);
         }
     }
 
-    fn count(&mut self, place: i128, count: u64) {
-        let at = usize::try_from(place - self.first).ok();
+    fn count(&mut self, index: i128, count: u64) {
+        let at = usize::try_from(index - self.first).ok();
         if let Some(bin) = at.and_then(|at| self.counts.get_mut(at)) {
             *bin += count;
         }
@@ -126,22 +126,22 @@ impl<T: Binned> Bins<T> {
         let low = if low < mine_low { low } else { mine_low };
         let high = if high > mine_high { high } else { mine_high };
         let mut power = T::first_power(low, high).max(self.power);
-        while high.place(power).saturating_sub(low.place(power)) >= MAX_BINS {
+        while high.bin_index(power).saturating_sub(low.bin_index(power)) >= MAX_BINS {
             power += 1;
         }
-        let (first, last) = (low.place(power), high.place(power));
+        let (first, last) = (low.bin_index(power), high.bin_index(power));
         let bins = usize::try_from(last - first).unwrap_or(0) + 1;
         let before = std::mem::replace(&mut self.counts, vec![0; bins]);
         let (was_first, was_power) = (self.first, self.power);
         self.range = Some((low, high));
         self.power = power;
         self.first = first;
-        for (place, count) in (was_first..).zip(before) {
-            self.count(place.place(power - was_power), count);
+        for (index, count) in (was_first..).zip(before) {
+            self.count(index.bin_index(power - was_power), count);
         }
     }
 
-    /// Returns the power of the width of a bin, and the place and the count of each bin.
+    /// Returns the power of the width of a bin, and the index and the count of each bin.
     pub(crate) fn bins(&self) -> (i32, impl Iterator<Item = (i128, u64)>) {
         (self.power, (self.first..).zip(self.counts.iter().copied()))
     }
@@ -165,13 +165,16 @@ mod tests {
     }
 
     fn by_hand<T: Binned>(values: &[T], power: i32) -> Vec<(i128, u64)> {
-        let places: Vec<i128> = values.iter().map(|value| value.place(power)).collect();
-        let (first, last) = (*places.iter().min().unwrap(), *places.iter().max().unwrap());
+        let indexes: Vec<i128> = values.iter().map(|value| value.bin_index(power)).collect();
+        let (first, last) = (
+            *indexes.iter().min().unwrap(),
+            *indexes.iter().max().unwrap(),
+        );
         (first..=last)
             .map(|bin| {
                 (
                     bin,
-                    places.iter().filter(|place| **place == bin).count() as u64,
+                    indexes.iter().filter(|index| **index == bin).count() as u64,
                 )
             })
             .collect()

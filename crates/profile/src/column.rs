@@ -402,8 +402,8 @@ impl Column {
             let finite = self.count - special.nan - special.infinity - special.negative_infinity;
             stats.mean = Some(self.float_sum.mean(finite));
             (stats.min, stats.max) = (Some(Number::Float(low)), Some(Number::Float(high)));
-            stats.histogram = bins(&self.floats, |place, power| {
-                Number::Float(float(place) * power_of_two(power))
+            stats.histogram = bins(&self.floats, |index, power| {
+                Number::Float(float(index) * power_of_two(power))
             });
         }
         if let Some((low, high)) = self.ints.range() {
@@ -414,10 +414,10 @@ impl Column {
                 Kind::Decimals(_) => Some(self.float_sum.mean(measured)),
                 _ => Some(divide(self.int_sum, measured)),
             };
-            stats.histogram = bins(&self.ints, |place, power| {
+            stats.histogram = bins(&self.ints, |index, power| {
                 let edge = u32::try_from(power).ok().and_then(|power| {
                     let width = 1_i128.checked_shl(power)?;
-                    place.checked_mul(width)
+                    index.checked_mul(width)
                 });
                 number(edge.unwrap_or(i128::MAX))
             });
@@ -469,9 +469,9 @@ pub(crate) fn type_name(field: &Field, kind: SourceKind) -> String {
 
 fn bins<T: Binned>(bins: &Bins<T>, edge: impl Fn(i128, i32) -> Number) -> Vec<Bin> {
     let (power, bins) = bins.bins();
-    bins.map(|(place, count)| Bin {
-        from: edge(place, power),
-        to: edge(place + 1, power),
+    bins.map(|(index, count)| Bin {
+        from: edge(index, power),
+        to: edge(index + 1, power),
         count,
     })
     .collect()
@@ -522,7 +522,7 @@ fn scaled(value: i128, scale: i8) -> f64 {
     value as f64 / 10.0_f64.powi(scale.into())
 }
 
-#[expect(clippy::cast_precision_loss, reason = "places are below 2^54")]
-fn float(place: i128) -> f64 {
-    place as f64
+#[expect(clippy::cast_precision_loss, reason = "indexes are below 2^54")]
+fn float(index: i128) -> f64 {
+    index as f64
 }

@@ -64,12 +64,12 @@ pub fn stats(
     let schema = source.schema();
     let kind = source.description().kind;
     let is_tar = kind == SourceKind::Webdataset;
-    let places = places(&schema, options.columns.as_deref());
+    let selected = selected_columns(&schema, options.columns.as_deref());
     let new = || Part {
         rows: 0,
-        columns: places
+        columns: selected
             .iter()
-            .map(|place| Column::new(schema.field(place.column), is_tar))
+            .map(|measured| Column::new(schema.field(measured.column), is_tar))
             .collect(),
     };
     let quotas = quotas(source, options.rows);
@@ -103,7 +103,7 @@ pub fn stats(
                     *lock(&complete) = false;
                 }
                 let batch = batch.slice(0, taken);
-                add(&mut part, &batch, &places, &options.limits);
+                add(&mut part, &batch, &selected, &options.limits);
                 quota -= taken as u64;
                 progress.add_samples(taken as u64);
                 if quota == 0 {
@@ -130,7 +130,7 @@ pub fn stats(
             sum.merge(column);
         }
     }
-    let columns = places.iter().zip(whole.columns);
+    let columns = selected.iter().zip(whole.columns);
     Ok(Stats {
         rows: whole.rows,
         complete: match source.description().rows {
@@ -140,7 +140,7 @@ pub fn stats(
                 .unwrap_or_else(PoisonError::into_inner),
         },
         columns: columns
-            .map(|(place, column)| column.finish(schema.field(place.column), kind))
+            .map(|(measured, column)| column.finish(schema.field(measured.column), kind))
             .collect(),
     })
 }
@@ -157,7 +157,7 @@ pub(crate) fn cancelled() -> SourceError {
 }
 
 /// Returns the columns to measure.
-fn places(schema: &SchemaRef, chosen: Option<&[String]>) -> Vec<MeasuredColumn> {
+fn selected_columns(schema: &SchemaRef, chosen: Option<&[String]>) -> Vec<MeasuredColumn> {
     let find = |name: &str| schema.index_of(name).ok();
     let is_mask = |column: usize| {
         let field = schema.field(column);
@@ -195,13 +195,13 @@ fn quotas(source: &dyn Source, rows: Option<u64>) -> Option<Vec<u64>> {
     Some(quotas)
 }
 
-fn add(part: &mut Part, batch: &RecordBatch, places: &[MeasuredColumn], limits: &Limits) {
+fn add(part: &mut Part, batch: &RecordBatch, selected: &[MeasuredColumn], limits: &Limits) {
     part.rows += batch.num_rows() as u64;
-    for (place, column) in places.iter().zip(&mut part.columns) {
-        let mask = place.mask.map(|mask| batch.column(mask));
+    for (measured, column) in selected.iter().zip(&mut part.columns) {
+        let mask = measured.mask.map(|mask| batch.column(mask));
         let mask = mask.and_then(|mask| mask.as_primitive_opt::<UInt8Type>());
         let is_null =
             |row: usize| mask.is_some_and(|mask| mask.is_valid(row) && mask.value(row) == 1);
-        column.add(batch.column(place.column), is_null, limits);
+        column.add(batch.column(measured.column), is_null, limits);
     }
 }

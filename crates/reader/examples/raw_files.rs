@@ -56,23 +56,23 @@ fn main() {
             ..ReaderOptions::default()
         };
         for what in ["cold", "warm"] {
-            let begun = Instant::now();
+            let started = Instant::now();
             let reader = Reader::open(std::slice::from_ref(&stream), &options).unwrap();
-            let opened = begun.elapsed();
+            let opened = started.elapsed();
             let mut config = reader.epoch_config(64, World::SINGLE);
             config.shuffle.enabled = true;
-            let begun = Instant::now();
+            let started = Instant::now();
             let mut batches = reader.epoch(&config, BatchOptions::default()).unwrap();
             let mut first = None;
             let mut count = 0;
             while let Some(batch) = batches.next_batch().unwrap() {
-                first.get_or_insert_with(|| begun.elapsed());
+                first.get_or_insert_with(|| started.elapsed());
                 count += batch.len();
                 if batch.step + 1 >= max {
                     break;
                 }
             }
-            let took = begun.elapsed();
+            let took = started.elapsed();
             let speed = count as f64 / took.as_secs_f64();
             println!(
                 "{form:?} {what}: opened in {opened:.2?}, first batch in {:.2?}, {count} files in {took:.2?}, {speed:.0} files/s",

@@ -170,8 +170,8 @@ impl ColumnData {
 }
 
 /// Returns the bytes between two neighbouring offsets.
-pub(crate) fn slice_of<'a>(offsets: &[u64], bytes: &'a [u8], place: usize) -> Option<&'a [u8]> {
-    let begin = usize::try_from(*offsets.get(place)?).ok()?;
-    let end = usize::try_from(*offsets.get(place + 1)?).ok()?;
+pub(crate) fn slice_of<'a>(offsets: &[u64], bytes: &'a [u8], index: usize) -> Option<&'a [u8]> {
+    let begin = usize::try_from(*offsets.get(index)?).ok()?;
+    let end = usize::try_from(*offsets.get(index + 1)?).ok()?;
     bytes.get(begin..end)
 }

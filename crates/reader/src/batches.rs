@@ -209,9 +209,9 @@ impl Queue {
     }
 
     fn put(&mut self, number: u64, batch: Result<Batch, ReaderError>) {
-        let place = number.checked_sub(self.next).map(usize::try_from);
-        if let Some(Ok(place)) = place
-            && let Some(slot) = self.ready.get_mut(place)
+        let index = number.checked_sub(self.next).map(usize::try_from);
+        if let Some(Ok(index)) = index
+            && let Some(slot) = self.ready.get_mut(index)
         {
             *slot = Some(batch);
         }
@@ -563,7 +563,7 @@ fn work(shared: &Shared, max: u64) {
             }
         }
         let claimed = claims.len();
-        for (place, claim) in claims.drain(..).enumerate() {
+        for (index, claim) in claims.drain(..).enumerate() {
             let number = claim.number;
             let batch = shared.fill(&mut collator, claim);
             let failed = batch.is_err();
@@ -571,7 +571,7 @@ fn work(shared: &Shared, max: u64) {
             let waiting = {
                 let mut queue = shared.lock();
                 // A caller that waits for this batch should not wait for the rest of the group.
-                if queue.waiting || failed || place + 1 == claimed {
+                if queue.waiting || failed || index + 1 == claimed {
                     for (number, batch) in filled.drain(..) {
                         queue.put(number, batch);
                     }

@@ -90,11 +90,11 @@ impl BlobCatalog for ShardBlobs {
             && stream
                 .shards
                 .get(number)
-                .is_some_and(|entry| !entry.is_packed() && entry.place_of(0).is_some())
+                .is_some_and(|entry| !entry.is_packed() && entry.offset_range(0).is_some())
     }
 
     fn name(&self, blob: usize) -> String {
-        self.catalog.place(blob).file
+        self.catalog.location(blob).file
     }
 
     fn contents(&self, blob: usize) -> String {
@@ -107,9 +107,11 @@ impl BlobCatalog for ShardBlobs {
             BlobProblem::Absent => self.catalog.no_shard(blob),
             BlobProblem::Changed => self.catalog.changed(blob),
             BlobProblem::Unverifiable => {
-                let place = self.catalog.place(blob);
-                DatasetProblem::FileUnknown
-                    .at(place, "it cannot be checked whether it is the listed file")
+                let location = self.catalog.location(blob);
+                DatasetProblem::FileUnknown.at(
+                    location,
+                    "it cannot be checked whether it is the listed file",
+                )
             }
         }
     }
@@ -350,26 +352,26 @@ impl ShardCache {
         let mut found: Vec<Extract> = vec![Extract::default(); wanted.len()];
         let mut ranges = Vec::new();
         let mut whole = Vec::new();
-        for (place, &(shard, at)) in wanted.iter().enumerate() {
+        for (index, &(shard, at)) in wanted.iter().enumerate() {
             let entry = self.catalog.entry(shard);
             let entry = entry.ok_or_else(|| self.catalog.no_shard(shard))?;
             if self.blobs.is_divisible(shard)
-                && let Some(range) = entry.place_of(at)
+                && let Some(range) = entry.offset_range(at)
                 && !engine.is_at_hand(shard)
             {
                 // INVARIANT: below the number of samples, so the offset table contains it.
                 if at >= entry.samples() {
                     return Err(self.catalog.changed(shard).into());
                 }
-                ranges.push((place, shard, range));
+                ranges.push((index, shard, range));
                 continue;
             }
-            whole.push((shard, at, place));
+            whole.push((shard, at, index));
         }
         // Sorted by shard, so that each shard is fetched at most once, even if only one can be kept.
         whole.sort_unstable();
         let mut last: Option<SharedShard> = None;
-        for (shard, at, place) in whole {
+        for (shard, at, index) in whole {
             let open = match last.take().filter(|open| open.number() == shard) {
                 Some(open) => open,
                 None => engine.whole(shard)?,
@@ -390,7 +392,7 @@ impl ShardCache {
                 engine.forget_verification(shard);
                 return Err(error.into());
             }
-            if let Some(slot) = found.get_mut(place) {
+            if let Some(slot) = found.get_mut(index) {
                 *slot = extract;
             }
             last = Some(open);
@@ -434,7 +436,7 @@ impl ShardCache {
             let range = entry.and_then(|entry| entry.range_in(&bytes));
             let range = range.ok_or_else(|| catalog.changed(piece.shard))?;
             let limit = ("sample-bytes", catalog.limits().sample_bytes);
-            let path = || PathBuf::from(catalog.place(piece.shard).file);
+            let path = || PathBuf::from(catalog.location(piece.shard).file);
             DatasetError::check_limit(limit, range.end - range.start, path)?;
             samples.push(FileRange {
                 shard: piece.shard,
@@ -443,12 +445,12 @@ impl ShardCache {
             });
         }
         let read = origin::read_ranges(catalog, &samples);
-        for (((place, ..), piece), bytes) in wanted.into_iter().zip(samples).zip(read) {
+        for (((index, ..), piece), bytes) in wanted.into_iter().zip(samples).zip(read) {
             let bytes = bytes?;
             if bytes.len() as u64 != piece.range.end - piece.range.start {
                 return Err(catalog.changed(piece.shard).into());
             }
-            if let Some(slot) = found.get_mut(place) {
+            if let Some(slot) = found.get_mut(index) {
                 *slot = Extract {
                     begin: piece.range.start,
                     bytes,

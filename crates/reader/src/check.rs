@@ -64,9 +64,9 @@ pub(crate) fn unpack(
             raws.push(bytes);
             continue;
         };
-        let place = || catalog.place(shard);
+        let location = || catalog.location(shard);
         let step = timings.start(Activity::Decompress);
-        let raw = packing.unpack(&bytes, part.raw.bytes, place, catalog.limits())?;
+        let raw = packing.unpack(&bytes, part.raw.bytes, location, catalog.limits())?;
         drop(step);
         let _step = timings.start(Activity::Hash);
         if demands(catalog, shard, stored).is_empty() {
@@ -103,10 +103,10 @@ fn wanted(catalog: &Catalog, shard: usize, info: &FileInfo) -> impl Iterator<Ite
     let strongest = BY_STRENGTH
         .into_iter()
         .find(|algo| info.hashes.get(*algo).is_some());
-    let asked = catalog
+    let requested = catalog
         .validate(shard)
         .filter(|algo| Some(*algo) != strongest && info.hashes.get(*algo).is_some());
-    strongest.into_iter().chain(asked)
+    strongest.into_iter().chain(requested)
 }
 
 fn check_bytes(
@@ -132,7 +132,7 @@ fn check_algo(
 ) -> Result<(), DatasetError> {
     info.hashes
         .check(algo, bytes)
-        .map_err(|source| DatasetError::hash(catalog.place(shard), raw, source))
+        .map_err(|source| DatasetError::hash(catalog.location(shard), raw, source))
 }
 
 fn check_length(
@@ -145,7 +145,7 @@ fn check_length(
         return Ok(());
     }
     Err(DatasetError::ShardLength {
-        place: catalog.place(shard),
+        location: catalog.location(shard),
         expected: info.bytes,
         found,
     })
@@ -215,7 +215,7 @@ pub(crate) fn check_file(
     for hasher in hashers {
         info.hashes
             .check_digest(hasher.finish())
-            .map_err(|source| DatasetError::hash(catalog.place(shard), false, source))?;
+            .map_err(|source| DatasetError::hash(catalog.location(shard), false, source))?;
     }
     Ok(())
 }

@@ -22,15 +22,15 @@ pub(crate) struct Collator {
     /// One slot for each shard, by number.
     slots: Vec<Slot>,
     /// The numbers of the slots with an open shard.
-    held: Vec<usize>,
+    open_slots: Vec<usize>,
     /// The generation of the shard cache when the slots were last checked.
     generation: u64,
     /// Batches filled so far.
     filled: u64,
     /// Whether batches have windows, if the reader has one.
     has_windows: bool,
-    /// The places of the samples; with windows, of their neighbours at all offsets.
-    places: Vec<(usize, u64)>,
+    /// The shard of each sample and the position in it; with windows, of its neighbours at all offsets.
+    positions: Vec<(usize, u64)>,
     padded: Vec<bool>,
     missing: Vec<usize>,
     used: Vec<usize>,
@@ -57,12 +57,12 @@ impl Collator {
     pub(crate) fn without_shards(context: &Arc<FillContext>) -> Self {
         Self {
             slots: Vec::new(),
-            held: Vec::new(),
+            open_slots: Vec::new(),
             generation: context.shard_cache.generation(),
             filled: 0,
             has_windows: context.catalog.window().is_some(),
             context: Arc::clone(context),
-            places: Vec::new(),
+            positions: Vec::new(),
             padded: Vec::new(),
             missing: Vec::new(),
             used: Vec::new(),
@@ -79,8 +79,8 @@ impl Collator {
 
     /// Releases all shards.
     pub(crate) fn release(&mut self) {
-        for place in self.held.drain(..) {
-            if let Some(slot) = self.slots.get_mut(place) {
+        for shard in self.open_slots.drain(..) {
+            if let Some(slot) = self.slots.get_mut(shard) {
                 slot.open = None;
             }
         }
@@ -98,7 +98,7 @@ impl Collator {
     /// Returns the number of shards that the collator keeps open.
     #[cfg(test)]
     pub(crate) const fn holds(&self) -> usize {
-        self.held.len()
+        self.open_slots.len()
     }
 
     /// Reads the samples of a batch that is needed at `tick`. Waits for missing shards. The samples of the first batch
@@ -115,13 +115,13 @@ impl Collator {
         let _step = self.context.timings.start(Activity::Fill);
         let data = self.copy(&alone)?;
         let held = self.pinned();
-        for place in &self.used {
-            let slot = self.slots.get(*place);
+        for shard in &self.used {
+            let slot = self.slots.get(*shard);
             if let Some(open) = slot.and_then(|slot| slot.open.as_deref())
                 && let Err(error) = open.check(&self.context.catalog)
             {
                 // The next reader must check the file again.
-                self.context.shard_cache.forget_verification(*place);
+                self.context.shard_cache.forget_verification(*shard);
                 return Err(error.into());
             }
         }
@@ -138,18 +138,18 @@ impl Collator {
     pub(crate) fn fill_one(mut self, entry: OrderEntry) -> Result<Batch, ReaderError> {
         self.locate(entry.sample.0)?;
         // Padding is one sample several times.
-        let mut distinct = self.places.clone();
+        let mut distinct = self.positions.clone();
         distinct.sort_unstable();
         distinct.dedup();
         let found = self.context.shard_cache.samples(&distinct)?;
-        let place = |place: &(usize, u64)| {
+        let extract_of = |position: &(usize, u64)| {
             let found = distinct
-                .binary_search(place)
+                .binary_search(position)
                 .ok()
                 .and_then(|at| found.get(at));
             found.cloned().unwrap_or_default()
         };
-        let alone: Vec<Extract> = self.places.iter().map(place).collect();
+        let alone: Vec<Extract> = self.positions.iter().map(extract_of).collect();
         Ok(Batch {
             step: 0,
             entries: vec![entry],
@@ -159,18 +159,18 @@ impl Collator {
         })
     }
 
-    /// Appends the place of a sample, or those of its window.
+    /// Appends the position of a sample, or those of its window.
     fn locate(&mut self, sample: u64) -> Result<(), ReaderError> {
-        let place = self.context.locate(sample)?;
+        let position = self.context.locate(sample)?;
         if !self.has_windows {
-            self.places.push(place);
+            self.positions.push(position);
             return Ok(());
         }
-        let (places, flags) = (&mut self.places, &mut self.padded);
+        let (positions, flags) = (&mut self.positions, &mut self.padded);
         self.context
             .catalog
-            .each_neighbour(place, |shard, at, padded| {
-                places.push((shard, at));
+            .each_neighbour(position, |shard, at, padded| {
+                positions.push((shard, at));
                 flags.push(padded);
             });
         Ok(())
@@ -197,16 +197,18 @@ impl Collator {
     pub(crate) fn has(&self, entries: &[OrderEntry]) -> bool {
         let current = self.context.shard_cache.generation() == self.generation;
         entries.iter().all(|entry| {
-            let place = self.context.catalog.locate(entry.sample.0);
-            place.is_some_and(|place| {
+            let position = self.context.catalog.locate(entry.sample.0);
+            position.is_some_and(|position| {
                 let (mut all, mut last) = (true, None);
-                self.context.catalog.each_neighbour(place, |shard, _, _| {
-                    if last.replace(shard) != Some(shard) {
-                        let slot = self.slots.get(shard);
-                        all &= (current && slot.is_some_and(|slot| slot.open.is_some()))
-                            || self.context.shard_cache.get(shard).is_some();
-                    }
-                });
+                self.context
+                    .catalog
+                    .each_neighbour(position, |shard, _, _| {
+                        if last.replace(shard) != Some(shard) {
+                            let slot = self.slots.get(shard);
+                            all &= (current && slot.is_some_and(|slot| slot.open.is_some()))
+                                || self.context.shard_cache.get(shard).is_some();
+                        }
+                    });
                 all
             })
         })
@@ -221,14 +223,14 @@ impl Collator {
     ) -> Result<(), ReaderError> {
         self.release_old();
         self.filled += 1;
-        self.places.clear();
+        self.positions.clear();
         self.used.clear();
         self.missing.clear();
         self.padded.clear();
         for entry in entries {
             self.locate(entry.sample.0)?;
         }
-        for &(shard, _) in &self.places {
+        for &(shard, _) in &self.positions {
             let Some(slot) = self.slots.get_mut(shard) else {
                 continue;
             };
@@ -242,7 +244,7 @@ impl Collator {
                 match self.context.shard_cache.get(shard) {
                     Some(open) => {
                         slot.open = Some(open);
-                        self.held.push(shard);
+                        self.open_slots.push(shard);
                     }
                     None => self.missing.push(shard),
                 }
@@ -265,7 +267,7 @@ impl Collator {
             match access {
                 Access::Open(open) => {
                     slot.open = Some(open);
-                    self.held.push(*shard);
+                    self.open_slots.push(*shard);
                 }
                 Access::Uncached => slot.alone = true,
             }
@@ -279,7 +281,7 @@ impl Collator {
             return Ok(Vec::new());
         }
         let wanted: Vec<(usize, u64)> = self
-            .places
+            .positions
             .iter()
             .copied()
             .filter(|(shard, _)| self.is_alone(*shard))
@@ -292,7 +294,7 @@ impl Collator {
                 Extract::default()
             }
         };
-        Ok(self.places.iter().map(sample).collect())
+        Ok(self.positions.iter().map(sample).collect())
     }
 
     fn is_alone(&self, shard: usize) -> bool {
@@ -301,10 +303,10 @@ impl Collator {
 
     fn copy(&self, alone: &[Extract]) -> Result<BatchData, ReaderError> {
         let joined = self.join_late()?;
-        let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.places.len());
+        let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.positions.len());
         let mut schema: Option<&Arc<Schema>> = None;
         let mut same = true;
-        for (number, (shard, at)) in self.places.iter().enumerate() {
+        for (number, (shard, at)) in self.positions.iter().enumerate() {
             let slot = self.slots.get(*shard);
             let open = slot.and_then(|slot| slot.open.as_deref());
             let (piece, own) = match open {
@@ -353,7 +355,7 @@ impl Collator {
         {
             return Ok(joined);
         }
-        for (shard, at) in &self.places {
+        for (shard, at) in &self.positions {
             if let Some(open) = open(shard).filter(|open| open.has_late())
                 && open.join_sample(*at, &mut joined.bytes).is_none()
             {
@@ -460,7 +462,7 @@ impl Collator {
         let mut paths: Vec<&str> = Vec::with_capacity(samples.len());
         let mut files: Vec<String> = Vec::new();
         let mut columns = Vec::with_capacity(3);
-        for (shard, _) in &self.places {
+        for (shard, _) in &self.positions {
             let Some(Entry::File(file, form)) = catalog.entry(*shard) else {
                 return self.rows(samples);
             };
@@ -501,7 +503,7 @@ impl Collator {
         let total = samples
             .iter()
             .map(|piece| piece.bytes.len())
-            .chain(self.places.iter().map(more))
+            .chain(self.positions.iter().map(more))
             .fold(0, usize::saturating_add);
         // INVARIANT: a tar sample does not become longer when encoded, because its tar form has a header of 512 bytes
         // per field.
@@ -510,7 +512,7 @@ impl Collator {
         let mut schemas = Vec::with_capacity(samples.len());
         let mut encoded = Vec::new();
         offsets.push(0);
-        for (number, (piece, (shard, _))) in samples.iter().zip(&self.places).enumerate() {
+        for (number, (piece, (shard, _))) in samples.iter().zip(&self.positions).enumerate() {
             encoded.clear();
             let schema = self
                 .context
@@ -537,7 +539,7 @@ impl Collator {
     /// Returns the error for a tar sample that cannot be encoded. An error about the file takes precedence over one
     /// about its bytes.
     pub(crate) fn refused(&self, number: usize, problem: TarProblem) -> ReaderError {
-        let (shard, at) = self.places.get(number).copied().unwrap_or_default();
+        let (shard, at) = self.positions.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         let open = slot.and_then(|slot| slot.open.as_deref());
         if let Some(Err(error)) = open.map(|open| open.check(&self.context.catalog)) {
@@ -548,7 +550,7 @@ impl Collator {
 
     /// Returns the error for a sample whose lengths do not fit its columns.
     pub(crate) fn shape_error(&self, number: usize) -> ReaderError {
-        let (shard, at) = self.places.get(number).copied().unwrap_or_default();
+        let (shard, at) = self.positions.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         self.context
             .broken(slot.and_then(|slot| slot.open.as_deref()), shard, at)

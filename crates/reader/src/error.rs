@@ -113,11 +113,11 @@ impl From<CacheError<DatasetError>> for ReaderError {
 }
 
 impl ReaderError {
-    /// Returns the place in the dataset, if the error has one.
+    /// Returns the location in the dataset, if the error has one.
     #[must_use]
-    pub fn place(&self) -> Option<&ValueLocation> {
+    pub fn location(&self) -> Option<&ValueLocation> {
         match self {
-            Self::Dataset(error) => error.place(),
+            Self::Dataset(error) => error.location(),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use crate::error::ReaderError;
 use crate::origin::stream_number;
 use crate::reader::Reader;
 
-/// The places and sources of the samples of all streams.
+/// The locations and sources of the samples of all streams.
 #[derive(Debug)]
 pub struct Lineage {
     catalog: Arc<Catalog>,
@@ -100,7 +100,7 @@ impl Lineage {
 }
 
 impl Reader {
-    /// Returns the places and sources of the samples. Reads the side files of all streams.
+    /// Returns the locations and sources of the samples. Reads the side files of all streams.
     ///
     /// # Errors
     ///

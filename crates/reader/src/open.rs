@@ -65,13 +65,13 @@ impl OpenShard {
             None => None,
         };
         let is_unread = matches!(entry, Entry::File(_, form) if !form.has_data());
-        let held = if is_unread {
+        let shard_bytes = if is_unread {
             // Only the path of the file is used.
             ShardBytes::Memory(Vec::new())
         } else {
             ShardBytes::Mapped(map(data)?)
         };
-        let mut open = Self::new(catalog, shard, held, second)?;
+        let mut open = Self::new(catalog, shard, shard_bytes, second)?;
         let late = entry.table().zip(meta).filter(|_| entry.has_late());
         let files = std::iter::once((entry.data(), data)).chain(late);
         let bytes = std::iter::once(open.body.data()).chain(open.body.late_data());
@@ -159,7 +159,7 @@ impl OpenShard {
         at: u64,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Option<Cow<'_, [u8]>>, DatasetError> {
-        let place = || catalog.place(self.shard);
+        let location = || catalog.location(self.shard);
         let number = |at| catalog.number_of(self.shard, at);
         let views = match &self.body {
             Body::Mds(owned) => [Some(owned.view()), None],
@@ -167,7 +167,8 @@ impl OpenShard {
             Body::Tar(owned) => {
                 let mut fields = Vec::new();
                 let key = owned.fields_into(at, &mut fields);
-                let key = key.map_err(|source| DatasetError::tar(place(), number(at), source))?;
+                let key =
+                    key.map_err(|source| DatasetError::tar(location(), number(at), source))?;
                 if is_wanted(KEY_COLUMN) {
                     return Ok(Some(Cow::Owned(key.into_bytes())));
                 }
@@ -179,7 +180,7 @@ impl OpenShard {
         for view in views.into_iter().flatten() {
             let fields = view.fields(at);
             let fields =
-                fields.map_err(|source| DatasetError::shard_with(place(), number, source))?;
+                fields.map_err(|source| DatasetError::shard_with(location(), number, source))?;
             if let Some(field) = fields.into_iter().find(|field| is_wanted(field.name)) {
                 return Ok(Some(Cow::Borrowed(field.datum)));
             }
@@ -201,7 +202,7 @@ impl OpenShard {
         if !data.contains(&value.as_ptr()) && self.has_late() {
             let reason =
                 "it is in a late column, and only columns of the dataset itself are read in parts";
-            return Err(DatasetProblem::Indivisible.at(catalog.place(self.shard), reason));
+            return Err(DatasetProblem::Indivisible.at(catalog.location(self.shard), reason));
         }
         // INVARIANT: the value is a part of the data.
         let offset = value.as_ptr().addr().saturating_sub(data.start.addr());

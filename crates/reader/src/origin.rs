@@ -100,14 +100,14 @@ pub(crate) fn fetch(
     {
         return finish(Err(error.into()));
     }
-    let (place, is_listed) = (catalog.place(shard), listed.is_some());
+    let (location, is_listed) = (catalog.location(shard), listed.is_some());
     let missing = match &wanted {
-        Some(_) => DatasetError::file_missing(place.clone()),
+        Some(_) => DatasetError::file_missing(location.clone()),
         None => missing(catalog, shard),
     };
     let done = move |result: Result<Vec<u8>, StorageError>| {
         finish(result.map_err(|error| match error {
-            error if is_listed && is_other(&error) => object_changed(place),
+            error if is_listed && is_other(&error) => object_changed(location),
             error => named(error, missing),
         }));
     };
@@ -129,7 +129,7 @@ fn read_listed(
 ) -> Result<Vec<u8>, DatasetError> {
     let file = dir
         .open_file(&wanted.file.info.basename)
-        .map_err(|error| named(error, DatasetError::file_missing(catalog.place(shard))))?;
+        .map_err(|error| named(error, DatasetError::file_missing(catalog.location(shard))))?;
     check_listed(catalog, shard, wanted.file, &file)?;
     let length = usize::try_from(wanted.bytes()).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
@@ -151,18 +151,18 @@ pub(crate) fn read_ranges(
     let mut results = Vec::with_capacity(wanted.len());
     results.resize_with(wanted.len(), || None);
     for (number, stream) in catalog.streams().iter().enumerate() {
-        let mut places = Vec::new();
+        let mut indexes = Vec::new();
         let mut ranges = Vec::new();
-        for (place, piece) in wanted.iter().enumerate() {
+        for (index, piece) in wanted.iter().enumerate() {
             let own = stream_number(catalog, piece.shard) == Some(number);
             if let Some(info) = stored(catalog, piece.shard, piece.part).filter(|_| own) {
-                places.push(place);
+                indexes.push(index);
                 ranges.push((info.basename.to_string(), piece.range.clone()));
             }
         }
-        for (place, result) in places.into_iter().zip(read_from(stream, &ranges)) {
-            let shard = wanted.get(place).map_or(0, |piece| piece.shard);
-            if let Some(slot) = results.get_mut(place) {
+        for (index, result) in indexes.into_iter().zip(read_from(stream, &ranges)) {
+            let shard = wanted.get(index).map_or(0, |piece| piece.shard);
+            if let Some(slot) = results.get_mut(index) {
                 *slot = Some(result.map_err(|error| named(error, missing(catalog, shard))));
             }
         }
@@ -220,7 +220,7 @@ fn read_whole(
     }
     if file.len() != info.bytes {
         return Err(DatasetError::ShardLength {
-            place: catalog.place(shard),
+            location: catalog.location(shard),
             expected: info.bytes,
             found: file.len(),
         });
@@ -238,9 +238,9 @@ pub(crate) fn check_listed(
     if entry.is(file) {
         return Ok(());
     }
-    let (place, listed) = (catalog.place(shard), entry.info.bytes);
+    let (location, listed) = (catalog.location(shard), entry.info.bytes);
     Err(DatasetError::listed_file_changed(
-        place,
+        location,
         listed,
         file.len(),
         false,
@@ -248,9 +248,9 @@ pub(crate) fn check_listed(
 }
 
 /// Returns the error for a file in a store that changed since it was listed.
-fn object_changed(place: ValueLocation) -> DatasetError {
+fn object_changed(location: ValueLocation) -> DatasetError {
     let reason = "the object has changed since it was listed: it has another ETag";
-    DatasetProblem::ObjectChanged.at(place, reason)
+    DatasetProblem::ObjectChanged.at(location, reason)
 }
 
 /// Returns whether the object in a store is not the requested version.
@@ -261,11 +261,11 @@ fn is_other(error: &StorageError) -> bool {
 /// Returns the error for a missing file.
 pub(crate) fn missing(catalog: &Catalog, shard: usize) -> DatasetError {
     if let Some(Entry::File(..)) = catalog.entry(shard) {
-        let place = catalog.place(shard);
-        return DatasetError::file_missing(place);
+        let location = catalog.location(shard);
+        return DatasetError::file_missing(location);
     }
     DatasetError::ShardMissing {
-        place: catalog.place(shard),
+        location: catalog.location(shard),
         first_sample: catalog.first_sample(shard),
         samples: catalog.entry(shard).map_or(0, Entry::samples),
     }

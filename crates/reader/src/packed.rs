@@ -277,10 +277,10 @@ impl Filler {
     fn fill(&mut self, step: u64, is_first: bool) -> Result<TokenBatch, ReaderError> {
         let rows = self.cursor.read(step)?;
         let mut entries: Vec<Entry> = Vec::new();
-        let mut places = Vec::new();
+        let mut positions = Vec::new();
         for piece in rows.iter().flat_map(|row| &row.pieces) {
             if self.kept.is_skipped(piece.sample) {
-                places.push(None);
+                positions.push(None);
                 continue;
             }
             // The pieces of a split document are often neighbours.
@@ -293,7 +293,7 @@ impl Filler {
                     repeated: false,
                 });
             }
-            places.push(Some(entries.len() - 1));
+            positions.push(Some(entries.len() - 1));
         }
         let tick = self.next.1 + self.cursor.base_step().saturating_sub(1);
         if let Some(engine) = self.collator.context.shard_cache.started() {
@@ -302,16 +302,16 @@ impl Filler {
         let batch = self
             .collator
             .fill((step, is_first), entries, tick, &self.cancel)?;
-        self.assemble(&rows, &batch, &places)
+        self.assemble(&rows, &batch, &positions)
     }
 
-    /// Copies the tokens into rows. `places` are the samples of the pieces in the batch; `None` for those that are left
-    /// out, whose tokens become padding.
+    /// Copies the tokens into rows. `positions` are the samples of the pieces in the batch; `None` for those that are
+    /// left out, whose tokens become padding.
     fn assemble(
         &self,
         rows: &[Row],
         batch: &Batch,
-        places: &[Option<usize>],
+        positions: &[Option<usize>],
     ) -> Result<TokenBatch, ReaderError> {
         let packing = &self.tokens.packing;
         let pieces = || rows.iter().flat_map(|row| &row.pieces);
@@ -319,18 +319,18 @@ impl Filler {
         let longest = pieces().map(|piece| piece.tokens).max().unwrap_or(0);
         let (width, count) = match packing.form {
             RowForm::Context => (usize_of(packing.tokens.into()), rows.len()),
-            RowForm::Padded => (usize_of(longest.into()), places.len()),
-            RowForm::Summed => (usize_of(all_tokens), usize::from(!places.is_empty())),
+            RowForm::Padded => (usize_of(longest.into()), positions.len()),
+            RowForm::Summed => (usize_of(all_tokens), usize::from(!positions.is_empty())),
         };
         let mut made = TokenRows::new(&self.collator.context, width, count)?;
         made.batch.step = batch.step;
         made.batch.items = rows.len();
         let padding_id = self.tokens.padding_id;
-        let mut places = places.iter();
+        let mut positions = positions.iter();
         for row in rows {
-            for (piece, place) in row.pieces.iter().zip(&mut places) {
-                if let Some(place) = place {
-                    let array = self.array(batch, *place)?;
+            for (piece, position) in row.pieces.iter().zip(&mut positions) {
+                if let Some(position) = position {
+                    let array = self.array(batch, *position)?;
                     self.check_length(&array, piece)?;
                     made.push(&array, piece)?;
                 } else {
@@ -361,17 +361,17 @@ impl Filler {
     }
 
     /// Returns the tokens of a sample of the batch.
-    fn array<'a>(&self, batch: &'a Batch, place: usize) -> Result<NdArray<'a>, ReaderError> {
+    fn array<'a>(&self, batch: &'a Batch, position: usize) -> Result<NdArray<'a>, ReaderError> {
         let tokens = &self.tokens;
         let limits = self.collator.context.catalog.limits();
-        tokens_of(batch, place, &tokens.column, tokens.dtype, limits)
+        tokens_of(batch, position, &tokens.column, tokens.dtype, limits)
     }
 }
 
 /// Returns the tokens of a sample in a batch.
 pub(crate) fn tokens_of<'a>(
     batch: &'a Batch,
-    place: usize,
+    position: usize,
     column: &str,
     dtype: Option<DType>,
     limits: &Limits,
@@ -382,7 +382,7 @@ pub(crate) fn tokens_of<'a>(
     };
     let schema = match &batch.data {
         BatchData::Columns { schema, .. } => Some(schema),
-        BatchData::Samples { schemas, .. } => schemas.get(place),
+        BatchData::Samples { schemas, .. } => schemas.get(position),
     };
     let Some(Schema::Binary { columns, head, .. }) = schema.map(AsRef::as_ref) else {
         return Err(refused("only MDS has columns of tokens"));
@@ -391,11 +391,11 @@ pub(crate) fn tokens_of<'a>(
     let at = found.ok_or_else(|| refused("there is no such column"))?;
     let encoding = columns.get(at).map(|column| &column.encoding);
     let mut cells = Vec::new();
-    let sample = batch.sample(place);
+    let sample = batch.sample(position);
     if let Some(sample) = sample {
         mds_cells(columns, *head, sample, &mut cells);
     }
-    let cell = |at: usize| batch.value(place, at).or_else(|| cells.get(at).copied());
+    let cell = |at: usize| batch.value(position, at).or_else(|| cells.get(at).copied());
     let mask = columns.get(at).and_then(|column| column.null_mask);
     if mask.and_then(cell).is_some_and(|mark| *mark != [0]) {
         return Err(refused("a value is null"));
@@ -458,8 +458,8 @@ pub(crate) fn measure(
     while start < catalog.samples() {
         let end = (start + MEASURED).min(catalog.samples());
         let batch = ranges.read(start..end, &Cancel::default())?;
-        for place in 0..batch.len() {
-            let array = tokens_of(&batch, place, column, dtype, catalog.limits())?;
+        for position in 0..batch.len() {
+            let array = tokens_of(&batch, position, column, dtype, catalog.limits())?;
             let tokens = array.data.len() as u64 / array.dtype.size_bytes();
             // INVARIANT: a value has less than 2^32 bytes.
             lengths.push(u32::try_from(tokens).unwrap_or(u32::MAX));
@@ -565,7 +565,7 @@ impl TokenRows {
         }
     }
 
-    /// Adds padding in place of a piece. The other pieces of the row keep their places and numbers.
+    /// Adds padding in place of a piece. The other pieces of the row keep their positions and numbers.
     fn leave_out(&mut self, piece: &DocumentPiece, padding_id: i64) -> Result<(), ReaderError> {
         let tokens = usize_of(piece.tokens.into());
         self.documents += 1;

@@ -81,7 +81,7 @@ pub struct Reader {
     context: Arc<FillContext>,
     prefetch_planner: Arc<PrefetchPlanner>,
     /// The number of single samples read from each shard since the whole shard was last fetched.
-    asked: Mutex<HashMap<usize, u64>>,
+    single_reads: Mutex<HashMap<usize, u64>>,
     /// The raw file that was last read as a single sample.
     last: Mutex<Option<FileUse>>,
     /// The map from keys to samples; the first lookup of a key builds it.
@@ -140,7 +140,7 @@ impl Reader {
         Ok(Self {
             prefetch_planner: Arc::new(PrefetchPlanner::new(Arc::clone(&context))),
             context,
-            asked: Mutex::default(),
+            single_reads: Mutex::default(),
             last: Mutex::default(),
             keys: Mutex::default(),
         })
@@ -326,8 +326,8 @@ impl Reader {
     pub fn is_at_hand(&self, sample: u64) -> bool {
         let catalog = &self.context.catalog;
         let mut all = true;
-        if let Some(place) = catalog.locate(sample) {
-            catalog.each_neighbour(place, |shard, _, _| {
+        if let Some(position) = catalog.locate(sample) {
+            catalog.each_neighbour(position, |shard, _, _| {
                 all &= !self.context.is_fetched(shard)
                     || self.context.shard_cache.get(shard).is_some();
             });
@@ -354,8 +354,8 @@ impl Reader {
         let entry = self.context.catalog.entry(shard);
         let bytes = entry.map_or(0, |entry| entry.data().bytes);
         let is_often = {
-            let mut asked = lock(&self.asked);
-            let count = asked.entry(shard).or_default();
+            let mut single_reads = lock(&self.single_reads);
+            let count = single_reads.entry(shard).or_default();
             *count += 1;
             let is_often = *count > (bytes / REQUEST_BYTES).max(1);
             if is_often {
@@ -536,14 +536,14 @@ impl Reader {
                 Err(error) => return Err(error.into()),
             },
         };
-        let place = catalog.place(shard);
+        let location = catalog.location(shard);
         match found {
-            None => Err(DatasetError::file_missing(place).into()),
+            None => Err(DatasetError::file_missing(location).into()),
             Some((bytes, true)) if bytes == file.info.bytes => Ok(()),
             Some((found, _)) => {
                 let is_object = stream.source().is_store();
                 let listed = file.info.bytes;
-                Err(DatasetError::listed_file_changed(place, listed, found, is_object).into())
+                Err(DatasetError::listed_file_changed(location, listed, found, is_object).into())
             }
         }
     }

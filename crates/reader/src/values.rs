@@ -1,4 +1,4 @@
-//! Places of values in shards, and parts of large values.
+//! Locations of values in shards, and parts of large values.
 
 use std::ops::Range;
 
@@ -91,7 +91,7 @@ impl Reader {
         if is_whole {
             let reason = "it is compressed, or its hash has to be checked: only the whole shard can be fetched";
             return Err(DatasetProblem::Indivisible
-                .at(catalog.place(shard), reason)
+                .at(catalog.location(shard), reason)
                 .into());
         }
         let wanted: Vec<FileRange> = ranges

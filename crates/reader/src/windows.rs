@@ -8,7 +8,7 @@ use crate::batch::{BatchData, ColumnData};
 use crate::collate::Collator;
 use crate::error::ReaderError;
 
-/// The places of a sample without a window.
+/// The positions of the values of a sample without a window.
 const ALONE: &[usize] = &[0];
 
 impl Collator {
@@ -53,15 +53,16 @@ impl Collator {
         let offsets = window.map_or(1, |window| window.offsets().len());
         let mut data = Vec::with_capacity(columns.len());
         for (number, column) in columns.iter().enumerate() {
-            let places = window.map_or(ALONE, |window| window.places(&column.name));
+            let positions = window.map_or(ALONE, |window| window.places(&column.name));
             let values = || {
                 let windows = cells.chunks(offsets.saturating_mul(columns.len()));
                 windows.flat_map(move |window| {
-                    let cell = move |place: &usize| window.get(place * columns.len() + number);
-                    places.iter().filter_map(cell).copied()
+                    let cell =
+                        move |position: &usize| window.get(position * columns.len() + number);
+                    positions.iter().filter_map(cell).copied()
                 })
             };
-            let count = samples.len() / offsets.max(1) * places.len();
+            let count = samples.len() / offsets.max(1) * positions.len();
             let joined = self.context.join(count, values)?;
             data.push(match (column.size, joined) {
                 (Some(size), ColumnData::Variable { bytes, .. }) => {

@@ -20,7 +20,7 @@ use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 /// A large file is read in units of about this size.
 const UNIT_BYTES: u64 = 16 << 20;
 
-/// The length of the end of a file, whose first chunk has the place of the footer.
+/// The length of the end of a file, whose first chunk has the offset of the footer.
 const END_BYTES: u64 = 64 << 10;
 
 /// The most bytes of records in a chunk and in a batch: the offsets of a column have 32 bits.
@@ -88,22 +88,22 @@ fn scan(input: &InputFile, options: &SourceOptions) -> Result<Vec<Run>, SourceEr
     }
     let end = chunks.data_end()?;
     let (mut runs, mut run) = (Vec::new(), (0, 0, 0));
-    let mut place = 0;
-    while place < end {
-        let head = chunks.head(place)?;
-        let next = chunks.end(place, &head, end)?;
+    let mut offset = 0;
+    while offset < end {
+        let head = chunks.head(offset)?;
+        let next = chunks.end(offset, &head, end)?;
         match head.kind {
             ChunkKind::Other => {}
             ChunkKind::Simple => run.2 += head.records,
             ChunkKind::Transposed => {
-                let reason = format!("the chunk at byte {place} is transposed");
+                let reason = format!("the chunk at byte {offset} is transposed");
                 let error = SourceProblem::Unsupported.at(&input.shown, reason);
                 return Err(error.with_hint("write the file again without `transpose`"));
             }
         }
-        place = next;
+        offset = next;
         run.1 = next;
-        if run.1 - run.0 >= UNIT_BYTES || place >= end {
+        if run.1 - run.0 >= UNIT_BYTES || offset >= end {
             if run.2 > 0 {
                 runs.push(run);
             }
@@ -130,64 +130,64 @@ impl Chunks {
         })
     }
 
-    fn wrong(&self, place: u64, reason: &str) -> SourceError {
-        let reason = format!("at byte {place}: {reason}");
+    fn wrong(&self, offset: u64, reason: &str) -> SourceError {
+        let reason = format!("at byte {offset}: {reason}");
         SourceProblem::ArrayrecordChunk.at(&self.input.shown, reason)
     }
 
-    fn cut_short(&self, place: u64) -> SourceError {
-        let reason = format!("at byte {place}: the file ends within the chunk");
+    fn cut_short(&self, offset: u64) -> SourceError {
+        let reason = format!("at byte {offset}: the file ends within the chunk");
         SourceProblem::ArrayrecordTruncated.at(&self.input.shown, reason)
     }
 
-    /// Reads so many bytes of the chunk at a place, without block headers, after some of them.
-    fn read(&self, place: u64, skipped: u64, bytes: u64) -> Result<Vec<u8>, SourceError> {
-        let begin = stored_end(place, skipped);
-        let range = begin.zip(stored_end(place, skipped.saturating_add(bytes)));
+    /// Reads so many bytes of the chunk at an offset, without block headers, after some of them.
+    fn read(&self, offset: u64, skipped: u64, bytes: u64) -> Result<Vec<u8>, SourceError> {
+        let begin = stored_end(offset, skipped);
+        let range = begin.zip(stored_end(offset, skipped.saturating_add(bytes)));
         let range = range.filter(|(_, end)| *end <= self.input.file_version.bytes);
-        let (begin, end) = range.ok_or_else(|| self.cut_short(place))?;
-        let length = usize::try_from(end - begin).map_err(|_| self.cut_short(place))?;
+        let (begin, end) = range.ok_or_else(|| self.cut_short(offset))?;
+        let length = usize::try_from(end - begin).map_err(|_| self.cut_short(offset))?;
         let mut stored = vec![0; length];
         self.input.read_at(&self.file, &mut stored, begin)?;
         Ok(without_block_headers(&stored, begin))
     }
 
-    fn head(&self, place: u64) -> Result<ChunkHead, SourceError> {
-        let bytes = self.read(place, 0, CHUNK_HEAD as u64)?;
-        let head = bytes.first_chunk().ok_or_else(|| self.cut_short(place))?;
-        ChunkHead::decode(head).map_err(|error| self.record_error(place, error))
+    fn head(&self, offset: u64) -> Result<ChunkHead, SourceError> {
+        let bytes = self.read(offset, 0, CHUNK_HEAD as u64)?;
+        let head = bytes.first_chunk().ok_or_else(|| self.cut_short(offset))?;
+        ChunkHead::decode(head).map_err(|error| self.record_error(offset, error))
     }
 
-    fn record_error(&self, place: u64, error: RecordError) -> SourceError {
-        self.wrong(place, &error.to_string())
+    fn record_error(&self, offset: u64, error: RecordError) -> SourceError {
+        self.wrong(offset, &error.to_string())
     }
 
-    fn end(&self, place: u64, head: &ChunkHead, end: u64) -> Result<u64, SourceError> {
-        let next = head.end(place).filter(|next| *next <= end);
-        next.ok_or_else(|| self.cut_short(place))
+    fn end(&self, offset: u64, head: &ChunkHead, end: u64) -> Result<u64, SourceError> {
+        let next = head.end(offset).filter(|next| *next <= end);
+        next.ok_or_else(|| self.cut_short(offset))
     }
 
-    /// Returns the place where the chunks of records end: that of the footer, or the end of a file without one.
+    /// Returns the offset where the chunks of records end: that of the footer, or the end of a file without one.
     fn data_end(&self) -> Result<u64, SourceError> {
         let size = self.input.file_version.bytes;
         let last = size
             .checked_sub(END_BYTES)
             .filter(|last| last.is_multiple_of(END_BYTES));
-        let Some(place) = last else {
+        let Some(offset) = last else {
             return Ok(size);
         };
-        let Ok(head) = self.head(place) else {
+        let Ok(head) = self.head(offset) else {
             return Ok(size);
         };
         if head.kind != ChunkKind::Simple || head.records == 0 {
             return Ok(size);
         }
-        let records = self.records(place, &head)?;
+        let records = self.records(offset, &head)?;
         let footer = records.first().and_then(|record| footer_place(record));
         match footer {
-            Some(footer) if footer <= place => Ok(footer),
+            Some(footer) if footer <= offset => Ok(footer),
             Some(footer) => Err(self.wrong(
-                place,
+                offset,
                 &format!("the footer is at byte {footer}, after its place"),
             )),
             None => Ok(size),
@@ -195,16 +195,16 @@ impl Chunks {
     }
 
     /// Decodes the records of a chunk.
-    fn records(&self, place: u64, head: &ChunkHead) -> Result<Vec<Vec<u8>>, SourceError> {
-        let wrong = |error| self.record_error(place, error);
+    fn records(&self, offset: u64, head: &ChunkHead) -> Result<Vec<Vec<u8>>, SourceError> {
+        let wrong = |error| self.record_error(offset, error);
         let limit = |bytes: u64| {
             SourceError::check_limit("sample-bytes", bytes, self.limit, || {
-                format!("{} byte {place}", self.input.shown)
+                format!("{} byte {offset}", self.input.shown)
             })
         };
         limit(head.data_bytes)?;
         limit(head.decoded_bytes)?;
-        let data = self.read(place, CHUNK_HEAD as u64, head.data_bytes)?;
+        let data = self.read(offset, CHUNK_HEAD as u64, head.data_bytes)?;
         head.check_data(&data).map_err(wrong)?;
         let chunk = simple_chunk(&data).map_err(wrong)?;
         let unpack = |(bytes, length): (&[u8], Option<u64>)| -> Result<Vec<u8>, SourceError> {
@@ -215,13 +215,15 @@ impl Chunks {
             let unpacked = unpack(chunk.packing, bytes, length);
             let unpacked = unpacked.map_err(|error| {
                 self.wrong(
-                    place,
+                    offset,
                     &format!("the chunk does not decompress: {}", one_line(&error)),
                 )
             })?;
             match unpacked.len() as u64 == length {
                 true => Ok(unpacked),
-                false => Err(self.wrong(place, "the chunk has another length after decompression")),
+                false => {
+                    Err(self.wrong(offset, "the chunk has another length after decompression"))
+                }
             }
         };
         // A varint has at most ten bytes.
@@ -234,7 +236,7 @@ impl Chunks {
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             let (record, after) = rest
                 .split_at_checked(size)
-                .ok_or_else(|| self.wrong(place, "the records end before their lengths"))?;
+                .ok_or_else(|| self.wrong(offset, "the records end before their lengths"))?;
             records.push(record.to_vec());
             rest = after;
         }
@@ -272,10 +274,10 @@ impl Base for ArrayrecordTable {
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let input = file_of_unit(&self.files, &self.facts.units, unit)?;
-        let (place, end) = self.ranges.get(unit).copied().unwrap_or_default();
+        let (offset, end) = self.ranges.get(unit).copied().unwrap_or_default();
         let mut rows = ArrayrecordRows {
             chunks: Chunks::new(input, &self.options)?,
-            place,
+            offset,
             end,
             has_records: columns.contains(&0),
             schema: project(self.schema(), columns),
@@ -287,7 +289,7 @@ impl Base for ArrayrecordTable {
 
 struct ArrayrecordRows {
     chunks: Chunks,
-    place: u64,
+    offset: u64,
     end: u64,
     has_records: bool,
     schema: SchemaRef,
@@ -298,17 +300,17 @@ impl ArrayrecordRows {
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let mut builder = BinaryBuilder::new();
         let (mut rows, mut bytes) = (0, 0);
-        while self.place < self.end && bytes < self.batch_bytes {
-            let head = self.chunks.head(self.place)?;
-            let next = self.chunks.end(self.place, &head, self.end)?;
+        while self.offset < self.end && bytes < self.batch_bytes {
+            let head = self.chunks.head(self.offset)?;
+            let next = self.chunks.end(self.offset, &head, self.end)?;
             if head.kind == ChunkKind::Simple {
-                for record in self.chunks.records(self.place, &head)? {
+                for record in self.chunks.records(self.offset, &head)? {
                     builder.append_value(&record);
                     bytes += record.len().max(1);
                     rows += 1;
                 }
             }
-            self.place = next;
+            self.offset = next;
         }
         if rows == 0 {
             self.chunks.input.check(&self.chunks.file)?;

@@ -133,18 +133,22 @@ pub(crate) fn open_columns(
     if ascending == columns {
         return Ok(rows);
     }
-    let places = columns.iter();
-    let places = places.filter_map(|column| ascending.binary_search(column).ok());
+    let positions = columns.iter();
+    let positions = positions.filter_map(|column| ascending.binary_search(column).ok());
     Ok(picked(
         rows,
-        places.collect(),
+        positions.collect(),
         project(base.schema(), columns),
     ))
 }
 
 /// Returns the columns of rows at these positions.
-pub(crate) fn picked(rows: Box<dyn Rows>, places: Vec<usize>, schema: SchemaRef) -> Box<dyn Rows> {
-    map_rows(rows, move |found| pick(&found, &places, &schema))
+pub(crate) fn picked(
+    rows: Box<dyn Rows>,
+    positions: Vec<usize>,
+    schema: SchemaRef,
+) -> Box<dyn Rows> {
+    map_rows(rows, move |found| pick(&found, &positions, &schema))
 }
 
 /// The rows that a function returns until it fails or has no more.
@@ -181,11 +185,11 @@ pub(crate) fn map_rows(
 /// Returns the columns of a batch at these positions.
 pub(crate) fn pick(
     found: &RecordBatch,
-    places: &[usize],
+    positions: &[usize],
     schema: &SchemaRef,
 ) -> Result<RecordBatch, SourceError> {
-    let columns = places.iter();
-    let columns = columns.filter_map(|place| found.columns().get(*place).cloned());
+    let columns = positions.iter();
+    let columns = columns.filter_map(|position| found.columns().get(*position).cloned());
     batch(schema, columns.collect(), found.num_rows())
 }
 
@@ -216,10 +220,10 @@ pub(crate) fn by_name(
     wanted: &Fields,
 ) -> Vec<ArrayRef> {
     let column = |field: &FieldRef| {
-        let place = own
+        let array = own
             .get(field.name())
-            .and_then(|place| found.columns().get(*place));
-        place
+            .and_then(|index| found.columns().get(*index));
+        array
             .cloned()
             .unwrap_or_else(|| new_null_array(field.data_type(), found.num_rows()))
     };

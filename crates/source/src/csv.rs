@@ -571,13 +571,13 @@ impl Base for CsvTable {
             (self.options.resources.batch_bytes as u64 / self.row_bytes.max(1)).clamp(1, 65_536);
         let rows = usize::try_from(rows).unwrap_or(1);
         let mut records = Records::new(input, &fields.collect(), rows, &self.options)?;
-        let places = header.iter().cloned().zip(0..).collect();
+        let positions = header.iter().cloned().zip(0..).collect();
         let schema = project(self.schema(), columns);
         Ok(rows_from(move || {
             let Some(found) = records.read()? else {
                 return Ok(None);
             };
-            let columns = by_name(&found, &places, schema.fields());
+            let columns = by_name(&found, &positions, schema.fields());
             batch(&schema, columns, found.num_rows()).map(Some)
         }))
     }

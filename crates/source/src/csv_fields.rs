@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
                 ReadFieldResult::InputEmpty | ReadFieldResult::OutputFull => {}
                 ReadFieldResult::End => return None,
                 ReadFieldResult::Field { record_end } => {
-                    let place = (self.row, self.column);
+                    let (row, column) = (self.row, self.column);
                     if record_end {
                         self.row += 1;
                         self.column = 0;
@@ -79,7 +79,7 @@ impl<'a> Walk<'a> {
                         self.column += 1;
                     }
                     let text = self.text.get(..length).unwrap_or_default();
-                    return Some((place.0, place.1, is_quoted, text));
+                    return Some((row, column, is_quoted, text));
                 }
             }
         }

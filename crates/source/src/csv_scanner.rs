@@ -80,7 +80,7 @@ impl CsvScanner {
                 State::Inside => State::Closing,
                 State::Closing => State::Inside,
                 State::Outside => {
-                    let before = quote.checked_sub(1).and_then(|place| piece.get(place));
+                    let before = quote.checked_sub(1).and_then(|index| piece.get(index));
                     let before = *before.unwrap_or(&self.last);
                     if before == self.delimiter || matches!(before, b'\n' | b'\r') {
                         self.lines += line_breaks(piece.get(counted..quote).unwrap_or_default());

@@ -15,7 +15,7 @@ use shardmill_core::{
 use shardmill_storage::{Location, RemoteOptions};
 
 use crate::file_names::{file_of, has_extension, is_hidden, kind_of_name};
-use crate::files::{find, place, stat};
+use crate::files::{find, shown_location, stat};
 use crate::hints::choices;
 use crate::objects::{Found, Object, Store};
 use crate::walk::{FileVersion, MAX_DEPTH, shown};
@@ -51,7 +51,7 @@ fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind
     one_kind(
         found
             .iter()
-            .map(|found| (place(&found.location()), kind(found))),
+            .map(|found| (shown_location(&found.location()), kind(found))),
     )
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn detect_all(
 ) -> Result<SourceKind, SourceError> {
     let kinds = locations
         .iter()
-        .map(|location| (place(location), detect_one(location, options)));
+        .map(|location| (shown_location(location), detect_one(location, options)));
     one_kind(kinds)
 }
 

@@ -21,13 +21,13 @@ impl DirectSource {
         let schema = base.schema();
         let mut columns = Vec::with_capacity(wanted.len());
         for column in wanted {
-            let (place, _) = schema
+            let (index, _) = schema
                 .column_with_name(&column.name)
                 .ok_or_else(|| SourceError::no_column("--column", &column.name, schema))?;
-            if columns.contains(&place) {
+            if columns.contains(&index) {
                 return Err(SourceError::duplicate_column("--column", &column.name));
             }
-            columns.push(place);
+            columns.push(index);
         }
         if wanted.is_empty() {
             columns.extend(0..schema.fields().len());

@@ -276,7 +276,7 @@ impl Projection {
             if fields.iter().any(|field| field.name() == &name) {
                 return Err(SourceError::duplicate_column(clause, &name));
             }
-            let copied = copied_column(&expr, schema).and_then(|place| schema.fields().get(place));
+            let copied = copied_column(&expr, schema).and_then(|index| schema.fields().get(index));
             let compiled = compile(context, clause, schema, expr.clone())?;
             let field = match copied {
                 // A copy keeps the column's metadata, such as a suggested encoding.
@@ -327,7 +327,7 @@ fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
     match expr {
         Expr::Column(column) => schema
             .column_with_name(&column.name)
-            .map(|(place, _)| place),
+            .map(|(index, _)| index),
         Expr::Alias(alias) => copied_column(&alias.expr, schema),
         _ => None,
     }
@@ -453,7 +453,7 @@ impl Computed {
     }
 
     /// Returns the number of a row in a unit of the reader before the filter. A filter is evaluated again; `None` if that
-    /// fails, because the place of a row is only shown in messages.
+    /// fails, because the origin of a row is only shown in messages.
     fn unfiltered(&self, base_unit: usize, row: u64) -> Option<u64> {
         if self.program.filter.is_none() {
             return Some(row);
@@ -514,7 +514,7 @@ fn needed_columns<'a>(schema: &Schema, exprs: impl Iterator<Item = &'a Expr>) ->
             expr.column_refs()
                 .into_iter()
                 .filter_map(|column| schema.column_with_name(&column.name))
-                .map(|(place, _)| place),
+                .map(|(index, _)| index),
         );
     }
     needed.into_iter().collect()

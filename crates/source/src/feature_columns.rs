@@ -280,8 +280,8 @@ impl ColumnBuilder {
 
 /// Builds batches of columns from records.
 pub(crate) struct FeatureReader {
-    /// The columns of all features, with their builders if they are wanted.
-    places: HashMap<String, Option<usize>>,
+    /// For each feature, the index of its builder in `columns`; `None` if the feature is not wanted.
+    builder_indices: HashMap<String, Option<usize>>,
     columns: Vec<ColumnBuilder>,
     rows: usize,
 }
@@ -289,12 +289,12 @@ pub(crate) struct FeatureReader {
 impl FeatureReader {
     pub(crate) fn new(schema: &SchemaRef, wanted: &[usize]) -> Self {
         let fields = schema.fields().iter().enumerate();
-        let places =
+        let builder_indices =
             fields.map(|(at, field)| (field.name().clone(), wanted.binary_search(&at).ok()));
         let columns = wanted.iter();
         let columns = columns.map(|at| ColumnBuilder::new(schema.field(*at).data_type()));
         Self {
-            places: places.collect(),
+            builder_indices: builder_indices.collect(),
             columns: columns.collect(),
             rows: 0,
         }
@@ -305,7 +305,7 @@ impl FeatureReader {
         let rows = self.rows + 1;
         for entry in example(record)? {
             let (name, feature) = entry?;
-            match self.places.get(name) {
+            match self.builder_indices.get(name) {
                 Some(None) => {}
                 Some(Some(at)) => {
                     let Some(column) = self.columns.get_mut(*at) else {

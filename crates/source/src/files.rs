@@ -185,7 +185,7 @@ pub(crate) fn list_tables(
         keep_selected(&mut files, before, &filter);
         if files.len() == before {
             let reason = format!("holds no {}{}", wanted(kind), filter.reason());
-            return Err(SourceProblem::Empty.at(place(location), reason));
+            return Err(SourceProblem::Empty.at(shown_location(location), reason));
         }
     }
     let mut seen = HashSet::with_capacity(files.len());
@@ -248,7 +248,7 @@ fn take(
         Found::Prefix(store) => {
             let (listing, all) = list_store(store, kind)?;
             if all == 0 {
-                return Err(SourceError::not_found(place(location)));
+                return Err(SourceError::not_found(shown_location(location)));
             }
             for (name, file_version) in listing.iter() {
                 push(store, name, file_version);
@@ -458,13 +458,13 @@ pub(crate) fn check_overlap(
     } else {
         return Ok(());
     };
-    let container = place(container);
+    let container = shown_location(container);
     let reason = format!("the {inner} lies inside the {outer} {}", escape(&container));
-    Err(SourceProblem::Overlap.at(place(inside), reason))
+    Err(SourceProblem::Overlap.at(shown_location(inside), reason))
 }
 
 /// Returns a location as printed.
-pub(crate) fn place(location: &Location) -> String {
+pub(crate) fn shown_location(location: &Location) -> String {
     match location {
         Location::Local(path) => shown(path, ""),
         Location::Remote(remote) => remote.to_string(),
@@ -472,11 +472,11 @@ pub(crate) fn place(location: &Location) -> String {
 }
 
 /// Returns a file below a location as printed.
-pub(crate) fn place_below(location: &Location, name: &str) -> String {
+pub(crate) fn shown_below(location: &Location, name: &str) -> String {
     match location {
         Location::Local(path) => shown(path, name),
-        Location::Remote(_) if name.is_empty() => place(location),
-        Location::Remote(_) => place(&location.join(name)),
+        Location::Remote(_) if name.is_empty() => shown_location(location),
+        Location::Remote(_) => shown_location(&location.join(name)),
     }
 }
 

@@ -139,7 +139,7 @@ fn own_field(field: &FieldRef) -> FieldRef {
 fn batch_nulls(layout: &Layout, batch: &Batch, name: &str) -> Option<u64> {
     match layout.schema.fields().find(name) {
         None => Some(batch.rows),
-        Some((place, _)) => batch.null_counts.get(place).copied().flatten(),
+        Some((index, _)) => batch.null_counts.get(index).copied().flatten(),
     }
 }
 
@@ -459,7 +459,7 @@ fn null_counts(schema: &Schema, header: &BatchHeader<'_>) -> Vec<Option<u64>> {
 
 impl ArrowTable {
     /// Returns the layout of the file of a unit, and the number of its record batch.
-    fn place(&self, unit: usize) -> Option<(&Layout, usize)> {
+    fn batch_of_unit(&self, unit: usize) -> Option<(&Layout, usize)> {
         let layout = self.layouts.get(self.facts.units.get(unit)?.file?)?;
         Some((layout, *self.numbers.get(unit)?))
     }
@@ -561,7 +561,7 @@ impl Base for ArrowTable {
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let input = file_of_unit(&self.files, self.units(), unit)?;
-        let found = self.place(unit);
+        let found = self.batch_of_unit(unit);
         let found = found.and_then(|(layout, at)| Some((layout, at, layout.batches.get(at)?)));
         let (layout, number, own) = found.ok_or_else(|| SourceError::no_unit(unit))?;
         let reader = Reader {
@@ -615,7 +615,7 @@ impl Base for ArrowTable {
     }
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
-        let (layout, number) = self.place(unit)?;
+        let (layout, number) = self.batch_of_unit(unit)?;
         let field = self.schema().fields().get(column)?;
         batch_nulls(layout, layout.batches.get(number)?, field.name())
     }

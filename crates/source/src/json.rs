@@ -207,8 +207,8 @@ fn scan(
             if object.objects >= max || is_blank(line) {
                 continue;
             }
-            let place = Line { file, line: number };
-            let own = shape_of_line(line, place, taken);
+            let position = Line { file, line: number };
+            let own = shape_of_line(line, position, taken);
             own.and_then(|own| object.merge(own, taken))
                 .map_err(|reason| row_error(input, number, one_line(&reason)))?;
         }

@@ -28,7 +28,7 @@ const MIN_ROWS_BYTES: usize = 1 << 20;
 /// position, so the source may have columns with these names.
 const KEY_NAMES: [&str; 2] = ["key_high", "key_low"];
 
-/// The form of the rows in memory and in files, and the place of the files.
+/// The form of the rows in memory and in files, and the folder of the files.
 pub(crate) struct RowStore {
     schema: SchemaRef,
     /// The columns as they are stored, and the halves of the keys.
@@ -374,12 +374,12 @@ impl SortedRows {
             let rows = high.iter().zip(low.iter()).enumerate();
             keys.extend(rows.map(|(row, (high, low))| (*high, *low, (number, row))));
         }
-        // Keys of 128 bits do not repeat, so the places never decide.
+        // Keys of 128 bits do not repeat, so the positions never decide.
         keys.sort_unstable();
         let per_row = (bytes / keys.len().max(1)).max(1);
         Ok(SortedBatches {
             batches,
-            order: keys.into_iter().map(|(_, _, place)| place).collect(),
+            order: keys.into_iter().map(|(_, _, position)| position).collect(),
             next: 0,
             rows_per_batch: (self.store.batch_bytes / per_row).max(1),
         })

@@ -151,7 +151,10 @@ pub fn open(
         SourceKind::Mds | SourceKind::Webdataset => {
             return Err(SourceProblem::Unsupported
                 .at(
-                    locations.first().map(files::place).unwrap_or_default(),
+                    locations
+                        .first()
+                        .map(files::shown_location)
+                        .unwrap_or_default(),
                     "holds shards, which the reader opens and not the source",
                 )
                 .with_hint("open it as a dataset"));

@@ -110,8 +110,8 @@ pub(crate) fn open(
         }
     }
     let Some((set, index)) = set else {
-        let place = listed.first().map_or("", |file| &file.shown);
-        return Err(SourceProblem::LitdataIndex.at(place, "there is no index.json of LitData"));
+        let location = listed.first().map_or("", |file| &file.shown);
+        return Err(SourceProblem::LitdataIndex.at(location, "there is no index.json of LitData"));
     };
     let mut table = LitdataTable {
         facts: TableFacts {
@@ -332,11 +332,11 @@ impl LitdataTable {
                     match frame.unpacked {
                         None => content.extend_from_slice(frame.bytes),
                         Some(size) => {
-                            let place = format!("the frame at byte {}", frame.offset);
-                            let unpacked = unpack(input, &place, frame.bytes, size as u64)?;
+                            let part_name = format!("the frame at byte {}", frame.offset);
+                            let unpacked = unpack(input, &part_name, frame.bytes, size as u64)?;
                             if unpacked.len() != size {
                                 let reason =
-                                    format!("{place} has {} bytes, not {size}", unpacked.len());
+                                    format!("{part_name} has {} bytes, not {size}", unpacked.len());
                                 return Err(SourceProblem::LitdataChunk.at(&input.shown, reason));
                             }
                             content.extend(unpacked);
@@ -351,10 +351,15 @@ impl LitdataTable {
 }
 
 /// Decompresses bytes with zstd, to at most one byte more than a number of bytes.
-fn unpack(input: &InputFile, place: &str, bytes: &[u8], max: u64) -> Result<Vec<u8>, SourceError> {
+fn unpack(
+    input: &InputFile,
+    part_name: &str,
+    bytes: &[u8],
+    max: u64,
+) -> Result<Vec<u8>, SourceError> {
     let failed = |error: std::io::Error| {
         let reason = format!(
-            "{place} does not decompress: {}",
+            "{part_name} does not decompress: {}",
             one_line(&error.to_string())
         );
         SourceProblem::Compression.at(&input.shown, reason)
@@ -417,20 +422,20 @@ impl LitdataRows {
         let Some([start, end]) = bounds.get(self.next..).and_then(|rest| rest.first_chunk()) else {
             return Ok(None);
         };
-        let place = format!("item {} at byte {start}", self.next);
+        let item_name = format!("item {} at byte {start}", self.next);
         self.next += 1;
         let item = bytes.get(*start as usize..*end as usize);
         let item = item.ok_or_else(|| {
             SourceProblem::LitdataChunk.at(
                 &self.input.shown,
-                format!("{place}: the chunk ends before it"),
+                format!("{item_name}: the chunk ends before it"),
             )
         })?;
-        let limit = || format!("{} {place}", self.input.shown);
+        let limit = || format!("{} {item_name}", self.input.shown);
         SourceError::check_limit("sample-bytes", item.len() as u64, self.item_limit, limit)?;
         match self.set.packing {
             Packing::Item => {
-                let item = unpack(&self.input, &place, item, self.item_limit)?;
+                let item = unpack(&self.input, &item_name, item, self.item_limit)?;
                 SourceError::check_limit(
                     "sample-bytes",
                     item.len() as u64,

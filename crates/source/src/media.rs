@@ -17,7 +17,7 @@ pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
     if found.iter().all(Option::is_none) {
         return source;
     }
-    let places = found.iter().map(|found| Some(found.as_ref()?.0)).collect();
+    let positions = found.iter().map(|found| Some(found.as_ref()?.0)).collect();
     let fields = schema.fields().iter().zip(found);
     let fields: Vec<Arc<Field>> = fields
         .map(|(field, found)| found.map_or_else(|| Arc::clone(field), |(_, bytes)| Arc::new(bytes)))
@@ -25,7 +25,7 @@ pub(crate) fn bytes_of_media(source: Arc<dyn Source>) -> Arc<dyn Source> {
     Arc::new(Media {
         source,
         schema: Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())),
-        places,
+        positions,
     })
 }
 
@@ -36,7 +36,7 @@ fn media(field: &Field) -> Option<(usize, Field)> {
     let Struct(children) = field.data_type() else {
         return None;
     };
-    let (place, bytes) = children.find("bytes")?;
+    let (position, bytes) = children.find("bytes")?;
     let (_, path) = children.find("path")?;
     let fits = children.len() == 2
         && matches!(bytes.data_type(), Binary | LargeBinary | BinaryView)
@@ -44,19 +44,19 @@ fn media(field: &Field) -> Option<(usize, Field)> {
     let is_nullable = field.is_nullable() || bytes.is_nullable();
     let column = Field::new(field.name(), bytes.data_type().clone(), is_nullable)
         .with_metadata(field.metadata().clone());
-    fits.then_some((place, column))
+    fits.then_some((position, column))
 }
 
 struct Media {
     source: Arc<dyn Source>,
     schema: SchemaRef,
     /// For each such column, the position of the bytes in its struct.
-    places: Arc<[Option<usize>]>,
+    positions: Arc<[Option<usize>]>,
 }
 
 impl Media {
     fn is_media(&self, column: usize) -> bool {
-        self.places.get(column).is_some_and(Option::is_some)
+        self.positions.get(column).is_some_and(Option::is_some)
     }
 }
 
@@ -70,11 +70,11 @@ impl Source for Media {
     }
 
     fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        let (schema, places) = (Arc::clone(&self.schema), Arc::clone(&self.places));
+        let (schema, positions) = (Arc::clone(&self.schema), Arc::clone(&self.positions));
         Ok(map_rows(self.source.open_unit(unit)?, move |found| {
-            let columns = found.columns().iter().zip(places.iter());
-            let columns = columns.map(|(column, place)| match place {
-                Some(place) => bytes_of(column, *place),
+            let columns = found.columns().iter().zip(positions.iter());
+            let columns = columns.map(|(column, position)| match position {
+                Some(position) => bytes_of(column, *position),
                 None => Ok(Arc::clone(column)),
             });
             let columns: Result<_, SourceError> = columns.collect();
@@ -107,10 +107,10 @@ impl Source for Media {
 }
 
 /// Returns the bytes of structs; null if the struct or its bytes are null.
-fn bytes_of(column: &ArrayRef, place: usize) -> Result<ArrayRef, SourceError> {
+fn bytes_of(column: &ArrayRef, position: usize) -> Result<ArrayRef, SourceError> {
     let bug = |what: &str| SourceError::bug(format!("bytes of a struct: {what}"));
     let structs = column.as_struct_opt().ok_or_else(|| bug("no struct"))?;
-    let bytes = structs.columns().get(place);
+    let bytes = structs.columns().get(position);
     let bytes = bytes.ok_or_else(|| bug("no such child"))?;
     let nulls = NullBuffer::union(column.nulls(), bytes.nulls());
     let data = bytes.to_data().into_builder().nulls(nulls).build();

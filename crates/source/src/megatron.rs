@@ -105,8 +105,8 @@ pub(crate) fn open(
         rows += table.add_units(set, number, Arc::new(file))?;
     }
     if table.sets.is_empty() {
-        let place = files.first().map_or("", |file| &file.shown);
-        return Err(missing(place, &format!("{place}, but with .idx")));
+        let location = files.first().map_or("", |file| &file.shown);
+        return Err(missing(location, &format!("{location}, but with .idx")));
     }
     table.facts.null_counts = vec![Some(0); table.facts.schema.fields().len()];
     table.facts.description.rows = Some(rows);
@@ -176,8 +176,8 @@ fn element(tokens: DType) -> FieldRef {
     Arc::new(Field::new_list_field(number_type(tokens), false))
 }
 
-/// Returns the bytes of an index that a slice needs: its lengths, places, bounds of documents from the second one on, and
-/// modes.
+/// Returns the bytes of an index that a slice needs: its lengths, offsets, bounds of documents from the second one on,
+/// and modes.
 fn index_ranges(parts: &IndexParts, slice: &Slice) -> [Range<u64>; 4] {
     let of = |start: u64, range: &Range<u64>, bytes: u64| {
         start + range.start * bytes..start + range.end * bytes
@@ -194,7 +194,7 @@ fn index_ranges(parts: &IndexParts, slice: &Slice) -> [Range<u64>; 4] {
 /// Reads the sequences of an index in order.
 struct Sequences {
     lengths: BufReader<FileRange>,
-    places: BufReader<FileRange>,
+    offsets: BufReader<FileRange>,
     /// The bounds of documents, from the second one on; `None` if each sequence is a row.
     bounds: Option<BufReader<FileRange>>,
     /// The number of the next sequence.
@@ -208,10 +208,10 @@ impl Sequences {
             let range = FileRange::new(Arc::clone(file), range.start, range.end);
             BufReader::with_capacity(64 << 10, range)
         };
-        let [lengths, places, bounds, _] = index_ranges(&set.parts, slice);
+        let [lengths, offsets, bounds, _] = index_ranges(&set.parts, slice);
         Self {
             lengths: reader(lengths),
-            places: reader(places),
+            offsets: reader(offsets),
             bounds: has_documents.then(|| reader(bounds)),
             next: slice.sequences.start,
             token_bytes: set.head.tokens.size() as u64,
@@ -238,20 +238,20 @@ impl Sequences {
     /// Returns the bytes of the next sequence.
     fn sequence(&mut self, set: &TokenSet) -> Result<Range<u64>, SourceError> {
         let length = i32::from_le_bytes(number(&mut self.lengths, &set.index)?);
-        let place = u64::from_le_bytes(number(&mut self.places, &set.index)?);
+        let offset = u64::from_le_bytes(number(&mut self.offsets, &set.index)?);
         let sequence = self.next;
         self.next += 1;
         let length = u64::try_from(length).map_err(|_| {
             let reason = format!("sequence {sequence} has the length {length}");
             SourceProblem::MegatronIndex.at(&set.index.shown, reason)
         })?;
-        let end = place.checked_add(length * self.token_bytes);
+        let end = offset.checked_add(length * self.token_bytes);
         let bytes = set.tokens.file_version.bytes;
         end.filter(|end| *end <= bytes)
-            .map(|end| place..end)
+            .map(|end| offset..end)
             .ok_or_else(|| {
                 let reason = format!(
-                    "sequence {sequence} of {length} tokens begins at byte {place}, but the file has {bytes} bytes"
+                    "sequence {sequence} of {length} tokens begins at byte {offset}, but the file has {bytes} bytes"
                 );
                 SourceProblem::MegatronTruncated.at(&set.tokens.shown, reason)
             })
@@ -361,8 +361,8 @@ impl MegatronTable {
 fn check_ends(set: &TokenSet, file: &File) -> Result<(), SourceError> {
     let read = |bound: u64| -> Result<u64, SourceError> {
         let mut bytes = [0; 8];
-        let place = set.parts.bounds + 8 * bound;
-        set.index.read_at(file, &mut bytes, place)?;
+        let offset = set.parts.bounds + 8 * bound;
+        set.index.read_at(file, &mut bytes, offset)?;
         Ok(u64::from_le_bytes(bytes))
     };
     let (first, last) = (read(0)?, read(set.head.bounds - 1)?);
@@ -395,9 +395,9 @@ impl Base for MegatronTable {
         let slice = slice.ok_or_else(|| SourceError::no_unit(unit))?.clone();
         let set = self.sets.get(slice.set);
         let set = set.ok_or_else(|| SourceError::no_unit(unit))?.clone();
-        let [lengths, places, bounds, modes] = index_ranges(&set.parts, &slice);
+        let [lengths, offsets, bounds, modes] = index_ranges(&set.parts, &slice);
         let has_modes = set.parts.modes.is_some() && columns.contains(&1);
-        let mut ranges = vec![lengths, places];
+        let mut ranges = vec![lengths, offsets];
         ranges.extend(self.has_documents().then_some(bounds));
         ranges.extend(has_modes.then(|| modes.clone()));
         ranges.retain(|range| !range.is_empty());
@@ -422,8 +422,8 @@ impl Base for MegatronTable {
     }
 }
 
-/// The tokens of a row: the number of their bytes, and where they are.
-type RowPlaces = (u64, Vec<Range<u64>>);
+/// The tokens of a row: the number of their bytes, and their byte ranges.
+type RowRanges = (u64, Vec<Range<u64>>);
 
 struct MegatronRows {
     set: TokenSet,
@@ -438,11 +438,11 @@ struct MegatronRows {
     batch_bytes: u64,
     row_limit: u64,
     /// The row that did not fit into the last batch.
-    waiting: Option<RowPlaces>,
+    waiting: Option<RowRanges>,
 }
 
 impl MegatronRows {
-    fn next_row(&mut self) -> Result<Option<RowPlaces>, SourceError> {
+    fn next_row(&mut self) -> Result<Option<RowRanges>, SourceError> {
         if let Some(row) = self.waiting.take() {
             return Ok(Some(row));
         }
@@ -451,7 +451,7 @@ impl MegatronRows {
         }
         self.rows_left -= 1;
         let end = self.sequences.row_end(&self.set)?;
-        let (mut size, mut places) = (0, Vec::<Range<u64>>::new());
+        let (mut size, mut ranges) = (0, Vec::<Range<u64>>::new());
         while self.sequences.next < end {
             let first = self.sequences.next;
             let bytes = self.sequences.sequence(&self.set)?;
@@ -459,18 +459,18 @@ impl MegatronRows {
             SourceError::check_limit("sample-bytes", size, self.row_limit, || {
                 format!("{} sequence {first}", self.set.index.shown)
             })?;
-            match places.last_mut() {
+            match ranges.last_mut() {
                 Some(last) if last.end == bytes.start => last.end = bytes.end,
-                _ => places.push(bytes),
+                _ => ranges.push(bytes),
             }
         }
-        Ok(Some((size, places)))
+        Ok(Some((size, ranges)))
     }
 
     fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let width = self.set.head.tokens.size() as u64;
         let (mut size, mut lengths) = (0, Vec::new());
-        let mut places: Vec<Range<u64>> = Vec::new();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         while let Some((bytes, row)) = self.next_row()? {
             if !lengths.is_empty() && bytes > self.batch_bytes.saturating_sub(size) {
                 self.waiting = Some((bytes, row));
@@ -479,9 +479,9 @@ impl MegatronRows {
             size += bytes;
             lengths.push(usize::try_from(bytes / width).unwrap_or(usize::MAX));
             for bytes in row {
-                match places.last_mut() {
+                match ranges.last_mut() {
                     Some(last) if last.end == bytes.start => last.end = bytes.end,
-                    _ => places.push(bytes),
+                    _ => ranges.push(bytes),
                 }
             }
         }
@@ -495,7 +495,7 @@ impl MegatronRows {
         }
         let mut columns: Vec<ArrayRef> = Vec::new();
         if self.has_tokens {
-            columns.push(self.lists(size, lengths, places)?);
+            columns.push(self.lists(size, lengths, ranges)?);
         }
         if let Some(modes) = &mut self.modes {
             let mut bytes = vec![0; rows];
@@ -512,18 +512,18 @@ impl MegatronRows {
         &self,
         size: u64,
         lengths: Vec<usize>,
-        places: Vec<Range<u64>>,
+        ranges: Vec<Range<u64>>,
     ) -> Result<ArrayRef, SourceError> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let mut values = MutableBuffer::from_len_zeroed(size);
         let mut at = 0;
-        for place in places.iter().filter(|place| !place.is_empty()) {
-            let length = usize::try_from(place.end - place.start).unwrap_or(usize::MAX);
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
             let into = values.as_slice_mut().get_mut(at..at + length);
             let (Some(into), Some(file)) = (into, &self.tokens) else {
                 return Err(SourceError::bug("tokens outside the range of their unit"));
             };
-            self.set.tokens.read_at(file, into, place.start)?;
+            self.set.tokens.read_at(file, into, range.start)?;
             at += length;
         }
         let data_type = DataType::List(element(self.set.head.tokens));

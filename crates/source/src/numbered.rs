@@ -51,8 +51,8 @@ impl Numbered {
         })
     }
 
-    /// The position of the numbers.
-    fn place_of_number(&self) -> usize {
+    /// The index of the column of numbers.
+    fn number_column(&self) -> usize {
         self.base.schema().fields().len()
     }
 }
@@ -64,12 +64,12 @@ impl Base for Numbered {
 
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
         let own = columns.iter().copied();
-        let own: Vec<usize> = own.filter(|at| *at < self.place_of_number()).collect();
+        let own: Vec<usize> = own.filter(|at| *at < self.number_column()).collect();
         self.base.check_columns(&own)
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let last = self.place_of_number();
+        let last = self.number_column();
         let (own, is_numbered) = match columns.split_last() {
             Some((at, own)) if *at == last => (own, true),
             _ => (columns, false),
@@ -90,7 +90,7 @@ impl Base for Numbered {
     }
 
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
-        let last = self.place_of_number();
+        let last = self.number_column();
         let used = collect_columns(condition);
         match used.iter().any(|column| column.index() == last) {
             true => None,

@@ -319,10 +319,10 @@ impl Store {
             })
         });
         kept.files.push_back(Arc::clone(&whole));
-        let mut held: u64 = kept.files.iter().map(|whole| whole.bytes).sum();
-        while kept.files.len() > 1 && (kept.files.len() > KEPT_FILES || held > KEPT_BYTES) {
+        let mut kept_bytes: u64 = kept.files.iter().map(|whole| whole.bytes).sum();
+        while kept.files.len() > 1 && (kept.files.len() > KEPT_FILES || kept_bytes > KEPT_BYTES) {
             if let Some(oldest) = kept.files.pop_front() {
-                held -= oldest.bytes;
+                kept_bytes -= oldest.bytes;
             }
         }
         whole
@@ -340,8 +340,8 @@ impl Object {
         let bytes = file_version.bytes;
         let whole = self.store.whole(&self.name, bytes);
         // A second caller waits here until the first has downloaded the object.
-        let mut held = lock(&whole.file);
-        let file = match held.take() {
+        let mut cached = lock(&whole.file);
+        let file = match cached.take() {
             Some(file) => file,
             None => {
                 let all = 0..bytes;
@@ -349,7 +349,7 @@ impl Object {
             }
         };
         let copy = file.try_clone();
-        *held = Some(file);
+        *cached = Some(file);
         copy.map_err(|source| SourceError::io("open", self.shown(), source))
     }
 

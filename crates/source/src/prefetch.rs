@@ -89,14 +89,14 @@ impl Prefetch {
         wanted: &Wanted,
         next: impl Fn(usize) -> Option<Wanted>,
     ) -> Result<File, SourceError> {
-        let (held, units) = self.enter(unit, columns);
+        let (prefetched, units) = self.enter(unit, columns);
         for unit in units {
             let Some(wanted) = next(unit) else { break };
             if !self.start(unit, wanted) {
                 break;
             }
         }
-        match held {
+        match prefetched {
             Some(fetched) => fetched.recv().unwrap_or_else(|_| {
                 Err(SourceError::bug(
                     "a thread that fetches a row group panicked",
@@ -116,7 +116,7 @@ impl Prefetch {
             state.opened = BTreeSet::from([unit]);
             state.last = unit;
         }
-        let held = state.waiting.remove(&unit).map(|(_, fetched)| fetched);
+        let prefetched = state.waiting.remove(&unit).map(|(_, fetched)| fetched);
         state.last = state.last.max(unit);
         let room = self.max.saturating_sub(state.waiting.len());
         let last = state.last;
@@ -127,17 +127,17 @@ impl Prefetch {
                 order.iter().skip(from).take(room).copied().collect()
             }
         };
-        (held, units)
+        (prefetched, units)
     }
 
     /// Starts to prefetch a unit. Returns whether to try another one.
     fn start(&self, unit: usize, wanted: Wanted) -> bool {
         let mut state = self.state();
-        let held: u64 = state.waiting.values().map(|(bytes, _)| bytes).sum();
+        let waiting_bytes: u64 = state.waiting.values().map(|(bytes, _)| bytes).sum();
         if unit <= state.last {
             return true;
         }
-        if held >= PREFETCH_BYTES || state.waiting.len() >= self.max {
+        if waiting_bytes >= PREFETCH_BYTES || state.waiting.len() >= self.max {
             return false;
         }
         state.last = unit;

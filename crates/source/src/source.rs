@@ -62,7 +62,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Returns the place of the first null of a column, in the order of the dataset; `None` if it has none. Reads as
+    /// Returns the origin of the first null of a column, in the order of the dataset; `None` if it has none. Reads as
     /// many rows as needed.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ pub struct RowOrigin {
 }
 
 impl RowOrigin {
-    /// Returns the place of a row of a result, for which no file is known.
+    /// Returns the origin of a row of a result, for which no file is known.
     pub(crate) const fn of_result(row: u64) -> Self {
         Self {
             file: None,

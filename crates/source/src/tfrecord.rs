@@ -93,10 +93,10 @@ fn feature_error(input: &InputFile, offset: Option<u64>, error: FeatureError) ->
             (SourceProblem::TfrecordFeature, reason)
         }
     };
-    let place = offset.map(|offset| format!("at byte {offset}: "));
+    let prefix = offset.map(|offset| format!("at byte {offset}: "));
     let error = problem.at(
         &input.shown,
-        format!("{}{reason}", place.unwrap_or_default()),
+        format!("{}{reason}", prefix.unwrap_or_default()),
     );
     if is_unexamined {
         return error.with_hint("examine more records with --infer-rows");

@@ -106,34 +106,35 @@ impl Uniter {
         let number = self.files;
         self.files += 1;
         let known = self.known.iter().find(|(fields, _)| fields == own);
-        let known = known.map(|(_, places)| Arc::clone(places));
-        let places = known.unwrap_or_else(|| {
-            let places: Arc<[usize]> = own.iter().map(|field| self.gather(field, number)).collect();
+        let known = known.map(|(_, column_indices)| Arc::clone(column_indices));
+        let column_indices = known.unwrap_or_else(|| {
+            let column_indices: Arc<[usize]> =
+                own.iter().map(|field| self.gather(field, number)).collect();
             if self.known.len() >= KNOWN {
                 self.known.remove(0);
             }
-            self.known.push((own.clone(), Arc::clone(&places)));
-            places
+            self.known.push((own.clone(), Arc::clone(&column_indices)));
+            column_indices
         });
-        for place in places.iter() {
-            if let Some(column) = self.columns.get_mut(*place) {
+        for index in column_indices.iter() {
+            if let Some(column) = self.columns.get_mut(*index) {
                 column.last = number;
             }
         }
         // If this file has fewer columns than are known, it lacks some of them.
-        if places.len() < self.columns.len() {
+        if column_indices.len() < self.columns.len() {
             for column in &mut self.columns {
                 if column.last != number && column.lacking.is_none() {
                     column.lacking = Some(number);
                 }
             }
         }
-        places
+        column_indices
     }
 
     fn gather(&mut self, field: &FieldRef, number: usize) -> usize {
-        if let Some(place) = self.by_name.get(field.name()).copied() {
-            if let Some(column) = self.columns.get_mut(place) {
+        if let Some(index) = self.by_name.get(field.name()).copied() {
+            if let Some(column) = self.columns.get_mut(index) {
                 column.nullable |= field.is_nullable();
                 let own = field.metadata();
                 column
@@ -147,10 +148,10 @@ impl Uniter {
                     column.types.push((field.data_type().clone(), number));
                 }
             }
-            return place;
+            return index;
         }
-        let place = self.columns.len();
-        self.by_name.insert(field.name().clone(), place);
+        let index = self.columns.len();
+        self.by_name.insert(field.name().clone(), index);
         self.columns.push(Gathered {
             field: Arc::clone(field),
             nullable: field.is_nullable(),
@@ -159,7 +160,7 @@ impl Uniter {
             lacking: (number > 0).then_some(0),
             last: number,
         });
-        place
+        index
     }
 
     /// Returns the columns of the table, in order of first appearance.
@@ -578,11 +579,11 @@ fn map(types: &[&DataType], rule: SchemaRule) -> Option<DataType> {
         entries.push(entry);
     }
     // Match keys and values by position, because writers name them differently.
-    let child = |place: usize, name: &str| {
+    let child = |position: usize, name: &str| {
         let children: Option<Vec<&FieldRef>> = entries
             .iter()
             .map(|entry| match entry.data_type() {
-                DataType::Struct(fields) => fields.get(place),
+                DataType::Struct(fields) => fields.get(position),
                 _ => None,
             })
             .collect();

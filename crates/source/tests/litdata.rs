@@ -21,7 +21,7 @@ fn open(path: &Path) -> Result<Arc<dyn Source>, SourceError> {
     open_with(path, |options| options.kind = Some(SourceKind::Litdata))
 }
 
-/// Copies a folder of the fixtures to `d` of a place.
+/// Copies a folder of the fixtures to `d` of a test directory.
 fn copy(dir: &TestDir, name: &str) {
     for entry in std::fs::read_dir(fixture(name)).unwrap() {
         let entry = entry.unwrap();

@@ -23,7 +23,7 @@ fn open(
     open_with(path, |options| options.kind = Some(kind))
 }
 
-/// Copies a file of tokens and its index to `d/x` of a place.
+/// Copies a file of tokens and its index to `d/x` of a test directory.
 fn copy(dir: &TestDir, name: &str) -> [Vec<u8>; 2] {
     [".bin", ".idx"].map(|end| {
         let bytes = std::fs::read(fixture(&format!("{name}{end}"))).unwrap();

@@ -343,41 +343,41 @@ fn source_kind_is_detected_from_a_listing() {
         "i/index.json",
         "{\"format\": \"webdataset\", \"shards\": []}",
     );
-    let told = |name: &str| detect(&[store_copy.at(name)], &store_copy.options().remote);
-    assert_eq!(told("i").unwrap(), SourceKind::Webdataset);
-    assert_eq!(told("p/k=1/a.parquet").unwrap(), SourceKind::Parquet);
-    assert_eq!(told("p/k=*").unwrap(), SourceKind::Parquet);
+    let detected = |name: &str| detect(&[store_copy.at(name)], &store_copy.options().remote);
+    assert_eq!(detected("i").unwrap(), SourceKind::Webdataset);
+    assert_eq!(detected("p/k=1/a.parquet").unwrap(), SourceKind::Parquet);
+    assert_eq!(detected("p/k=*").unwrap(), SourceKind::Parquet);
     store_copy.dir.write("p/photo.jpg", "x");
-    let error = told("p").unwrap_err();
+    let error = detected("p").unwrap_err();
     assert!(error.to_string().contains("photo.jpg"), "{error}");
     // A stray file counts wherever it is in the listing.
     for number in 0..1001 {
         store_copy.dir.write(&format!("s/A{number:04}.jpg"), "");
     }
-    assert_eq!(told("s").unwrap(), SourceKind::Tree);
+    assert_eq!(detected("s").unwrap(), SourceKind::Tree);
     store_copy.dir.write("s/b/old.tar", "");
-    let error = told("s").unwrap_err();
+    let error = detected("s").unwrap_err();
     assert_eq!(error.id(), "source-mixed");
     let text = error.to_string();
     assert!(
         text.contains("s3://bucket/s/b/old.tar") && text.contains("A0000.jpg"),
         "{text}"
     );
-    assert_eq!(told("s*").unwrap_err().id(), "source-mixed");
+    assert_eq!(detected("s*").unwrap_err().id(), "source-mixed");
     store_copy
         .dir
         .write("u/train/index.json", "{\"shards\": []}");
-    let error = told("u").unwrap_err().to_string();
+    let error = detected("u").unwrap_err().to_string();
     assert!(error.contains("such as train"), "{error}");
-    assert_eq!(told("gone").unwrap_err().id(), "source-not-found");
+    assert_eq!(detected("gone").unwrap_err().id(), "source-not-found");
     // A log and an index that come after the first page of the listing.
     for number in 0..1001 {
         store_copy.dir.write(&format!("long/A{number:04}"), "");
     }
     store_copy.dir.write("long/index.json", "{}");
-    assert_eq!(told("long").unwrap(), SourceKind::Mds);
+    assert_eq!(detected("long").unwrap(), SourceKind::Mds);
     store_copy.dir.write("long/_delta_log/0.json", "{}");
-    assert_eq!(told("long").unwrap(), SourceKind::Delta);
+    assert_eq!(detected("long").unwrap(), SourceKind::Delta);
 }
 
 #[test]
@@ -625,8 +625,8 @@ fn google_azure_and_volumes_read_like_a_directory() {
         store_copy.compare("t", |_| {});
         store_copy.compare("c", |_| {});
         let source = store_copy.open("c").unwrap();
-        let told = batches(source.as_ref()).unwrap();
-        assert_eq!(told.len(), 1);
+        let found = batches(source.as_ref()).unwrap();
+        assert_eq!(found.len(), 1);
     }
 }
 
@@ -634,9 +634,9 @@ fn google_azure_and_volumes_read_like_a_directory() {
 /// s one after the other.
 #[test]
 fn small_objects_are_read_concurrently() {
-    let asked = std::env::var("SHARDMILL_OBJECTS").ok();
-    let asked = asked.and_then(|text| text.parse().ok());
-    let count: usize = asked.unwrap_or(if cfg!(debug_assertions) { 500 } else { 4000 });
+    let count = std::env::var("SHARDMILL_OBJECTS").ok();
+    let count = count.and_then(|text| text.parse().ok());
+    let count: usize = count.unwrap_or(if cfg!(debug_assertions) { 500 } else { 4000 });
     let objects = (0..count).map(|number| (format!("t/{number:05}.bin"), vec![1; 4096]));
     let settings = Settings {
         latency: Duration::from_millis(20),

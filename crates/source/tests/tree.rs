@@ -327,7 +327,7 @@ fn rows_and_fingerprint_do_not_depend_on_jobs_or_location() {
 }
 
 #[test]
-fn row_places_name_the_sample_key() {
+fn row_origins_name_the_sample_key() {
     let dir = TestDir::new();
     let path = images(&dir);
     let keys_of = |source: &dyn Source| -> Vec<(String, String)> {

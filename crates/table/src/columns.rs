@@ -86,7 +86,7 @@ impl TableColumns {
     ) -> Result<Self, TableError> {
         let fields = schema.fields().iter().zip(&encodings).enumerate();
         let policies = fields.map(
-            |(place, (field, encoding))| match has_nulls.contains(&place) {
+            |(index, (field, encoding))| match has_nulls.contains(&index) {
                 true => null_policy(field, &Target::Mds(encoding.clone())),
                 false => NullPolicy::Leave,
             },
@@ -107,13 +107,13 @@ impl TableColumns {
         }
         let mut encoders = Vec::with_capacity(all.len());
         let mut columns = Vec::with_capacity(all.len());
-        for (place, field) in all {
-            let encoding = match encodings.get(place) {
+        for (index, field) in all {
+            let encoding = match encodings.get(index) {
                 Some(encoding) => encoding.clone(),
                 None => Encoding::Number(DType::U8),
             };
             let target = Target::Mds(encoding.clone());
-            encoders.push(ColumnEncoder::compile(place, field, target, limits)?);
+            encoders.push(ColumnEncoder::compile(index, field, target, limits)?);
             columns.push(Column {
                 name: field.name().clone(),
                 encoding,

@@ -51,13 +51,13 @@ pub(crate) struct Footers {
     pub(crate) nullable: BTreeSet<usize>,
     kept: FileHandle,
     /// For each file, where its footer is in the kept file.
-    places: Vec<KeptPlace>,
+    ranges: Vec<KeptRanges>,
     recent: Mutex<Vec<(usize, Arc<FileColumns>)>>,
 }
 
 /// Where the footer of a file and its offset indexes are in the kept file.
 #[derive(Clone, Copy, Debug)]
-struct KeptPlace {
+struct KeptRanges {
     start: u64,
     footer_bytes: u64,
     index_bytes: u64,
@@ -65,7 +65,7 @@ struct KeptPlace {
     index_start: u64,
 }
 
-impl KeptPlace {
+impl KeptRanges {
     fn end(&self) -> u64 {
         self.start + self.footer_bytes + self.index_bytes
     }
@@ -105,8 +105,8 @@ impl Footers {
             });
             let fields = columns.schema.fields().iter().enumerate();
             let nullable =
-                fields.filter(|(place, field)| own.may_have_nulls(*place, field.is_nullable()));
-            let nullable: Vec<usize> = nullable.map(|(place, _)| place).collect();
+                fields.filter(|(column, field)| own.may_have_nulls(*column, field.is_nullable()));
+            let nullable: Vec<usize> = nullable.map(|(column, _)| column).collect();
             Ok::<_, DatasetError>((facts.collect::<Vec<_>>(), nullable, footer, index))
         };
         let end_of = |start: usize| files.files.len().min(start + TOGETHER);
@@ -178,15 +178,15 @@ impl Footers {
             let path = own.path_of(list_name).to_string_lossy().into_owned();
             DatasetError::from(Problem::List.at(path, "the list of row groups is damaged"))
         };
-        let (parts, nullable, places) = parse(&text, files.files.len()).ok_or_else(damaged)?;
-        if places.last().map_or(0, KeptPlace::end) != kept.len() {
+        let (parts, nullable, ranges) = parse(&text, files.files.len()).ok_or_else(damaged)?;
+        if ranges.last().map_or(0, KeptRanges::end) != kept.len() {
             return Err(damaged());
         }
         Ok(Some(Self {
             parts,
             nullable,
             kept,
-            places,
+            ranges,
             recent: Mutex::default(),
         }))
     }
@@ -202,17 +202,17 @@ impl Footers {
         if let Some((_, found)) = recent().iter().find(|(number, _)| *number == file) {
             return Ok(Arc::clone(found));
         }
-        let place = self.places.get(file).copied().ok_or_else(|| {
+        let ranges = self.ranges.get(file).copied().ok_or_else(|| {
             Problem::List.at(files.name(file), "the list of row groups lacks the file")
         })?;
-        let footer = self.kept.read_range(place.start, place.footer_bytes)?;
-        let index_place = place.start + place.footer_bytes;
+        let footer = self.kept.read_range(ranges.start, ranges.footer_bytes)?;
+        let index_offset = ranges.start + ranges.footer_bytes;
         let index = FileBytes {
-            bytes: self.kept.read_range(index_place, place.index_bytes)?,
-            start: place.index_start,
+            bytes: self.kept.read_range(index_offset, ranges.index_bytes)?,
+            start: ranges.index_start,
         };
         let size = files.files.get(file).map_or(0, |file| file.info.bytes);
-        let data_end = size.saturating_sub(END_BYTES + place.footer_bytes);
+        let data_end = size.saturating_sub(END_BYTES + ranges.footer_bytes);
         let metadata = files.decode(file, &footer, data_end)?;
         let found = Arc::new(FileColumns::new(files, file, metadata, &index, columns)?);
         let mut recent = recent();
@@ -225,7 +225,7 @@ impl Footers {
 }
 
 /// What a list tells: the shards, the columns that may have nulls, and where the footers are.
-type Listed = (Vec<PartFacts>, BTreeSet<usize>, Vec<KeptPlace>);
+type Listed = (Vec<PartFacts>, BTreeSet<usize>, Vec<KeptRanges>);
 
 /// A line of a list, as the documentation of this file describes it.
 type Line = (u64, u64, u64, Vec<(usize, u64, u64)>, Vec<usize>);
@@ -236,14 +236,14 @@ fn parse(text: &[u8], files: usize) -> Option<Listed> {
     if lines.next()? != MAGIC {
         return None;
     }
-    let (mut parts, mut places) = (Vec::new(), Vec::with_capacity(files));
+    let (mut parts, mut ranges) = (Vec::new(), Vec::with_capacity(files));
     let mut nullable = BTreeSet::new();
     let mut start = 0_u64;
     for file in 0..files {
         let line: Line = serde_json::from_str(lines.next()?).ok()?;
         let (footer_bytes, index_start, index_bytes, own, nulls) = line;
         nullable.extend(nulls);
-        places.push(KeptPlace {
+        ranges.push(KeptRanges {
             start,
             footer_bytes,
             index_bytes,
@@ -263,5 +263,5 @@ fn parse(text: &[u8], files: usize) -> Option<Listed> {
         }
     }
     (lines.next()? == format!("end {files}") && lines.next().is_none())
-        .then_some((parts, nullable, places))
+        .then_some((parts, nullable, ranges))
 }

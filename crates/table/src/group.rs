@@ -65,8 +65,8 @@ impl FileColumns {
             let descr = metadata.file_metadata().schema_descr();
             let origin = |field: &FieldRef| {
                 let mut folders = files.partitions.fields.iter();
-                if let Some(place) = folders.position(|own| own.name() == field.name()) {
-                    let value = files.partitions.value(number, place);
+                if let Some(position) = folders.position(|own| own.name() == field.name()) {
+                    let value = files.partitions.value(number, position);
                     return Ok(ColumnOrigin::Constant(value));
                 }
                 let root = column_of(file, &fields, field)?;
@@ -94,8 +94,9 @@ impl FileColumns {
         let deleted = delta.deleted(number, rows.sum())?;
         let number_of = |field: &FieldRef| {
             let mut own = version.columns().iter();
-            let place = own.position(|column| column.field.name() == field.name());
-            place.ok_or_else(|| Problem::Columns.at(field.name(), "the table has no such column"))
+            let position = own.position(|column| column.field.name() == field.name());
+            position
+                .ok_or_else(|| Problem::Columns.at(field.name(), "the table has no such column"))
         };
         let numbers = wanted.map(number_of).collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -298,8 +299,8 @@ impl FileColumns {
         let fields = columns.schema.fields();
         let column = |(origin, field): (&ColumnOrigin, &FieldRef)| match origin {
             ColumnOrigin::Stored(Found { root, shape, .. }) => {
-                let place = in_file.binary_search(root).ok();
-                let column = place.and_then(|place| batch.columns().get(place));
+                let position = in_file.binary_search(root).ok();
+                let column = position.and_then(|position| batch.columns().get(position));
                 let column = column.ok_or_else(|| format!("column {root} was not decoded"))?;
                 let shaped = catch(|| shape.apply(column))?;
                 shaped.map_err(|error| error.to_string())
@@ -368,7 +369,7 @@ impl FileParts {
             .partition_point(|(range, _)| range.start <= start);
         let (range, at) = after
             .checked_sub(1)
-            .and_then(|place| self.ranges.get(place))
+            .and_then(|index| self.ranges.get(index))
             .ok_or_else(missing)?;
         let length = range.end.checked_sub(start).ok_or_else(missing)?;
         let from = at + usize::try_from(start - range.start).map_err(|_| missing())?;

@@ -219,7 +219,7 @@ impl RowGroups {
         part.ok_or_else(|| Problem::Corrupt.at(format!("shard {shard}"), "it does not exist"))
     }
 
-    /// Returns the columns of the file of a shard, and its place in the file.
+    /// Returns the columns of the file of a shard, and its part of the file.
     fn part(&self, shard: usize) -> Result<(Arc<FileColumns>, GroupPart), DatasetError> {
         let facts = self.facts(shard)?;
         let own = self.footers.file(&self.files, &self.columns, facts.file)?;

@@ -242,8 +242,8 @@ impl TarShard {
     /// Returns the error for a shard that changed while it was read.
     fn changed(&self) -> DatasetError {
         let reason = "the file was changed while it was read";
-        let place = ValueLocation::file(&self.path.to_string_lossy());
-        DatasetProblem::ShardChanged.at(place, reason)
+        let location = ValueLocation::file(&self.path.to_string_lossy());
+        DatasetProblem::ShardChanged.at(location, reason)
     }
 
     /// Reads a range of the raw shard.

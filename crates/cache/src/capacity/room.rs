@@ -117,7 +117,7 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
 
     /// Measures the content of the folders on a disk, and its free space.
     fn measure(&mut self, device: u64) -> Result<Present, StorageError> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut present = Present::default();
         let folders = || {
             self.folders
@@ -135,7 +135,7 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
             None => None,
         };
         let disk = self.counting.disks.entry(device).or_default();
-        disk.measured(present, space, begun);
+        disk.measured(present, space, started);
         Ok(present)
     }
 }

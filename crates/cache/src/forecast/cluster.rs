@@ -31,7 +31,7 @@ pub(super) enum MoveKind {
 #[derive(Default)]
 struct Shared {
     /// The shards in it. Those that only other nodes read have the number of their last fetch.
-    held: BTreeMap<usize, Option<u64>>,
+    resident: BTreeMap<usize, Option<u64>>,
     /// Those that only other nodes read, by that number: the first is evicted first.
     guests: BTreeSet<(u64, usize)>,
     guest_bytes: u64,
@@ -41,17 +41,17 @@ struct Shared {
 impl Shared {
     /// Removes a shard that only other nodes read. Returns whether it was there.
     fn take_guest(&mut self, shard: usize, bytes: u64) -> bool {
-        let Some(Some(number)) = self.held.get(&shard).copied() else {
+        let Some(Some(number)) = self.resident.get(&shard).copied() else {
             return false;
         };
-        self.held.remove(&shard);
+        self.resident.remove(&shard);
         self.guests.remove(&(number, shard));
         self.guest_bytes -= bytes;
         true
     }
 
     fn add_guest(&mut self, number: u64, shard: usize, bytes: u64) {
-        self.held.insert(shard, Some(number));
+        self.resident.insert(shard, Some(number));
         self.guests.insert((number, shard));
         self.guest_bytes += bytes;
     }
@@ -112,7 +112,7 @@ pub(super) fn replay(
             } else {
                 counts.peer_shards += copies;
                 counts.peer_bytes += cost.fetch_bytes.saturating_mul(copies);
-                if !cache.held.contains_key(&shard) {
+                if !cache.resident.contains_key(&shard) {
                     counts.fetch_from_store(u64::from(!was_guest), cost);
                     cache.add_guest(number, shard, cost.cache_bytes);
                     cache.shrink(limit, shards);
@@ -122,8 +122,8 @@ pub(super) fn replay(
         if let Some(cache) = caches.get_mut(node) {
             cache.used = change.used;
             match change.kind {
-                MoveKind::Fetched => cache.held.insert(shard, None),
-                MoveKind::Evicted => cache.held.remove(&shard),
+                MoveKind::Fetched => cache.resident.insert(shard, None),
+                MoveKind::Evicted => cache.resident.remove(&shard),
                 MoveKind::Bypassed { .. } => None,
             };
             cache.shrink(limit, shards);

@@ -66,18 +66,18 @@ impl Timeline {
         let mut at = from;
         // Splits the interval at the boundaries of bins; `bins` grows to include them.
         while at < to {
-            let place = usize::try_from(whole(at / self.width)).unwrap_or(usize::MAX);
-            while self.bins.len() <= place && self.bins.len() < MAX_POINTS {
+            let index = usize::try_from(whole(at / self.width)).unwrap_or(usize::MAX);
+            while self.bins.len() <= index && self.bins.len() < MAX_POINTS {
                 self.bins.push(Bin {
                     resident: self.resident,
                     ..Bin::default()
                 });
             }
-            let next = (float(place as u64) + 1.0) * self.width;
+            let next = (float(index as u64) + 1.0) * self.width;
             // If the bin is too narrow for the precision of `at`, the loop ends here.
             let stop = if next > at { next.min(to) } else { to };
             let part = (stop - at) / (to - from);
-            if let Some(bin) = self.bins.get_mut(place.min(MAX_POINTS - 1)) {
+            if let Some(bin) = self.bins.get_mut(index.min(MAX_POINTS - 1)) {
                 bin.resident = bin.resident.max(self.resident);
                 bin.fetched += bytes * part;
                 if waiting {
@@ -102,8 +102,8 @@ impl Timeline {
 
     pub(super) fn points(&self) -> Vec<Point> {
         let bins = self.bins.iter().enumerate();
-        bins.map(|(place, bin)| {
-            let seconds = float(place as u64) * self.width;
+        bins.map(|(index, bin)| {
+            let seconds = float(index as u64) * self.width;
             let width = self.width.min(self.end - seconds).max(f64::MIN_POSITIVE);
             Point {
                 seconds,
@@ -140,13 +140,13 @@ mod tests {
             "{}",
             points.len()
         );
-        let width = |place: usize| {
-            let next = points.get(place + 1).map_or(time, |next| next.seconds);
-            next - points[place].seconds
+        let width = |index: usize| {
+            let next = points.get(index + 1).map_or(time, |next| next.seconds);
+            next - points[index].seconds
         };
         let sum = |of: fn(&Point) -> f64| -> f64 {
             let each = points.iter().enumerate();
-            each.map(|(place, point)| of(point) * width(place)).sum()
+            each.map(|(index, point)| of(point) * width(index)).sum()
         };
         assert!((sum(|point| point.fetched_bytes_per_second) - bytes).abs() < 1e-6 * bytes);
         assert!((sum(|point| point.waiting) - waited).abs() < 1e-6 * waited);

@@ -78,7 +78,7 @@ fn forgotten_steps_free_their_memory() {
     let held = |access_plan: &AccessPlan| -> usize {
         let spans = access_plan.epochs.iter();
         spans
-            .map(|span| span.order.capacity() + span.ends.capacity() + span.places.capacity())
+            .map(|span| span.order.capacity() + span.ends.capacity() + span.positions.capacity())
             .sum()
     };
     let full = held(&access_plan);

@@ -200,8 +200,8 @@ fn uncached_blobs_are_fetched_once_per_batch() {
     let cache = open(&set, &tight, &script);
     cache.set_plan(access_plan(5, &[&[&[0, 1, 2, 3, 4]]]), Some(0));
     let found = cache.need(&[0, 1, 2, 3, 4], 0, &Cancel::default()).unwrap();
-    let places = found.iter().enumerate();
-    let alone: Vec<usize> = places
+    let accesses = found.iter().enumerate();
+    let alone: Vec<usize> = accesses
         .filter(|(_, access)| matches!(access, Access::Uncached))
         .map(|(blob, _)| blob)
         .collect();

@@ -429,19 +429,19 @@ fn corrupt_fetches_are_retried_twice() {
     assert!(read(&cache, 1, 0));
     assert_eq!(cache.stats().bad_fetches, 5);
     // A missing file is not damaged; the error names its expected location.
-    let place = set.root.path().join("remote/blob.00002.zstd");
+    let remote_file = set.root.path().join("remote/blob.00002.zstd");
     let away = set.root.path().join("away");
-    fs::rename(&place, &away).unwrap();
+    fs::rename(&remote_file, &away).unwrap();
     let error = try_read(&cache, 2, 0).unwrap_err();
     assert_eq!(error.id(), "test-missing");
     let text = error.chain();
     assert!(
-        text.contains(place.to_str().unwrap()) && !text.contains("times"),
+        text.contains(remote_file.to_str().unwrap()) && !text.contains("times"),
         "{text}"
     );
     let calls = || script.calls().iter().filter(|blob| **blob == 2).count();
     assert_eq!(calls(), 1);
-    fs::rename(&away, &place).unwrap();
+    fs::rename(&away, &remote_file).unwrap();
     // The cache does not retry an error of the store.
     script.faults(2, &[Fault::GiveUp]);
     assert_eq!(id(try_read(&cache, 2, 0)), "io");

@@ -88,7 +88,7 @@ impl TarFile {
         self.root.join(&self.name)
     }
 
-    pub(crate) fn place(&self) -> ValueLocation {
+    pub(crate) fn location(&self) -> ValueLocation {
         ValueLocation::file(&self.path().to_string_lossy())
     }
 
@@ -195,7 +195,9 @@ impl TarFile {
 
     fn read(&self, limits: &Limits, checks_hash: bool) -> Result<ShardBytes, DatasetError> {
         let check = |stored: &[u8]| match &self.entry {
-            Some(entry) if checks_hash => check_hash(entry.stored(), None, stored, || self.place()),
+            Some(entry) if checks_hash => {
+                check_hash(entry.stored(), None, stored, || self.location())
+            }
             _ => Ok(()),
         };
         let file = self.open()?;
@@ -203,7 +205,7 @@ impl TarFile {
             let expected = entry.stored().bytes;
             if file.len() != expected {
                 return Err(DatasetError::ShardLength {
-                    place: self.place(),
+                    location: self.location(),
                     expected,
                     found: file.len(),
                 });
@@ -218,7 +220,7 @@ impl TarFile {
         check(&zip)?;
         let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
         let raw = decompress(&zip, raw_bytes, limits);
-        let raw = raw.map_err(|source| DatasetError::decompress(self.place(), source))?;
+        let raw = raw.map_err(|source| DatasetError::decompress(self.location(), source))?;
         Ok(ShardBytes::Memory(raw))
     }
 
@@ -236,7 +238,7 @@ impl TarFile {
             return Ok((ShardBytes::of(&file, limits.shard_bytes)?, None));
         }
         let zip = file.read_all(limits.shard_bytes)?;
-        let fail = |source| DatasetError::decompress(self.place(), source);
+        let fail = |source| DatasetError::decompress(self.location(), source);
         let (bytes, problem) = decompress_partial(&zip, limits).map_err(fail)?;
         Ok((ShardBytes::Memory(bytes), problem.map(fail)))
     }
@@ -264,7 +266,7 @@ impl TarFile {
 
     /// Reads the headers of the shard. Of an uncompressed file, only the headers are read.
     pub(crate) fn map(&self, limits: &Limits) -> Result<ShardMap, DatasetError> {
-        let fail = |source| DatasetError::tar_shard(self.place(), source);
+        let fail = |source| DatasetError::tar_shard(self.location(), source);
         let file = self.open()?;
         if compression(&file)?.is_some() {
             return ShardMap::read(self.load(limits)?.as_ref(), limits).map_err(fail);

@@ -73,14 +73,14 @@ impl TarSet {
             match location {
                 Location::Local(path) => set.add(path, limits)?,
                 Location::Remote(location) => match location.split_name() {
-                    Some((place, name)) if is_tar_name(name) => {
-                        let known = last.take().filter(|(other, _)| *other == place);
+                    Some((parent, name)) if is_tar_name(name) => {
+                        let known = last.take().filter(|(other, _)| *other == parent);
                         let folder = match known {
                             Some((_, folder)) => folder,
-                            None => Folder::open_store(&place, remote)?,
+                            None => Folder::open_store(&parent, remote)?,
                         };
                         set.shards.extend(Self::of_file(&folder, name).shards);
-                        last = Some((place, folder));
+                        last = Some((parent, folder));
                     }
                     Some((folder, INDEX_NAME)) => {
                         set.add_folder(&Folder::open_store(&folder, remote)?, None, limits)?;

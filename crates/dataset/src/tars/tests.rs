@@ -295,10 +295,13 @@ fn tar_patterns_split_into_folder_and_names() {
         let pattern = TarPattern::parse(text).unwrap().expect(text);
         assert_eq!(pattern.folder().to_string(), folder, "{text}");
         assert_eq!(pattern.names(), names, "{text}");
-        let places: Vec<String> = pattern.locations().map(|place| place.to_string()).collect();
-        assert_eq!(places.len(), names.len());
+        let locations: Vec<String> = pattern
+            .locations()
+            .map(|location| location.to_string())
+            .collect();
+        assert_eq!(locations.len(), names.len());
         assert!(
-            places[0].ends_with(&names[0]) && !places[0].starts_with("./"),
+            locations[0].ends_with(&names[0]) && !locations[0].starts_with("./"),
             "{text}"
         );
     }

@@ -169,7 +169,7 @@ impl TarCheck<'_> {
     /// Returns the samples; none if a hash is wrong.
     fn run(&mut self) -> Result<Vec<SampleEntry>, DatasetError> {
         let shard = self.shard;
-        let place = || ValueLocation::file(shard.name());
+        let location = || ValueLocation::file(shard.name());
         let file = shard.open()?;
         self.found.read.files += 1;
         self.found.read.stored_bytes += file.len();
@@ -177,7 +177,7 @@ impl TarCheck<'_> {
         let expected = entry.map_or(file.len(), |entry| entry.stored().bytes);
         if expected != file.len() {
             self.error(&DatasetError::ShardLength {
-                place: place(),
+                location: location(),
                 expected,
                 found: file.len(),
             });
@@ -190,7 +190,7 @@ impl TarCheck<'_> {
         let raw = if TarCompression::sniff(&stored).is_some() {
             let raw_bytes = entry.map(|entry| entry.raw_data.bytes);
             let raw = decompress(&stored, raw_bytes, self.limits)
-                .map_err(|source| DatasetError::decompress(place(), source))?;
+                .map_err(|source| DatasetError::decompress(location(), source))?;
             if entry.is_some_and(|entry| !self.has_hashes(&entry.raw_data, &raw, true)) {
                 return Ok(Vec::new());
             }
@@ -302,12 +302,12 @@ impl TarCheck<'_> {
         match read_offsets(&bytes, entry.samples) {
             Ok(found) if found == expected => {}
             Ok(found) => {
-                let place = found
+                let sample = found
                     .iter()
                     .zip(&expected)
                     .take_while(|(a, b)| a == b)
                     .count();
-                let text = format!("the offset of sample {place} is not where the sample is");
+                let text = format!("the offset of sample {sample} is not where the sample is");
                 self.push(&offsets.basename, "tar-offsets", text);
             }
             Err(error) => self.push(&offsets.basename, error.id(), error.to_string()),

@@ -331,9 +331,9 @@ fn damaged_sample_error_names_sample_and_column() {
             error.object().unwrap(),
             format!("{file} sample 5 column `b`")
         );
-        let place = error.place().unwrap();
+        let location = error.location().unwrap();
         assert_eq!(
-            (place.sample, place.column.as_deref()),
+            (location.sample, location.column.as_deref()),
             (Some(5), Some("b"))
         );
     }

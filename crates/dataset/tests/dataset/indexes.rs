@@ -241,9 +241,9 @@ fn cancelled_rebuild_stops() {
 // Merging.
 
 fn parts(root: &Path, names: &[&str]) {
-    for (place, name) in names.iter().enumerate() {
+    for (number, name) in names.iter().enumerate() {
         fs::create_dir_all(root.join(name)).unwrap();
-        write_dataset(&root.join(name), mds(None, &[]), &[place as u64 + 1]);
+        write_dataset(&root.join(name), mds(None, &[]), &[number as u64 + 1]);
     }
 }
 

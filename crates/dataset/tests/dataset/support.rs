@@ -231,7 +231,7 @@ pub fn must_not_block<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'stat
         .expect("blocked")
 }
 
-/// Writes into a file that is there, at one place. Cutting a file to nothing and writing it anew would make
+/// Writes into a file that is there, at one offset. Cutting a file to nothing and writing it anew would make
 /// some file systems wait for the disk.
 pub fn poke(path: &Path, at: usize, bytes: &[u8]) {
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();

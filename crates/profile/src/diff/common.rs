@@ -10,7 +10,7 @@ use crate::column::type_name;
 pub(crate) struct Common {
     pub(crate) names: Vec<String>,
     /// For each name, the position in the first and in the second source.
-    pub(crate) places: Vec<(usize, usize)>,
+    pub(crate) positions: Vec<(usize, usize)>,
 }
 
 impl Common {
@@ -37,7 +37,7 @@ pub(super) fn match_columns(
     let mut changes = Vec::new();
     let mut common = Common {
         names: Vec::new(),
-        places: Vec::new(),
+        positions: Vec::new(),
     };
     for (at, field) in before.fields().iter().enumerate() {
         let other = after.column_with_name(field.name());
@@ -55,7 +55,7 @@ pub(super) fn match_columns(
         }
         if let Some((other, _)) = other.filter(|_| is_comparable && key != Some(field.name())) {
             common.names.push(field.name().clone());
-            common.places.push((at, other));
+            common.positions.push((at, other));
         }
     }
     for field in after.fields() {

@@ -41,8 +41,8 @@ pub(super) fn compare(
     let new = || Spill::new(buckets, common.names.len(), temp_dir);
     let (mut before, mut after) = (new(), new());
     let [first, second] = sources;
-    let places = common.places.iter();
-    let (left, right): (Vec<usize>, Vec<usize>) = places.copied().unzip();
+    let positions = common.positions.iter();
+    let (left, right): (Vec<usize>, Vec<usize>) = positions.copied().unzip();
     found.rows = (
         divide(first, key, &left, &mut before, progress)?,
         divide(second, key, &right, &mut after, progress)?,
@@ -66,12 +66,12 @@ pub(super) fn compare(
 fn divide(
     source: &dyn Source,
     key: &str,
-    places: &[usize],
+    positions: &[usize],
     spill: &mut Spill<'_>,
     progress: &Progress,
 ) -> Result<u64, SourceError> {
     let schema = source.schema();
-    let Some((key_place, _)) = schema.column_with_name(key) else {
+    let Some((key_column, _)) = schema.column_with_name(key) else {
         return Err(SourceError::bug("the key of a comparison was not checked"));
     };
     let mut row = 0;
@@ -81,9 +81,11 @@ fn divide(
             if progress.is_cancelled() {
                 return Err(cancelled());
             }
-            let keys = batch.column(key_place);
-            let columns = places.iter();
-            let hashes: Vec<Vec<u64>> = columns.map(|place| hash(batch.column(*place))).collect();
+            let keys = batch.column(key_column);
+            let columns = positions.iter();
+            let hashes: Vec<Vec<u64>> = columns
+                .map(|position| hash(batch.column(*position)))
+                .collect();
             for (at, key_hash) in long_hash(keys).into_iter().enumerate() {
                 let hashes = hashes.iter().filter_map(|column| column.get(at).copied());
                 spill.push(key_hash, row, &key_text(keys, at), hashes)?;

@@ -122,7 +122,7 @@ fn compare_batches(
     found: &mut Diff,
 ) {
     let mut differing: Vec<Vec<usize>> = vec![Vec::new(); a.num_rows()];
-    for (at, (left, right)) in common.places.iter().enumerate() {
+    for (at, (left, right)) in common.positions.iter().enumerate() {
         let (left, right) = (a.column(*left), b.column(*right));
         if left.data_type() == right.data_type() && left.to_data() == right.to_data() {
             continue;

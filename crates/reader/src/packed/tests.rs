@@ -170,20 +170,20 @@ fn arrays_describe_every_token_once() {
             for piece in bounds.windows(2) {
                 let piece = piece[0] as usize..piece[1] as usize;
                 let is_padding = documents[piece.start] == PADDING_DOCUMENT;
-                for (at, place) in piece.clone().enumerate() {
-                    assert_eq!(documents[place], documents[piece.start]);
+                for (at, index) in piece.clone().enumerate() {
+                    assert_eq!(documents[index], documents[piece.start]);
                     if is_padding {
-                        let padding = (ids[place], labels[place], positions[place]);
+                        let padding = (ids[index], labels[index], positions[index]);
                         assert_eq!(padding, (PADDING, IGNORED_LABEL, 0));
                         continue;
                     }
-                    assert_eq!(positions[place], at as i64);
-                    assert_eq!(ids[place], ids[piece.start] + at as i64);
-                    let label = if at == 0 { IGNORED_LABEL } else { ids[place] };
-                    assert_eq!(labels[place], label);
+                    assert_eq!(positions[index], at as i64);
+                    assert_eq!(ids[index], ids[piece.start] + at as i64);
+                    let label = if at == 0 { IGNORED_LABEL } else { ids[index] };
+                    assert_eq!(labels[index], label);
                     tokens += 1;
-                    if !repeated[place / batch.width] {
-                        *found.entry(ids[place]).or_default() += 1;
+                    if !repeated[index / batch.width] {
+                        *found.entry(ids[index]).or_default() += 1;
                     }
                 }
             }
@@ -249,8 +249,8 @@ fn tokens_of_skipped_samples_become_padding() {
                 bounds,
                 repeated,
             } = arrays(before);
-            let is_gone = |place: usize| {
-                documents[place] != PADDING_DOCUMENT && gone.contains(&(ids[place] as u64 / 100))
+            let is_gone = |index: usize| {
+                documents[index] != PADDING_DOCUMENT && gone.contains(&(ids[index] as u64 / 100))
             };
             let padded = |values: &[i64], padding: i64| -> Vec<i64> {
                 let values = values.iter().enumerate();

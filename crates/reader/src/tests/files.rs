@@ -643,9 +643,9 @@ fn named_files_are_pinned_preloaded_and_evicted_by_last_use() {
             .collect()
     };
     let wait = || {
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         while reader.preloading() > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(20));
+            assert!(started.elapsed() < Duration::from_secs(20));
             std::thread::yield_now();
         }
     };

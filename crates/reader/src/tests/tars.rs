@@ -360,10 +360,10 @@ fn nested_tar_files_are_found_and_read() {
                 "{copy:?}"
             );
             // The numbers in which the shards were written, in the order of their names.
-            for (place, written) in [0, 2, 1, 3].into_iter().enumerate() {
+            for (position, written) in [0, 2, 1, 3].into_iter().enumerate() {
                 let key = format!("{written}-3");
                 assert_eq!(
-                    reader.key_of(place as u64 * 10 + 3).unwrap(),
+                    reader.key_of(position as u64 * 10 + 3).unwrap(),
                     Some(key),
                     "{copy:?}"
                 );

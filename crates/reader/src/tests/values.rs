@@ -1,4 +1,4 @@
-//! Tests of places of values, and of parts of shards.
+//! Tests of locations of values, and of parts of shards.
 
 use shardmill_core::Diagnostic as _;
 use shardmill_dataset::StreamOptions;
@@ -54,8 +54,8 @@ fn byte_range_of_a_value_contains_the_value() {
                 );
                 assert_eq!(fetched.read_ranges(sample, &ranges).unwrap()[0], value);
             }
-            let place = fetched.stored_place(sample).unwrap();
-            assert_eq!((place.stream, place.number), (0, sample));
+            let stored = fetched.stored_place(sample).unwrap();
+            assert_eq!((stored.stream, stored.number), (0, sample));
         }
         assert_eq!(local.value_at(0, "none").unwrap(), None);
         assert_eq!(

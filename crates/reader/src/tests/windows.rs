@@ -48,11 +48,15 @@ fn wanted(samples: u64, firsts: &[u64], offsets: &[i64], pad: bool) -> BTreeMap<
             .collect();
         let at = own.iter().position(|other| *other == sample).unwrap() as i64;
         let last = own.len() as i64 - 1;
-        let places: Vec<i64> = offsets.iter().map(|offset| at + offset).collect();
-        if pad || places.iter().all(|place| (0..=last).contains(place)) {
-            let own = places
+        let neighbours: Vec<i64> = offsets.iter().map(|offset| at + offset).collect();
+        if pad
+            || neighbours
                 .iter()
-                .map(|place| own[usize::try_from((*place).clamp(0, last)).unwrap()]);
+                .all(|neighbour| (0..=last).contains(neighbour))
+        {
+            let own = neighbours
+                .iter()
+                .map(|neighbour| own[usize::try_from((*neighbour).clamp(0, last)).unwrap()]);
             found.insert(sample, own.collect());
         }
     }

@@ -24,7 +24,7 @@ use crate::{Rows, SourceDescription, SourceError, SourceOptions, Unit};
 /// The row groups of a table; each is a unit, or several if large ones are divided.
 pub(crate) struct RowGroups {
     pub units: Vec<Unit>,
-    places: Vec<GroupPlace>,
+    locations: Vec<GroupLocation>,
     footers: FooterCache,
     prefetch: Prefetch,
     sizes: Sizes,
@@ -35,14 +35,14 @@ pub(crate) struct RowGroups {
 
 /// Where a row group is, or a part of one.
 #[derive(Clone, Debug)]
-struct GroupPlace {
+struct GroupLocation {
     /// The number of the file.
     file: usize,
     /// The row group within the file, and its rows.
     part: GroupPart,
 }
 
-impl GroupPlace {
+impl GroupLocation {
     /// Returns the rows within the file.
     fn file_rows(&self) -> Range<u64> {
         self.part.before + self.part.rows.start..self.part.before + self.part.rows.end
@@ -79,7 +79,7 @@ impl RowGroups {
     pub(crate) fn new(options: &SourceOptions) -> Self {
         Self {
             units: Vec::new(),
-            places: Vec::new(),
+            locations: Vec::new(),
             footers: FooterCache::new(options.limits.parquet.footer_bytes),
             prefetch: Prefetch::new(options.resources.jobs),
             sizes: Sizes::of(options),
@@ -101,8 +101,8 @@ impl RowGroups {
         let before = self.rows;
         for part in parts {
             let (all_rows, all_bytes) = sizes.get(part.group).copied().unwrap_or((0, 0));
-            let place = GroupPlace { file, part };
-            let own = place.file_rows();
+            let location = GroupLocation { file, part };
+            let own = location.file_rows();
             let rows = own.end - own.start;
             let deleted = deleted(own.clone());
             let bytes = u128::from(all_bytes) * u128::from(rows) / u128::from(all_rows.max(1));
@@ -112,7 +112,7 @@ impl RowGroups {
                 rows: Some(rows - deleted),
                 bytes: u64::try_from(bytes).unwrap_or(all_bytes),
             });
-            self.places.push(place);
+            self.locations.push(location);
             self.deleted_rows += deleted;
             self.rows = self.rows.saturating_add(rows - deleted);
         }
@@ -120,10 +120,10 @@ impl RowGroups {
         self.rows - before
     }
 
-    /// Returns the place of a unit.
-    fn place(&self, unit: usize) -> Result<&GroupPlace, SourceError> {
-        let place = self.places.get(unit);
-        place.ok_or_else(|| SourceError::no_unit(unit))
+    /// Returns where the row group of a unit is.
+    fn location(&self, unit: usize) -> Result<&GroupLocation, SourceError> {
+        let location = self.locations.get(unit);
+        location.ok_or_else(|| SourceError::no_unit(unit))
     }
 
     /// Returns the table of these row groups.
@@ -164,28 +164,28 @@ impl Base for GroupTable {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        let place = self.groups.place(unit)?;
-        let input = self.files.input(place.file);
+        let location = self.groups.location(unit)?;
+        let input = self.files.input(location.file);
         let input = input.ok_or_else(|| SourceError::no_unit(unit))?;
-        let metadata = self.groups.footers.metadata(place.file, input)?;
-        let plan = self.files.plan(place.file, &metadata, columns)?;
-        let file = match self.wanted_ranges(&metadata, place, &plan) {
+        let metadata = self.groups.footers.metadata(location.file, input)?;
+        let plan = self.files.plan(location.file, &metadata, columns)?;
+        let file = match self.wanted_ranges(&metadata, location, &plan) {
             None => input.open()?,
             Some(wanted) => {
                 let next = |unit| self.prefetched(unit, columns);
                 self.groups.prefetch.open(unit, columns, &wanted, next)?
             }
         };
-        let group = metadata.row_groups().get(place.part.group);
+        let group = metadata.row_groups().get(location.part.group);
         let rows = group.and_then(|group| u64::try_from(group.num_rows()).ok());
-        let deleted = self.files.deleted(place.file);
+        let deleted = self.files.deleted(location.file);
         decode_group(Task {
             input,
             file,
-            group: place.part.group,
-            pages: self.only_pages(place).cloned(),
+            group: location.part.group,
+            pages: self.only_pages(location).cloned(),
             plan,
-            selection: selection(deleted, &place.part, rows.unwrap_or(0)),
+            selection: selection(deleted, &location.part, rows.unwrap_or(0)),
             schema: project(self.schema(), columns),
             sizes: self.groups.sizes,
             metadata,
@@ -193,18 +193,18 @@ impl Base for GroupTable {
     }
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
-        let place = self.groups.place(unit).ok()?;
+        let location = self.groups.location(unit).ok()?;
         let unit = self.units().get(unit)?;
-        let file = self.statistics(place.file)?;
+        let file = self.statistics(location.file)?;
         match file.origins.get(column)? {
             Origin::Constant(value) if value.null_count() == 0 => Some(0),
             Origin::Constant(_) | Origin::Missing => unit.rows,
             Origin::Decoded(own, _) => {
-                let group = file.metadata.row_groups().get(place.part.group)?;
+                let group = file.metadata.row_groups().get(location.part.group)?;
                 group_null_count(&file.metadata, group, file.own.fields(), *own)
                     // The deleted rows, or those of other parts, may be those with nulls.
                     .filter(|count| {
-                        let is_whole = unit.first_row.is_some() && place.part.pages.is_none();
+                        let is_whole = unit.first_row.is_some() && location.part.pages.is_none();
                         is_whole || *count == 0
                     })
             }
@@ -212,23 +212,23 @@ impl Base for GroupTable {
     }
 
     fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let Ok(own) = self.groups.place(unit) else {
+        let Ok(own) = self.groups.location(unit) else {
             return row;
         };
         let first_row = own.file_rows().start;
-        let mut place = first_row + row;
+        let mut file_row = first_row + row;
         if let Some(deleted) = self.files.deleted(own.file) {
-            // Each deleted row at or before this place shifts it by one.
+            // Each deleted row at or before this row shifts it by one.
             let mut iter = deleted.iter();
             iter.advance_to(first_row);
             for gone in iter {
-                if gone > place {
+                if gone > file_row {
                     break;
                 }
-                place += 1;
+                file_row += 1;
             }
         }
-        place
+        file_row
     }
 
     fn will_read(&self, units: &[usize]) {
@@ -250,49 +250,49 @@ impl Base for GroupTable {
         };
         let files = (0..self.groups.footers.files()).into_par_iter();
         let by_file: Vec<Option<Vec<bool>>> = files.map(of_file).collect();
-        let of_unit = |place: &GroupPlace| {
-            let groups = by_file.get(place.file).and_then(Option::as_ref);
-            let found = groups.and_then(|groups| groups.get(place.part.group));
+        let of_unit = |location: &GroupLocation| {
+            let groups = by_file.get(location.file).and_then(Option::as_ref);
+            let found = groups.and_then(|groups| groups.get(location.part.group));
             found.copied().unwrap_or(true)
         };
-        Some(self.groups.places.iter().map(of_unit).collect())
+        Some(self.groups.locations.iter().map(of_unit).collect())
     }
 }
 
 impl GroupTable {
     /// Returns what a unit reads of its object, if that is known without a request.
     fn prefetched(&self, unit: usize, columns: &[usize]) -> Option<Wanted> {
-        let place = self.groups.place(unit).ok()?;
-        self.files.input(place.file)?.object()?;
-        let metadata = self.groups.footers.held(place.file)?;
-        let plan = self.files.plan(place.file, &metadata, columns).ok()?;
-        self.wanted_ranges(&metadata, place, &plan)
+        let location = self.groups.location(unit).ok()?;
+        self.files.input(location.file)?.object()?;
+        let metadata = self.groups.footers.cached(location.file)?;
+        let plan = self.files.plan(location.file, &metadata, columns).ok()?;
+        self.wanted_ranges(&metadata, location, &plan)
     }
 
     /// Returns where the pages of a unit are, if it needs no others of its row group. With deleted rows, the decoder may
     /// read all rows of the row group and drop those that are not selected.
-    fn only_pages<'a>(&self, place: &'a GroupPlace) -> Option<&'a Arc<GroupPages>> {
-        let deleted = self.files.deleted(place.file);
+    fn only_pages<'a>(&self, location: &'a GroupLocation) -> Option<&'a Arc<GroupPages>> {
+        let deleted = self.files.deleted(location.file);
         let is_whole =
-            deleted.is_none_or(|deleted| deleted.range_cardinality(place.file_rows()) == 0);
-        place.part.pages.as_ref().filter(|_| is_whole)
+            deleted.is_none_or(|deleted| deleted.range_cardinality(location.file_rows()) == 0);
+        location.part.pages.as_ref().filter(|_| is_whole)
     }
 
     /// Returns what a unit reads of its object; `None` for a file on this machine.
     fn wanted_ranges(
         &self,
         metadata: &ParquetMetaData,
-        place: &GroupPlace,
+        location: &GroupLocation,
         plan: &GroupPlan,
     ) -> Option<Wanted> {
-        let input = self.files.input(place.file)?;
-        let group = metadata.row_groups().get(place.part.group);
+        let input = self.files.input(location.file)?;
+        let group = metadata.row_groups().get(location.part.group);
         Some(Wanted {
             object: input.object()?.clone(),
             file_version: input.file_version,
-            ranges: match group.zip(self.only_pages(place)) {
-                Some((group, pages)) => pages.ranges(group, &plan.leaves, &place.part.rows),
-                None => group_ranges(metadata, place.part.group, &plan.leaves),
+            ranges: match group.zip(self.only_pages(location)) {
+                Some((group, pages)) => pages.ranges(group, &plan.leaves, &location.part.rows),
+                None => group_ranges(metadata, location.part.group, &plan.leaves),
             },
         })
     }
@@ -340,8 +340,11 @@ fn selection(
     if next < rows {
         left.push((next, rows));
     }
-    let place = |row| usize::try_from(row).unwrap_or(usize::MAX);
+    let to_usize = |row| usize::try_from(row).unwrap_or(usize::MAX);
     let left = left.into_iter();
-    let left = left.map(|(start, end)| place(start)..place(end));
-    Some(RowSelection::from_consecutive_ranges(left, place(all_rows)))
+    let left = left.map(|(start, end)| to_usize(start)..to_usize(end));
+    Some(RowSelection::from_consecutive_ranges(
+        left,
+        to_usize(all_rows),
+    ))
 }

@@ -81,10 +81,10 @@ impl<'a> Bytes<'a> {
             Self::Object(object, tail) => (object, tail),
         };
         let from = size.saturating_sub(tail.len() as u64);
-        let held = range.start.checked_sub(from);
-        let held = held.and_then(|start| usize::try_from(start).ok());
-        if let Some(held) = held.and_then(|start| tail.get(start..start.checked_add(length)?)) {
-            return Ok(held.to_vec());
+        let start = range.start.checked_sub(from);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        if let Some(bytes) = start.and_then(|start| tail.get(start..start.checked_add(length)?)) {
+            return Ok(bytes.to_vec());
         }
         let remote = object.store.remote();
         let found = remote.read_range(&object.name, Some(size), range);
@@ -250,7 +250,7 @@ impl FooterCache {
     }
 
     /// Returns the footer of a file, if it is in memory.
-    pub(crate) fn held(&self, number: usize) -> Option<Arc<ParquetMetaData>> {
+    pub(crate) fn cached(&self, number: usize) -> Option<Arc<ParquetMetaData>> {
         self.kept.get(number).cloned().flatten().or_else(|| {
             let recent = lock(&self.recent);
             recent
@@ -266,7 +266,7 @@ impl FooterCache {
         number: usize,
         input: &InputFile,
     ) -> Result<Arc<ParquetMetaData>, SourceError> {
-        if let Some(metadata) = self.held(number) {
+        if let Some(metadata) = self.cached(number) {
             if input.object().is_none() {
                 input.open()?;
             }

@@ -68,12 +68,12 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTab
         |input, tail| summarise(input, options, tail),
         |summary| {
             let rows = groups.add(summary.metadata, summary.parts, |_| 0);
-            let places = uniter.add(&summary.fields);
-            for (place, own) in places.iter().zip(&summary.null_counts) {
-                if *place >= counts.len() {
-                    counts.resize(*place + 1, (Some(0), 0));
+            let columns = uniter.add(&summary.fields);
+            for (column, own) in columns.iter().zip(&summary.null_counts) {
+                if *column >= counts.len() {
+                    counts.resize(*column + 1, (Some(0), 0));
                 }
-                if let Some((nulls, with)) = counts.get_mut(*place) {
+                if let Some((nulls, with)) = counts.get_mut(*column) {
                     add_nulls(nulls, *own);
                     *with = with.saturating_add(rows);
                 }
@@ -159,9 +159,9 @@ impl GroupFiles for ParquetFiles {
             origins.push(match own.get(*column) {
                 None => Origin::Constant(self.partitions.value(number, column - own.len())),
                 Some((field, form)) => match fields.find(field.name()) {
-                    Some((place, _)) => {
-                        roots.push(place);
-                        Origin::Decoded(place, Form::Conform(**form))
+                    Some((root, _)) => {
+                        roots.push(root);
+                        Origin::Decoded(root, Form::Conform(**form))
                     }
                     None => Origin::Missing,
                 },

@@ -39,7 +39,7 @@ impl FileStatistics<'_> {
     /// Returns the position and type of a column in the file.
     fn own(&self, name: &str) -> Option<(usize, &Field)> {
         match self.origins.get(self.table.index_of(name).ok()?)? {
-            Origin::Decoded(place, _) => Some((*place, self.own.fields().get(*place)?)),
+            Origin::Decoded(index, _) => Some((*index, self.own.fields().get(*index)?)),
             Origin::Constant(_) | Origin::Missing => None,
         }
     }
@@ -50,9 +50,9 @@ impl FileStatistics<'_> {
             return Some(constant);
         }
         let wanted = self.table.field_with_name(&column.name).ok()?.data_type();
-        let (place, own) = self.own(&column.name)?;
+        let (index, own) = self.own(&column.name)?;
         let metadata = &self.metadata;
-        let leaf = leaf_of(metadata, place)?;
+        let leaf = leaf_of(metadata, index)?;
         if own.data_type() != wanted || !has_plain_order(wanted) || !self.trusts_bounds(leaf) {
             return None;
         }
@@ -120,10 +120,10 @@ impl PruningStatistics for FileStatistics<'_> {
                 none
             });
         }
-        let (place, _) = self.own(&column.name)?;
+        let (index, _) = self.own(&column.name)?;
         let groups = self.metadata.row_groups().iter();
         let counts =
-            groups.map(|group| group_null_count(&self.metadata, group, self.own.fields(), place));
+            groups.map(|group| group_null_count(&self.metadata, group, self.own.fields(), index));
         Some(Arc::new(counts.collect::<UInt64Array>()))
     }
 

@@ -132,9 +132,9 @@ pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError>
         .collect();
     roots.dedup();
     for origin in &mut origins {
-        if let Origin::Decoded(place, _) = origin {
+        if let Origin::Decoded(index, _) = origin {
             // The decoder returns the columns of a mask in file order.
-            *place = roots.binary_search(place).unwrap_or(usize::MAX);
+            *index = roots.binary_search(index).unwrap_or(usize::MAX);
         }
     }
     let mut chunks = leaves
@@ -274,10 +274,10 @@ impl GroupRows {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.origins.len());
         for (origin, field) in self.origins.iter().zip(self.schema.fields()) {
             let column = match origin {
-                Origin::Decoded(place, form) => {
+                Origin::Decoded(index, form) => {
                     let column = decoded
                         .columns()
-                        .get(*place)
+                        .get(*index)
                         .ok_or_else(|| SourceError::bug("the decoder left out a column"))?;
                     if !field.is_nullable() && column.logical_null_count() > 0 {
                         let reason = "has nulls though it is required";

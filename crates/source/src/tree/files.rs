@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use shardmill_storage::Location;
 
 use super::group::{FileId, Samples};
-use crate::files::place_below;
+use crate::files::shown_below;
 use crate::objects::Store;
 use crate::walk::{FileVersion, Listing};
 use crate::{SourceError, SourceProblem};
@@ -58,7 +58,7 @@ impl Shared {
     pub(super) fn shown(&self, file: FileId) -> String {
         let root = self.locations.get(file.location);
         root.map_or(String::new(), |root| {
-            place_below(&root.location, self.path(file))
+            shown_below(&root.location, self.path(file))
         })
     }
 

@@ -12,7 +12,7 @@ use shardmill_storage::Location;
 
 use crate::base::{Base, TableFacts, project, rows_from};
 use crate::file_filter::FileFilter;
-use crate::files::{Fingerprint, check_overlap, find, place, place_below, stat};
+use crate::files::{Fingerprint, check_overlap, find, shown_below, shown_location, stat};
 use crate::objects::Found;
 use crate::source::ENCODING_KEY;
 use crate::walk::{Listing, WalkOptions, on_pool, resolve, walk};
@@ -97,7 +97,7 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
     let location = found.location();
     let single = || {
         SourceProblem::Unsupported
-            .at(place(&location), "is a single file, not a tree")
+            .at(shown_location(&location), "is a single file, not a tree")
             .with_hint("pass its directory, or set its format with --from")
     };
     let (files, listing) = match found {
@@ -114,8 +114,8 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
             };
             let listing = walk(&resolved, walk_options)?;
             let directory = File::open(&resolved);
-            let directory =
-                directory.map_err(|source| SourceError::io("open", place(&location), source))?;
+            let directory = directory
+                .map_err(|source| SourceError::io("open", shown_location(&location), source))?;
             (Files::Directory(directory), listing)
         }
         Found::Prefix(store) => {
@@ -123,7 +123,7 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
             let (listing, all) = store.listing(&|_| true)?;
             store.check_finished()?;
             if all == 0 {
-                return Err(SourceError::not_found(place(&location)));
+                return Err(SourceError::not_found(shown_location(&location)));
             }
             (Files::Store(store, String::new()), listing)
         }
@@ -152,17 +152,17 @@ fn check_files(
 ) -> Result<(), SourceError> {
     if listing.len() == 0 {
         let reason = format!("holds no file{}", filter.reason());
-        return Err(SourceProblem::TreeEmpty.at(place(location), reason));
+        return Err(SourceProblem::TreeEmpty.at(shown_location(location), reason));
     }
     for (name, file_version) in listing.iter() {
         let max = options.limits.sample_bytes;
         SourceError::check_limit("sample-bytes", file_version.bytes, max, || {
-            place_below(location, name)
+            shown_below(location, name)
         })?;
         if file_version.bytes > MAX_FILE {
             return Err(SourceProblem::Unsupported
                 .at(
-                    place_below(location, name),
+                    shown_below(location, name),
                     "is a file of more than 1.5 GiB, which cannot be a sample",
                 )
                 .with_hint("omit it"));
@@ -186,7 +186,7 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
         files += location.listing.len() as u64;
         description.bytes += bytes;
         description.files.push(SourceFile {
-            path: place(&location.location),
+            path: shown_location(&location.location),
             bytes,
         });
     }

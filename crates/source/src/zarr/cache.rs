@@ -85,7 +85,7 @@ impl ChunkCache {
 }
 
 impl CacheState {
-    /// Returns the place of a chunk, which is now the most recently used.
+    /// Returns the slot of a chunk, which is now the most recently used.
     fn slot(&mut self, key: Key) -> Arc<Mutex<Option<Decoded>>> {
         self.clock += 1;
         let slot = self.slots.entry(key).or_default();

@@ -490,18 +490,18 @@ impl Shared {
         own: &WindowedArray,
         chunk: &[u64],
     ) -> Result<Option<Wanted>, SourceError> {
-        let place = own.array.place(chunk);
-        let Some(file_version) = own.objects.find(&place.object) else {
+        let location = own.array.place(chunk);
+        let Some(file_version) = own.objects.find(&location.object) else {
             return Ok(None);
         };
-        let name = format!("{}/{}", own.path, place.object);
+        let name = format!("{}/{}", own.path, location.object);
         let bytes = file_version.bytes;
         let wanted = |range| Wanted {
             name: name.clone(),
             file_version,
             range,
         };
-        let (Some(shard), Some(in_shard)) = (&own.array.shard, place.in_shard) else {
+        let (Some(shard), Some(in_shard)) = (&own.array.shard, location.in_shard) else {
             SourceError::check_limit("shard-bytes", bytes, self.limits.shard_bytes, || {
                 self.store.shown(&name)
             })?;
@@ -511,7 +511,7 @@ impl Shared {
         let key = Key {
             array,
             is_index: true,
-            number: place.object_number,
+            number: location.object_number,
         };
         let index = self.cache.get(&[key], |_| {
             let range = shard.index_range(bytes).map_err(failed)?;

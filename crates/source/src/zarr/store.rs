@@ -11,7 +11,7 @@ use shardmill_core::Limits;
 use shardmill_storage::Location;
 use shardmill_zarr::{ZarrArray, ZarrError};
 
-use crate::files::{check_overlap, place, place_below, stat};
+use crate::files::{check_overlap, shown_below, shown_location, stat};
 use crate::objects::Store;
 use crate::walk::{FileVersion, Listing, WalkOptions, resolve, walk};
 use crate::{SourceError, SourceOptions, SourceProblem};
@@ -41,7 +41,7 @@ impl ZarrStore {
             Location::Local(path) => {
                 if !stat(path)?.is_dir() {
                     return Err(SourceProblem::Unsupported
-                        .at(place(location), "is a file, not a Zarr store"));
+                        .at(shown_location(location), "is a file, not a Zarr store"));
                 }
                 Objects::Directory(resolve(path))
             }
@@ -50,7 +50,7 @@ impl ZarrStore {
                 if !store.remote().can_list() {
                     let reason =
                         "is on a web server, which does not list the chunks of a Zarr store";
-                    return Err(SourceProblem::Unsupported.at(place(location), reason));
+                    return Err(SourceProblem::Unsupported.at(shown_location(location), reason));
                 }
                 Objects::Store(store)
             }
@@ -63,7 +63,7 @@ impl ZarrStore {
 
     /// Returns the printed name of an object.
     pub(super) fn shown(&self, name: &str) -> String {
-        place_below(&self.location, name)
+        shown_below(&self.location, name)
     }
 
     /// Returns the metadata of an array, or `None` if there is no array of that name.

@@ -152,7 +152,9 @@ fn missing_table_or_forbidden_log_in_store_is_an_error() {
     options.files.destination = None;
     let log = format!("{name}/_delta_log/");
     server.set(Settings {
-        faults: Script::by(move |asked| (asked.key.starts_with(&log)).then(|| Fault::status(403))),
+        faults: Script::by(move |request| {
+            (request.key.starts_with(&log)).then(|| Fault::status(403))
+        }),
         ..Settings::default()
     });
     let error = check_error(open(&[at(name)], &options).err().unwrap());
