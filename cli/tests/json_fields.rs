@@ -24,7 +24,7 @@ const COMMANDS: [&str; 17] = [
     "bench shards --digest",
     "doctor .",
     "gc shards",
-    "verify shards tars --deep",
+    "verify shards --deep",
 ];
 
 fn visit(value: &Value, path: &str, fields: &mut BTreeSet<String>) {
