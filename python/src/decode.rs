@@ -142,8 +142,8 @@ impl Decoder {
 
     /// Returns the plan for a schema.
     pub(crate) fn plan(&self, py: Python<'_>, schema: &Arc<Schema>) -> PyResult<Arc<Plan>> {
-        let place = Arc::as_ptr(schema).addr();
-        let known = |plans: &Plans| plans.get(&place).map(|(_, plan)| Arc::clone(plan));
+        let address = Arc::as_ptr(schema).addr();
+        let known = |plans: &Plans| plans.get(&address).map(|(_, plan)| Arc::clone(plan));
         // Do not hold the lock while Python runs.
         if let Some(plan) = known(&lock(&self.plans)) {
             return Ok(plan);
@@ -156,7 +156,7 @@ impl Decoder {
         )?);
         let mut plans = lock(&self.plans);
         let entry = plans
-            .entry(place)
+            .entry(address)
             .or_insert_with(|| (Arc::clone(schema), plan));
         Ok(Arc::clone(&entry.1))
     }
@@ -175,7 +175,7 @@ impl Decoder {
     pub(crate) fn ready(&self, batch: Batch, mut plans: Vec<Arc<Plan>>) -> PyResult<ReadyBatch> {
         let samples = batch.len();
         let (entries, window) = (batch.entries, batch.window);
-        let sample_of = |place: usize| entries.get(place).map_or(0, |entry| entry.sample.0);
+        let sample_of = |position: usize| entries.get(position).map_or(0, |entry| entry.sample.0);
         let data = match batch.data {
             BatchData::Columns { columns, .. } => {
                 let plan = plans.pop().ok_or_else(|| bug("a batch without a plan"))?;
@@ -232,8 +232,11 @@ impl Decoder {
                 None => Ready::Values(data),
             }),
             (Kind::Str, data) => {
-                check_text(&data, values).map_err(|place| {
-                    not_utf8(sample_of(place / width.unwrap_or(1).max(1)), &column.name)
+                check_text(&data, values).map_err(|position| {
+                    not_utf8(
+                        sample_of(position / width.unwrap_or(1).max(1)),
+                        &column.name,
+                    )
                 })?;
                 Ok(Ready::Values(data))
             }
@@ -342,15 +345,15 @@ impl Decoder {
                 }
             }
             Ready::Values(data) => {
-                for (place, dict) in dicts.iter().enumerate() {
-                    if !is_null(nulls.as_ref(), place) {
-                        dict.set_item(key, self.value_of(py, column, &data, place, width)?)?;
+                for (position, dict) in dicts.iter().enumerate() {
+                    if !is_null(nulls.as_ref(), position) {
+                        dict.set_item(key, self.value_of(py, column, &data, position, width)?)?;
                     }
                 }
             }
         }
-        for (place, dict) in dicts.iter().enumerate() {
-            if is_null(nulls.as_ref(), place) {
+        for (position, dict) in dicts.iter().enumerate() {
+            if is_null(nulls.as_ref(), position) {
                 dict.set_item(key, py.None())?;
             }
         }
@@ -366,16 +369,16 @@ impl Decoder {
         sample: usize,
         width: Option<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let value = |place| {
-            let value = data.value(place);
+        let value = |position| {
+            let value = data.value(position);
             let value = value.ok_or_else(|| bug("a value beyond its column"))?;
             self.value(py, column, value)
         };
         let Some(width) = width else {
             return value(sample);
         };
-        let places = sample * width..(sample + 1) * width;
-        let values = places.map(value).collect::<PyResult<Vec<_>>>()?;
+        let positions = sample * width..(sample + 1) * width;
+        let values = positions.map(value).collect::<PyResult<Vec<_>>>()?;
         stacked(py, &PyList::new(py, values)?)
     }
 
@@ -410,11 +413,11 @@ impl Decoder {
                 Ready::Values(data) => {
                     let list = PyList::empty(py);
                     let width = width_of(window, &column.name);
-                    for place in 0..samples {
-                        match is_null(nulls.as_ref(), place) {
+                    for position in 0..samples {
+                        match is_null(nulls.as_ref(), position) {
                             true => list.append(py.None())?,
                             false => {
-                                list.append(self.value_of(py, column, &data, place, width)?)?;
+                                list.append(self.value_of(py, column, &data, position, width)?)?;
                             }
                         }
                     }
@@ -592,10 +595,10 @@ fn compile(
     });
     let mut compiled: Vec<Column> = compiled.collect();
     if !shows_masks {
-        for (place, each) in columns.iter().enumerate() {
+        for (position, each) in columns.iter().enumerate() {
             if let Some(mask) = each.null_mask.and_then(|at| compiled.get_mut(at)) {
                 mask.is_mask = true;
-                compiled[place].null_mask = each.null_mask;
+                compiled[position].null_mask = each.null_mask;
             }
         }
     }
@@ -613,18 +616,18 @@ fn nulls_of(
         return Ok(None);
     };
     let marks = bytes.as_slice();
-    if let Some(place) = marks.iter().position(|mark| *mark == NULL_INSIDE) {
-        return Err(null_inside(column, Some(sample_of(place))));
+    if let Some(position) = marks.iter().position(|mark| *mark == NULL_INSIDE) {
+        return Err(null_inside(column, Some(sample_of(position))));
     }
     let first = marks.iter().position(|mark| *mark != 0);
-    Ok(first.map(|place| Nulls {
+    Ok(first.map(|position| Nulls {
         marks: marks.to_vec(),
-        first: sample_of(place),
+        first: sample_of(position),
     }))
 }
 
-fn is_null(nulls: Option<&Nulls>, place: usize) -> bool {
-    nulls.is_some_and(|nulls| nulls.marks.get(place).is_some_and(|mark| *mark != 0))
+fn is_null(nulls: Option<&Nulls>, position: usize) -> bool {
+    nulls.is_some_and(|nulls| nulls.marks.get(position).is_some_and(|mark| *mark != 0))
 }
 
 fn null_in_batch(column: &Column, sample: u64) -> PyErr {
@@ -681,8 +684,8 @@ fn check_text(data: &ColumnData, samples: usize) -> Result<(), usize> {
     {
         return Ok(());
     }
-    let bad = |place: &usize| {
-        data.value(*place)
+    let bad = |position: &usize| {
+        data.value(*position)
             .is_none_or(|value| simdutf8::basic::from_utf8(value).is_err())
     };
     (0..samples).find(bad).map_or(Ok(()), Err)

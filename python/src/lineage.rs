@@ -40,7 +40,8 @@ pub(crate) fn samples_of_step(
     let config = reader.config(options)?;
     let found = py.detach(|| -> Result<_, OrderError> {
         let replicas = config.replication.unwrap_or(1);
-        let receivers = |place: u64| place * replicas..(place + 1) * replicas;
+        let receivers =
+            |replica_group: u64| replica_group * replicas..(replica_group + 1) * replicas;
         let mut members = Vec::new();
         let Some(tokens) = tokens else {
             let epoch = Epoch::new(&config)?;
@@ -48,8 +49,8 @@ pub(crate) fn samples_of_step(
                 Some(rank) => vec![(rank, epoch.step_of_rank(step, rank)?)],
                 None => (0_u64..)
                     .zip(epoch.step(step)?)
-                    .flat_map(|(place, entries)| {
-                        receivers(place).map(move |rank| (rank, entries.clone()))
+                    .flat_map(|(replica_group, entries)| {
+                        receivers(replica_group).map(move |rank| (rank, entries.clone()))
                     })
                     .collect(),
             };
@@ -67,8 +68,10 @@ pub(crate) fn samples_of_step(
             // Checks that the rank exists.
             epoch.rank(rank)?;
         }
-        for (place, rows) in (0_u64..).zip(epoch.step(step)?) {
-            for receiver in receivers(place).filter(|each| rank.is_none_or(|rank| rank == *each)) {
+        for (replica_group, rows) in (0_u64..).zip(epoch.step(step)?) {
+            for receiver in
+                receivers(replica_group).filter(|each| rank.is_none_or(|rank| rank == *each))
+            {
                 for (position, row) in (0_u64..).zip(&rows) {
                     let pieces = row.pieces.iter();
                     members.extend(
@@ -104,15 +107,15 @@ pub(crate) fn steps_of_sample(
                 None => {
                     let epoch = Epoch::new(&config)?;
                     let deliveries = epoch.deliveries(SampleId(sample))?;
-                    let placed = placed(deliveries, |step| before(&epoch, step));
-                    (epoch.state_after(epoch.batches()), placed)
+                    let deliveries = with_counts_before(deliveries, |step| before(&epoch, step));
+                    (epoch.state_after(epoch.batches()), deliveries)
                 }
                 Some(tokens) => {
                     let epoch = tokens.epoch(&config)?;
                     let deliveries = epoch.deliveries(SampleId(sample))?;
-                    let placed = placed(deliveries, |step| epoch.rows_before(step));
+                    let deliveries = with_counts_before(deliveries, |step| epoch.rows_before(step));
                     let base = epoch.base();
-                    (base.state_after(base.batches()), placed)
+                    (base.state_after(base.batches()), deliveries)
                 }
             };
             let number = config.resolve()?.epoch;
@@ -138,39 +141,42 @@ pub(crate) fn steps_of_sample(
 }
 
 /// Adds to each delivery how many samples or rows of the epoch come before its step.
-fn placed(deliveries: Vec<Delivery>, before: impl Fn(u64) -> u64) -> Vec<(Delivery, u64)> {
-    let placed = deliveries.into_iter();
-    placed
+fn with_counts_before(
+    deliveries: Vec<Delivery>,
+    before: impl Fn(u64) -> u64,
+) -> Vec<(Delivery, u64)> {
+    let deliveries = deliveries.into_iter();
+    deliveries
         .map(|delivery| (delivery, before(delivery.step)))
         .collect()
 }
 
 /// Sample, stream, shard, name of the shard, position in the shard, file and row of the source.
-type PyPlace = (u64, usize, usize, String, u64, Option<String>, Option<u64>);
+type PySampleLocation = (u64, usize, usize, String, u64, Option<String>, Option<u64>);
 
 /// Kind of the source, id and version of the table, and what is unknown.
 type PySources = (Option<String>, Option<String>, Option<u64>, Option<String>);
 
-/// Returns the places of samples, and what is known about the source of each stream.
+/// Returns the locations of samples, and what is known about the source of each stream.
 #[pyfunction]
 pub(crate) fn places_of(
     py: Python<'_>,
     reader: &Reader,
     samples: Vec<u64>,
-) -> PyResult<(Vec<PyPlace>, Vec<PySources>)> {
+) -> PyResult<(Vec<PySampleLocation>, Vec<PySources>)> {
     let reader = Arc::clone(reader.here()?);
     let lineage = wait(py, move || reader.lineage())?.map_err(raised)?;
-    let mut places = Vec::with_capacity(samples.len());
+    let mut locations = Vec::with_capacity(samples.len());
     for sample in samples {
-        let place = lineage.place_of(sample).map_err(raised)?;
-        places.push((
-            place.sample,
-            place.stream,
-            place.shard,
-            place.shard_name,
-            place.index,
-            place.file,
-            place.row,
+        let location = lineage.place_of(sample).map_err(raised)?;
+        locations.push((
+            location.sample,
+            location.stream,
+            location.shard,
+            location.shard_name,
+            location.index,
+            location.file,
+            location.row,
         ));
     }
     let sources = lineage.sources().iter().map(|source| {
@@ -181,5 +187,5 @@ pub(crate) fn places_of(
             source.unknown.clone(),
         )
     });
-    Ok((places, sources.collect()))
+    Ok((locations, sources.collect()))
 }

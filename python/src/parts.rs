@@ -55,7 +55,7 @@ impl Dest {
     /// Opens the location; `None` if the folder does not exist.
     fn find(&self) -> Result<Option<Destination>, WriteError> {
         match Destination::open(&self.location, &self.options, None) {
-            Ok(place) => Ok(Some(place)),
+            Ok(destination) => Ok(Some(destination)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -102,7 +102,7 @@ pub(crate) fn parts_begin(
     let dest = Dest::new(dest, settings)?;
     let limits = Limits::default();
     let staging = detached(py, |cancel| match dest.find()? {
-        Some(place) => Staging::begin(&place, job, names, mode, &limits, cancel),
+        Some(destination) => Staging::begin(&destination, job, names, mode, &limits, cancel),
         None => Staging::fresh(job, names),
     })?;
     Ok(staging.to_json())
@@ -153,7 +153,7 @@ pub(crate) fn parts_abort(
     let staging = Staging::parse(staging).map_err(raised)?;
     let dest = Dest::new(dest, settings)?;
     detached(py, |cancel| match dest.find()? {
-        Some(place) => parts::abort(&place, &staging, &Limits::default(), cancel),
+        Some(destination) => parts::abort(&destination, &staging, &Limits::default(), cancel),
         None => Ok(0),
     })
 }
@@ -192,7 +192,7 @@ pub(crate) fn parts_gc(
         ..GcOptions::default()
     };
     let report = detached(py, |cancel| match dest.find()? {
-        Some(place) => parts::gc(&place, &options, cancel),
+        Some(destination) => parts::gc(&destination, &options, cancel),
         None => Ok(parts::GcReport::default()),
     })?;
     let entries = report.entries.into_iter();
@@ -392,8 +392,8 @@ enum State {
 
 impl PartWriter {
     fn lock(&self, py: Python<'_>) -> MutexGuard<'_, OfProcess<State>> {
-        let held = self.state.lock_py_attached(py);
-        held.unwrap_or_else(PoisonError::into_inner)
+        let guard = self.state.lock_py_attached(py);
+        guard.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn closed() -> PyErr {
@@ -412,8 +412,8 @@ impl PartWriter {
         let samples = self.layout.samples_per_shard;
         let (staging, part, attempt) = (&self.staging, self.part, &self.attempt);
         let shards = detached(py, |_| {
-            let place = self.dest.create(self.layout.scratch.as_deref())?;
-            Shards::new(place, staging, part, attempt, encoder, form, samples)
+            let destination = self.dest.create(self.layout.scratch.as_deref())?;
+            Shards::new(destination, staging, part, attempt, encoder, form, samples)
         })?;
         Ok(Box::new(shards))
     }
@@ -515,8 +515,8 @@ impl PartWriter {
     fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let batches = Batches::of(object)?;
-        let mut held = self.lock(py);
-        let state = held.get_mut().ok_or_else(Self::closed)?;
+        let mut guard = self.lock(py);
+        let state = guard.get_mut().ok_or_else(Self::closed)?;
         let outcome = self.add(py, state, batches);
         if outcome.is_err() {
             let open = std::mem::replace(state, State::Ended);
@@ -527,8 +527,8 @@ impl PartWriter {
 
     /// Writes the last shard and returns the manifest as text.
     fn finish(&self, py: Python<'_>) -> PyResult<String> {
-        let mut held = self.lock(py);
-        let state = held.get_mut().ok_or_else(Self::closed)?;
+        let mut guard = self.lock(py);
+        let state = guard.get_mut().ok_or_else(Self::closed)?;
         let manifest = match std::mem::replace(state, State::Ended) {
             State::Ended => return Err(Self::closed()),
             State::Open { shards, .. } => detached(py, |cancel| shards.finish(cancel))?,
@@ -541,8 +541,8 @@ impl PartWriter {
 
     /// Ends the attempt and removes what it has written. Does nothing after the attempt has ended.
     fn abort(&self, py: Python<'_>) {
-        let mut held = self.lock(py);
-        if let Some(state) = held.get_mut() {
+        let mut guard = self.lock(py);
+        if let Some(state) = guard.get_mut() {
             let open = std::mem::replace(state, State::Ended);
             py.detach(|| drop(open));
         }

@@ -360,10 +360,10 @@ impl Reader {
 
     /// Returns the stream of a sample, its stored number in it, and the hash of the index of the stream.
     fn stored_place(&self, sample: u64) -> PyResult<(usize, u64, String)> {
-        let place = self.here()?.stored_place(sample).map_err(raised)?;
-        let digest = place.index_digest.iter();
+        let stored = self.here()?.stored_place(sample).map_err(raised)?;
+        let digest = stored.index_digest.iter();
         let digest: String = digest.map(|byte| format!("{byte:02x}")).collect();
-        Ok((place.stream, place.number, format!("sha256:{digest}")))
+        Ok((stored.stream, stored.number, format!("sha256:{digest}")))
     }
 
     /// Returns the offset of a value in the raw file of its shard, and its bytes; `None` if the sample has none.
@@ -447,10 +447,10 @@ impl Reader {
     /// Pins a raw file, downloading it if necessary.
     fn hold_file(&self, py: Python<'_>, sample: u64) -> PyResult<FileUse> {
         let reader = self.here()?;
-        let held = fetched(py, reader, sample, RustReader::hold_file)?;
+        let file_use = fetched(py, reader, sample, RustReader::hold_file)?;
         Ok(FileUse {
-            path: held.path(),
-            held: Mutex::new(Some(OfProcess::new(held))),
+            path: file_use.path(),
+            file_use: Mutex::new(Some(OfProcess::new(file_use))),
         })
     }
 
@@ -555,7 +555,7 @@ impl Reader {
 #[pyclass(frozen, module = "shardmill._core")]
 pub(crate) struct FileUse {
     path: PathBuf,
-    held: Mutex<Option<OfProcess<RustFileUse>>>,
+    file_use: Mutex<Option<OfProcess<RustFileUse>>>,
 }
 
 #[pymethods]
@@ -569,15 +569,15 @@ impl FileUse {
     /// Whether the file is pinned.
     #[getter]
     fn is_held(&self) -> bool {
-        let held = lock(&self.held);
-        held.as_ref().and_then(OfProcess::get).is_some()
+        let file_use = lock(&self.file_use);
+        file_use.as_ref().and_then(OfProcess::get).is_some()
     }
 
     /// Allows the file to be evicted. A second call does nothing.
     fn release(&self, py: Python<'_>) {
         py.detach(|| {
-            let held = lock(&self.held).take();
-            drop(held);
+            let file_use = lock(&self.file_use).take();
+            drop(file_use);
         });
     }
 }

@@ -141,7 +141,7 @@ enum FileLocation {
     Remote(RemoteLocation, String),
 }
 
-fn place(url: &str) -> PyResult<FileLocation> {
+fn file_location(url: &str) -> PyResult<FileLocation> {
     let location = match Location::parse(url).map_err(raised)? {
         Location::Local(path) => return Ok(FileLocation::Local(path)),
         Location::Remote(location) => location,
@@ -211,7 +211,7 @@ pub(crate) fn upload(
     settings: Option<Settings>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
-    match place(url)? {
+    match file_location(url)? {
         FileLocation::Local(path) => {
             let (mut temp, name) = target(&path)?;
             watched(py, progress.as_ref(), |cancel| {
@@ -243,7 +243,7 @@ pub(crate) fn download(
         let message = "timeout: not a positive number of seconds".to_owned();
         return Err(raise_with(ErrorKind::InvalidInput, "config-value", message));
     };
-    let from = place(url)?;
+    let from = file_location(url)?;
     let (mut temp, name) = target(&local_path)?;
     watched(py, progress.as_ref(), |cancel| {
         let bytes = match from {

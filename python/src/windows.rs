@@ -40,12 +40,12 @@ pub(crate) fn padding_of<'py>(
     }
     static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let frombuffer = FROMBUFFER.import(py, "numpy", "frombuffer")?;
-    let places = window.places(column);
+    let positions = window.places(column);
     let rows = padded.chunks(window.offsets().len().max(1));
-    let flags = rows.flat_map(|row| places.iter().filter_map(|place| row.get(*place)));
+    let flags = rows.flat_map(|row| positions.iter().filter_map(|position| row.get(*position)));
     let bytes: Vec<u8> = flags.map(|flag| u8::from(*flag)).collect();
     let array = frombuffer.call1((PyByteArray::new(py, &bytes), "?"))?;
-    let array = array.call_method1("reshape", ((samples, places.len()),))?;
+    let array = array.call_method1("reshape", ((samples, positions.len()),))?;
     Ok(Some((format!("{column}{PAD_SUFFIX}"), array)))
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn merged<'py>(
     let count = samples.len() / width;
     let mut masks: Vec<(String, Bound<'py, PyAny>)> = Vec::new();
     for number in 0..count {
-        let at = |place: usize| -> PyResult<Bound<'py, PyDict>> {
-            let sample = samples.get_item(number * width + place)?;
+        let at = |position: usize| -> PyResult<Bound<'py, PyDict>> {
+            let sample = samples.get_item(number * width + position)?;
             let sample = sample.cast_into::<PyDict>();
             sample.map_err(|_| bug("a sample that is no dict"))
         };
@@ -74,8 +74,8 @@ pub(crate) fn merged<'py>(
                 continue;
             }
             let values = PyList::empty(py);
-            for place in window.places(&column) {
-                let value = at(*place)?.get_item(&key)?;
+            for position in window.places(&column) {
+                let value = at(*position)?.get_item(&key)?;
                 values.append(value.unwrap_or_else(|| py.None().into_bound(py)))?;
             }
             dict.set_item(&key, stacked(py, &values)?)?;

@@ -139,8 +139,8 @@ impl SampleWriter {
         })
     }
 
-    fn state<'a>(held: &'a mut Held<'_>) -> PyResult<&'a mut State> {
-        held.state.get_mut().ok_or_else(|| {
+    fn state<'a>(guard: &'a mut Held<'_>) -> PyResult<&'a mut State> {
+        guard.state.get_mut().ok_or_else(|| {
             PyRuntimeError::new_err(
                 "the writer belongs to the process that this one was forked from",
             )
@@ -187,12 +187,12 @@ impl SampleWriter {
     /// Encodes a sample and adds it. A sample that cannot be encoded is not added.
     fn write(&self, sample: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = sample.py();
-        let mut held = self.lock(py)?;
+        let mut guard = self.lock(py)?;
         // PERF: a fork is detected only when the buffer is full. Until then a forked child fills its own copy.
-        let shards = &mut held.state.get_mut_anywhere().shards;
+        let shards = &mut guard.state.get_mut_anywhere().shards;
         self.program.encode(sample, shards.begin())?;
         if shards.end().map_err(raised)? {
-            let state = Self::state(&mut held)?;
+            let state = Self::state(&mut guard)?;
             detached(py, |cancel| state.shards.pack(cancel))?;
         }
         Ok(())
@@ -200,8 +200,8 @@ impl SampleWriter {
 
     /// Adds an encoded sample.
     fn push(&self, py: Python<'_>, sample: &[u8]) -> PyResult<()> {
-        let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
+        let mut guard = self.lock(py)?;
+        let state = Self::state(&mut guard)?;
         state.shards.begin().extend_from_slice(sample);
         if state.shards.end().map_err(raised)? {
             detached(py, |cancel| state.shards.pack(cancel))?;
@@ -214,8 +214,8 @@ impl SampleWriter {
     fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
         let mut batches = Batches::of(object)?;
-        let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
+        let mut guard = self.lock(py)?;
+        let state = Self::state(&mut guard)?;
         let schema = batches.schema();
         let encoder = match state.rows.take() {
             Some((known, encoder)) if known == schema => encoder,
@@ -228,9 +228,10 @@ impl SampleWriter {
             let step = arrow::rows_at_once(&batch);
             for start in (0..batch.num_rows()).step_by(step) {
                 let slice = batch.slice(start, step.min(batch.num_rows() - start));
-                let place = |row: usize| format!("row {}", rows + u64::try_from(row).unwrap_or(0));
+                let row_origin =
+                    |row: usize| format!("row {}", rows + u64::try_from(row).unwrap_or(0));
                 detached(py, |cancel| {
-                    shards.push_batch(&encoder, &slice, place, cancel)
+                    shards.push_batch(&encoder, &slice, row_origin, cancel)
                 })?;
                 rows += u64::try_from(slice.num_rows()).unwrap_or(0);
             }
@@ -241,16 +242,16 @@ impl SampleWriter {
 
     /// Finishes all shards and publishes the index.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
+        let mut guard = self.lock(py)?;
+        let state = Self::state(&mut guard)?;
         detached(py, |cancel| state.shards.finish(cancel)).map(drop)
     }
 
     /// Stops without writing an index.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
-        let mut held = self.lock(py)?;
+        let mut guard = self.lock(py)?;
         // A forked child has no threads to stop.
-        if let Some(state) = held.state.get_mut() {
+        if let Some(state) = guard.state.get_mut() {
             py.detach(|| state.shards.abort());
         }
         Ok(())
@@ -258,16 +259,16 @@ impl SampleWriter {
 
     /// Returns the index of the finished shards as text. Waits until they are published.
     fn index(&self, py: Python<'_>) -> PyResult<String> {
-        let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
+        let mut guard = self.lock(py)?;
+        let state = Self::state(&mut guard)?;
         let shards = detached(py, |cancel| state.shards.shards(cancel))?;
         Ok(Index { shards }.to_json())
     }
 
     /// Returns the encoded samples of the current shard.
     fn open_samples<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
+        let mut guard = self.lock(py)?;
+        let state = Self::state(&mut guard)?;
         let samples = detached(py, |cancel| state.shards.open_samples(cancel))?;
         Ok(samples
             .iter()
@@ -277,8 +278,8 @@ impl SampleWriter {
 
     /// Returns the size of the current shard in bytes, as counted for the size limit.
     fn open_bytes(&self, py: Python<'_>) -> PyResult<u64> {
-        let mut held = self.lock(py)?;
-        let state = Self::state(&mut held)?;
+        let mut guard = self.lock(py)?;
+        let state = Self::state(&mut guard)?;
         detached(py, |cancel| state.shards.open_bytes(cancel))
     }
 
@@ -289,8 +290,8 @@ impl SampleWriter {
 
     /// Returns the names of shard files as they are published.
     fn published(&self, py: Python<'_>) -> PyResult<PublishedFiles> {
-        let mut held = self.lock(py)?;
-        let files = Self::state(&mut held)?.shards.published();
+        let mut guard = self.lock(py)?;
+        let files = Self::state(&mut guard)?.shards.published();
         Ok(PublishedFiles(OfProcess::new(files)))
     }
 }

@@ -17,9 +17,9 @@ use shardmill_order::{EpochConfig, ShuffleAlgo, StreamConfig, World};
 
 type Failure = Box<dyn std::error::Error>;
 
-fn argument<T: std::str::FromStr>(place: usize, otherwise: T) -> T {
+fn argument<T: std::str::FromStr>(position: usize, otherwise: T) -> T {
     std::env::args()
-        .nth(place)
+        .nth(position)
         .and_then(|text| text.parse().ok())
         .unwrap_or(otherwise)
 }
@@ -103,8 +103,8 @@ fn main() -> Result<(), Failure> {
     let started = Instant::now();
     let deliveries = epoch.deliveries(sample)?;
     let sample_seconds = started.elapsed().as_secs_f64();
-    let mut places = deliveries.iter().map(|found| (found.step, found.position));
-    if !places.any(|place| place == (step, 0)) {
+    let mut positions = deliveries.iter().map(|found| (found.step, found.position));
+    if !positions.any(|each| each == (step, 0)) {
         return Err("the deliveries of a sample of a step lack the step".into());
     }
     #[expect(clippy::print_stdout, reason = "it prints what it measures")]

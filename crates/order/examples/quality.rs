@@ -8,8 +8,8 @@ use shardmill_order::{Epoch, EpochConfig, ShuffleAlgo, StreamConfig, World};
 
 type Failure = Box<dyn std::error::Error>;
 
-fn argument(place: usize, otherwise: usize) -> usize {
-    let text = std::env::args().nth(place);
+fn argument(position: usize, otherwise: usize) -> usize {
+    let text = std::env::args().nth(position);
     text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
@@ -76,13 +76,13 @@ fn main() -> Result<(), Failure> {
             sums[1] += excess(&shards, 256, mean);
             sums[2] += excess(&shards, 4096, mean);
             // Samples that stood side by side in a shard, and now stand in the same batch.
-            let mut place = vec![0; samples];
+            let mut positions = vec![0; samples];
             for (at, id) in ids.iter().enumerate() {
-                if let Some(slot) = place.get_mut(*id) {
+                if let Some(slot) = positions.get_mut(*id) {
                     *slot = at;
                 }
             }
-            let pairs = place
+            let pairs = positions
                 .windows(2)
                 .filter(|pair| pair[0] / 256 == pair[1] / 256);
             sums[3] += real(pairs.count()) * 1e6 / real(samples);

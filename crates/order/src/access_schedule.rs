@@ -125,7 +125,7 @@ impl Epoch {
         let finder = Finder::new(self, entries);
         let nodes = inner.batch_plan.canonical_nodes;
         let mut uses = Vec::new();
-        for (place, source) in inner.sources.iter().enumerate() {
+        for (source_index, source) in inner.sources.iter().enumerate() {
             let tiny = source.units.samples() <= nodes && nodes > 1;
             for node in 0..nodes {
                 if tiny {
@@ -139,13 +139,13 @@ impl Epoch {
                     }
                     break;
                 }
-                if finder.wants(place, node) {
+                if finder.wants(source_index, node) {
                     source
                         .shuffle
                         .reaches(&source.units, node, |big, positions| {
                             let start = positions_of(source.units.samples(), node, nodes).start;
                             let batches = finder.batches(
-                                place,
+                                source_index,
                                 node,
                                 positions.start - start..positions.end - start,
                             );
@@ -158,7 +158,7 @@ impl Epoch {
     }
 }
 
-/// Maps a place in a canonical node to the batch that contains it.
+/// Maps a position in a canonical node to the batch that contains it.
 struct Finder<'a> {
     epoch: &'a Epoch,
     entries: Range<u64>,
@@ -216,22 +216,22 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Returns the batches that contain `places` of a canonical node; empty if all of them are before the start.
-    fn batches(&self, source: usize, node: u64, places: Range<u64>) -> Range<u64> {
-        if places.is_empty() {
+    /// Returns the batches that contain `positions` of a canonical node; empty if all of them are before the start.
+    fn batches(&self, source: usize, node: u64, positions: Range<u64>) -> Range<u64> {
+        if positions.is_empty() {
             return 0..0;
         }
-        let last = self.batch(source, node, places.end - 1);
+        let last = self.batch(source, node, positions.end - 1);
         let Some(last) = last else {
             return 0..0;
         };
-        let first = self.batch(source, node, places.start).unwrap_or(0);
+        let first = self.batch(source, node, positions.start).unwrap_or(0);
         first..(last + 1).min(self.epoch.batches())
     }
 
-    /// Returns the batch that contains one place: `None` before the start; at least the number of batches after the
+    /// Returns the batch that contains one position: `None` before the start; at least the number of batches after the
     /// end.
-    fn batch(&self, source: usize, node: u64, place: u64) -> Option<u64> {
+    fn batch(&self, source: usize, node: u64, position: u64) -> Option<u64> {
         let batch_plan = &self.epoch.inner.batch_plan;
         let nodes = batch_plan.canonical_nodes;
         let turn = |turns: &Vec<Vec<u64>>, batch: u64| {
@@ -239,23 +239,23 @@ impl<'a> Finder<'a> {
             Some(turns.get(index(batch)).copied().unwrap_or(u64::MAX >> 8))
         };
         let batch = match &batch_plan.method {
-            Method::Random(partition) => partition.batch_of(node, place)?,
-            Method::Mixture(mixed) => mixed.batch_of(source, place)?,
+            Method::Random(partition) => partition.batch_of(node, position)?,
+            Method::Mixture(mixed) => mixed.batch_of(source, position)?,
             Method::PerStream(partitions, _) => turn(
                 self.turns.first()?,
-                partitions.get(source)?.batch_of(node, place)?,
+                partitions.get(source)?.batch_of(node, position)?,
             )?,
             Method::Stratified(_, starts) => {
                 let share = starts.get(source + 1)? - starts.get(source)?;
-                (place * nodes + node) / share
+                (position * nodes + node) / share
             }
             Method::DevicePerStream(..) => {
                 let canonical = nodes / batch_plan.nodes;
                 let (owner, inside) = (node / canonical, node % canonical);
                 let step = canonical * batch_plan.ranks_per_node;
-                let flat = place / batch_plan.ranks_per_node * step
+                let flat = position / batch_plan.ranks_per_node * step
                     + inside * batch_plan.ranks_per_node
-                    + place % batch_plan.ranks_per_node;
+                    + position % batch_plan.ranks_per_node;
                 let turn = turn(self.turns.get(index(owner))?, flat / batch_plan.batch_size)?;
                 (turn * batch_plan.nodes + owner) / (batch_plan.nodes * batch_plan.ranks_per_node)
             }

@@ -156,31 +156,31 @@ impl BatchPlan {
     }
 
     /// Returns the source and the position at `entry` of global batch `batch`; `None` for padding.
-    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, RankPosition)> {
+    pub(crate) fn position_at(&self, batch: u64, entry: u64) -> Option<(usize, RankPosition)> {
         if batch >= self.batches || entry >= self.global_batch() {
             return None;
         }
         let batch = batch + self.skipped;
         match &self.method {
-            Method::Random(partition) => Some((0, partition.place(batch, entry)?)),
-            Method::Mixture(mixed) => mixed.place(batch, entry),
+            Method::Random(partition) => Some((0, partition.position_at(batch, entry)?)),
+            Method::Mixture(mixed) => mixed.position_at(batch, entry),
             Method::PerStream(partitions, origins) => {
                 let origin = origins.get(index(batch))?;
                 let stream = origin.stream();
-                let place = partitions
+                let slot = partitions
                     .get(stream)?
-                    .place(u64::from(origin.batch), entry)?;
-                Some((stream, place))
+                    .position_at(u64::from(origin.batch), entry)?;
+                Some((stream, slot))
             }
             Method::Stratified(partitions, starts) => {
                 let stream = starts.partition_point(|start| *start <= entry) - 1;
                 let (start, stop) = (*starts.get(stream)?, *starts.get(stream + 1)?);
                 let flat = batch * (stop - start) + (entry - start);
                 // The order of entries in a partition over one node with batches of one: rank by rank.
-                let place = partitions
+                let slot = partitions
                     .get(stream)?
-                    .place(flat / self.ranks_per_node, flat % self.ranks_per_node)?;
-                Some((stream, place))
+                    .position_at(flat / self.ranks_per_node, flat % self.ranks_per_node)?;
+                Some((stream, slot))
             }
             Method::DevicePerStream(partitions, origins) => {
                 let device = batch * self.nodes * self.ranks_per_node + entry / self.batch_size;
@@ -193,13 +193,16 @@ impl BatchPlan {
                 let canonical = self.canonical_nodes / self.nodes;
                 let step = canonical * self.ranks_per_node;
                 let entry = node * step + flat % step;
-                Some((stream, partitions.get(stream)?.place(flat / step, entry)?))
+                Some((
+                    stream,
+                    partitions.get(stream)?.position_at(flat / step, entry)?,
+                ))
             }
         }
     }
 
     /// Returns the global batches and entries of a position of a source, and whether it is padding there. Inverts
-    /// [`place`](Self::place). Takes a step per batch unless the method is `random` or `stratified`.
+    /// [`position_at`](Self::position_at). Takes a step per batch unless the method is `random` or `stratified`.
     pub(crate) fn entries_of(&self, source: usize, position: u64) -> Vec<(u64, u64, bool)> {
         let partition = match &self.method {
             Method::Mixture(mixed) => return mixed.entries_of(source, position),
@@ -243,7 +246,7 @@ impl BatchPlan {
     }
 }
 
-/// Returns the place of a stream's batch in the order of all batches.
+/// Returns the index of a stream's batch in the order of all batches.
 fn turn_of(origins: &[Origin], source: usize, batch: u64) -> Option<u64> {
     let stream = u32::try_from(source).ok()?;
     let batch = u32::try_from(batch).ok()?;

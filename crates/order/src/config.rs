@@ -479,7 +479,7 @@ mod tests {
             shuffle_seed: plain.shuffle.seed,
             initial_physical_nodes: None,
         };
-        let told = EpochConfig {
+        let explicit = EpochConfig {
             num_canonical_nodes: Some(1),
             shuffle: ShuffleOptions {
                 block_size: Some(4_000_000),
@@ -488,7 +488,7 @@ mod tests {
             resume: Some(state),
             ..plain.clone()
         };
-        assert!(plain.is_same_order(&told) && told.is_same_order(&plain));
+        assert!(plain.is_same_order(&explicit) && explicit.is_same_order(&plain));
         let resumed = |state| EpochConfig {
             resume: Some(state),
             ..plain.clone()

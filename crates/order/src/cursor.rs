@@ -91,10 +91,10 @@ impl Ids {
 
 impl CachedWindow {
     fn get(&self, position: u64) -> Option<u64> {
-        let place = index(position.checked_sub(self.start)?);
+        let offset = index(position.checked_sub(self.start)?);
         match &self.ids {
-            Ids::Narrow(ids) => ids.get(place).copied().map(u64::from),
-            Ids::Wide(ids) => ids.get(place).copied(),
+            Ids::Narrow(ids) => ids.get(offset).copied().map(u64::from),
+            Ids::Wide(ids) => ids.get(offset).copied(),
         }
     }
 }
@@ -178,40 +178,37 @@ impl Cursor {
         let inner = &self.epoch.inner;
         let nodes = index(inner.batch_plan.canonical_nodes);
         for entry in self.entries.clone() {
-            let Some((source, place)) = inner.batch_plan.place(batch, entry) else {
+            let Some((source, slot)) = inner.batch_plan.position_at(batch, entry) else {
                 continue;
             };
             let Some(from) = inner.sources.get(source) else {
                 continue;
             };
-            let mut sample = [place.position];
+            let mut sample = [slot.position];
             if from.shuffle.is_direct() {
-                sample[0] = from
-                    .shuffle
-                    .direct(place.position)
-                    .unwrap_or(place.position);
+                sample[0] = from.shuffle.direct(slot.position).unwrap_or(slot.position);
                 if let Some(drawn) = self.drawn.get_mut(source) {
                     from.units.resolve(&inner.table, drawn, &mut sample);
                 }
             } else {
-                let key = source * nodes + index(place.canonical_node);
+                let key = source * nodes + index(slot.canonical_node);
                 match self
                     .windows
                     .get(key)
                     .and_then(Option::as_ref)
-                    .and_then(|cached| cached.get(place.position))
+                    .and_then(|cached| cached.get(slot.position))
                 {
                     Some(id) => sample[0] = id,
                     None => self.wanted.push(PendingEntry {
                         key,
-                        position: place.position,
+                        position: slot.position,
                         out: out.len(),
                     }),
                 }
             }
             out.push(Entry {
                 sample: SampleId(sample[0]),
-                repeated: place.repeated,
+                repeated: slot.repeated,
             });
         }
         let mut wanted = std::mem::take(&mut self.wanted);

@@ -237,7 +237,7 @@ impl Epoch {
 
     /// Returns the state after this many further steps, from which another run can resume.
     ///
-    /// After the last step, it is the start of the next epoch. With `random`, a padded epoch has a few more places
+    /// After the last step, it is the start of the next epoch. With `random`, a padded epoch has a few more entries
     /// than samples. The original does not resume beyond the number of samples in some or all worlds. If only padding
     /// is left there, the state is the start of the next epoch. Otherwise it is the last position that can be resumed:
     /// a few samples are repeated, and none is lost.
@@ -268,8 +268,8 @@ impl Epoch {
         let mut entries = (batch..batch_plan.batches())
             .flat_map(|batch| (0..batch_plan.global_batch()).map(move |entry| (batch, entry)));
         entries.any(|(batch, entry)| {
-            let place = batch_plan.place(batch, entry);
-            place.is_some_and(|(_, place)| !place.repeated)
+            let slot = batch_plan.position_at(batch, entry);
+            slot.is_some_and(|(_, slot)| !slot.repeated)
         })
     }
 
@@ -279,8 +279,8 @@ impl Epoch {
     /// `InvalidInput` if the rank does not exist.
     pub fn entries_of_rank(&self, rank: u64) -> Result<Range<u64>, OrderError> {
         let world = self.inner.resolved.world;
-        let place = rank / self.inner.replication;
-        if place >= world.ranks() {
+        let replica_group = rank / self.inner.replication;
+        if replica_group >= world.ranks() {
             return Err(OrderError::outside_world(
                 "rank",
                 rank,
@@ -288,7 +288,7 @@ impl Epoch {
             ));
         }
         let batch_size = self.inner.batch_plan.batch_size;
-        Ok(place * batch_size..(place + 1) * batch_size)
+        Ok(replica_group * batch_size..(replica_group + 1) * batch_size)
     }
 
     /// Returns the generator checkpoints, to be stored for [`with_checkpoints`](Self::with_checkpoints): 29 bytes for each. Empty if

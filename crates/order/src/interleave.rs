@@ -107,21 +107,24 @@ impl Piece {
         self.curves.iter().map(|curve| self.due(curve, tick)).sum()
     }
 
-    /// Returns the first tick up to which more than `place` samples are due.
-    fn tick_of(&self, place: u64) -> u64 {
-        // All streams together are at most half a sample each ahead or late, so the tick is near the place.
+    /// Returns the first tick up to which more than `sample_in_piece` samples are due.
+    fn tick_of(&self, sample_in_piece: u64) -> u64 {
+        // All streams together are at most half a sample each ahead or late, so the tick is near the sample.
         let near = 2 * count(self.curves.len()) + 2;
-        let (mut low, mut high) = (place.saturating_sub(near), (place + near).min(self.length));
-        if self.all_due(low) > place {
+        let (mut low, mut high) = (
+            sample_in_piece.saturating_sub(near),
+            (sample_in_piece + near).min(self.length),
+        );
+        if self.all_due(low) > sample_in_piece {
             low = 0;
         }
-        if self.all_due(high) <= place {
+        if self.all_due(high) <= sample_in_piece {
             high = self.length;
         }
-        // INVARIANT: at most `place` samples are due up to `low`, and more up to `high`.
+        // INVARIANT: at most `sample_in_piece` samples are due up to `low`, and more up to `high`.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.all_due(middle) > place {
+            match self.all_due(middle) > sample_in_piece {
                 true => high = middle,
                 false => low = middle,
             }
@@ -131,9 +134,9 @@ impl Piece {
 
     /// Returns the stream of a sample of the run, and how many samples of that stream come before it.
     pub(crate) fn at(&self, sample: u64) -> (usize, u64) {
-        let place = sample - self.start;
-        let tick = self.tick_of(place);
-        let mut rest = place - self.all_due(tick - 1);
+        let sample_in_piece = sample - self.start;
+        let tick = self.tick_of(sample_in_piece);
+        let mut rest = sample_in_piece - self.all_due(tick - 1);
         for (stream, curve) in self.curves.iter().enumerate() {
             let earlier = self.due(curve, tick - 1);
             let new = self.due(curve, tick) - earlier;
@@ -146,13 +149,13 @@ impl Piece {
         (0, self.before[0])
     }
 
-    /// Returns how many samples of each stream are among the first `place` of the piece.
-    pub(crate) fn counts_before(&self, place: u64) -> Vec<u64> {
-        if place >= self.length {
+    /// Returns how many samples of each stream are among the first `sample_in_piece` of the piece.
+    pub(crate) fn counts_before(&self, sample_in_piece: u64) -> Vec<u64> {
+        if sample_in_piece >= self.length {
             return self.curves.iter().map(|curve| curve.quota).collect();
         }
-        let tick = self.tick_of(place);
-        let mut rest = place - self.all_due(tick - 1);
+        let tick = self.tick_of(sample_in_piece);
+        let mut rest = sample_in_piece - self.all_due(tick - 1);
         let curves = self.curves.iter();
         curves
             .map(|curve| {
@@ -174,19 +177,19 @@ impl Piece {
     /// Like [`sample_of`](Self::sample_of), for a piece that is not cut off.
     fn uncut_sample_of(&self, stream: usize, number: u64) -> Option<u64> {
         let curve = self.curves.get(stream)?;
-        let place = number.checked_sub(*self.before.get(stream)?)?;
-        if place >= curve.quota {
+        let number_in_piece = number.checked_sub(*self.before.get(stream)?)?;
+        if number_in_piece >= curve.quota {
             return None;
         }
         let (mut low, mut high) = (0, self.length);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.due(curve, middle) > place {
+            match self.due(curve, middle) > number_in_piece {
                 true => high = middle,
                 false => low = middle,
             }
         }
-        let mut sample = self.start + self.all_due(low) + (place - self.due(curve, low));
+        let mut sample = self.start + self.all_due(low) + (number_in_piece - self.due(curve, low));
         for before in self.curves.get(..stream)? {
             sample += self.due(before, high) - self.due(before, low);
         }
@@ -220,9 +223,9 @@ pub(crate) fn apportion(total: u64, shares: &[u128], denominator: u128) -> Vec<u
         .collect();
     let given: u64 = parts.iter().sum();
     let mut order: Vec<usize> = (0..shares.len()).collect();
-    order.sort_by_key(|place| (u128::MAX - shares[*place] % denominator, *place));
-    for place in order.into_iter().take(index(total.saturating_sub(given))) {
-        parts[place] += 1;
+    order.sort_by_key(|part| (u128::MAX - shares[*part] % denominator, *part));
+    for part in order.into_iter().take(index(total.saturating_sub(given))) {
+        parts[part] += 1;
     }
     parts
 }

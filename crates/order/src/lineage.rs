@@ -77,12 +77,12 @@ impl Epoch {
     /// `InvalidInput` if the sample does not exist.
     pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, OrderError> {
         let inner = &self.inner;
-        let Some((shard, place)) = inner.table.locate(sample.0) else {
+        let Some((shard, index_in_shard)) = inner.table.locate(sample.0) else {
             return Err(OrderError::no_such_sample(sample.0, inner.table.samples()));
         };
         let mut found = Vec::new();
         for (number, source) in inner.sources.iter().enumerate() {
-            for big in source.units.big_ids(&inner.table, shard, place) {
+            for big in source.units.big_ids(&inner.table, shard, index_in_shard) {
                 let Some(position) = source.shuffle.position_of(big) else {
                     continue;
                 };
@@ -101,7 +101,7 @@ fn delivery(plan: &BatchPlan, step: u64, entry: u64, repeated: bool) -> Delivery
     let rank = entry / plan.batch_size;
     let first = rank * plan.batch_size;
     // An entry without a sample does not take a position. Such entries exist in the last steps only.
-    let position = (first..entry).filter(|entry| plan.place(step, *entry).is_some());
+    let position = (first..entry).filter(|entry| plan.position_at(step, *entry).is_some());
     let position = count(position.count());
     Delivery {
         step,

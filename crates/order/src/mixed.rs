@@ -134,23 +134,23 @@ impl Mixed {
     }
 
     /// Returns the source and the position at `entry` of a batch that exists.
-    pub(crate) fn place(&self, batch: u64, entry: u64) -> Option<(usize, RankPosition)> {
+    pub(crate) fn position_at(&self, batch: u64, entry: u64) -> Option<(usize, RankPosition)> {
         let (samples, per_rank) = self.lengths(batch);
-        let (rank, place) = (entry / self.batch_size, entry % self.batch_size);
-        if place >= per_rank {
+        let (rank, in_rank) = (entry / self.batch_size, entry % self.batch_size);
+        if in_rank >= per_rank {
             return None;
         }
-        let number = rank * per_rank + place;
+        let number = rank * per_rank + in_rank;
         let sample = self.start + batch * self.global_batch() + number % samples;
         let (stream, number_in_stream) = self.plan.at(sample)?;
         let size = self.sizes.get(stream)?;
         let pass = number_in_stream / size - self.passes.get(stream)?.start;
-        let place = RankPosition {
+        let slot = RankPosition {
             position: number_in_stream % size,
             canonical_node: 0,
             repeated: number >= samples,
         };
-        Some((self.sources.get(stream)? + index(pass), place))
+        Some((self.sources.get(stream)? + index(pass), slot))
     }
 
     /// Returns the stream of a source, and the number in that stream of the sample at a position.

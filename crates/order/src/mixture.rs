@@ -414,7 +414,7 @@ impl Mixture {
                 plan.before.clone_from(&before);
             }
             let after = spans.partition_point(|span| span.start <= sample);
-            let Some(span) = after.checked_sub(1).and_then(|place| spans.get(place)) else {
+            let Some(span) = after.checked_sub(1).and_then(|last| spans.get(last)) else {
                 break;
             };
             let epoch_end = (sample / epoch_size + 1) * epoch_size;
@@ -530,9 +530,7 @@ impl MixturePlan {
     fn counts_before(&self, sample: u64) -> Vec<u64> {
         let sample = self.start + sample.min(self.samples);
         let after = self.pieces.partition_point(|piece| piece.start < sample);
-        let piece = after
-            .checked_sub(1)
-            .and_then(|place| self.pieces.get(place));
+        let piece = after.checked_sub(1).and_then(|last| self.pieces.get(last));
         let Some(piece) = piece else {
             return self.before.clone();
         };

@@ -275,8 +275,8 @@ impl Packer {
         batches.extend((!batch.is_empty()).then_some(batch));
         let mut random = Random(self.seed ^ self.pools.wrapping_mul(0xd134_2543_de82_ef95));
         self.pools += 1;
-        for place in (1..batches.len()).rev() {
-            batches.swap(place, random.below(place + 1));
+        for position in (1..batches.len()).rev() {
+            batches.swap(position, random.below(position + 1));
         }
         self.ready.extend(batches);
     }
@@ -486,11 +486,11 @@ impl PackedEpoch {
             }
             let copies = (row..end).step_by(index(self.rows));
             for copy in copies.filter(|copy| *copy >= self.start) {
-                let place = copy - self.start;
+                let from_start = copy - self.start;
                 found.push(Delivery {
-                    step: place / global_batch,
-                    rank: place % global_batch / self.batch_size,
-                    position: place % self.batch_size,
+                    step: from_start / global_batch,
+                    rank: from_start % global_batch / self.batch_size,
+                    position: from_start % self.batch_size,
                     repeated: copy >= self.rows,
                 });
             }
@@ -512,8 +512,8 @@ impl PackedEpoch {
     ///
     /// `InvalidInput` if the rank does not exist.
     pub fn rank(&self, rank: u64) -> Result<RowCursor, OrderError> {
-        let place = rank / self.replication;
-        if place >= self.ranks {
+        let replica_group = rank / self.replication;
+        if replica_group >= self.ranks {
             return Err(OrderError::outside_world(
                 "rank",
                 rank,
@@ -523,7 +523,7 @@ impl PackedEpoch {
         Ok(RowCursor {
             packer: Packer::new(self)?,
             next: 0,
-            rank: place,
+            rank: replica_group,
             epoch: self.clone(),
         })
     }

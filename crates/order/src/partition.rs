@@ -184,7 +184,7 @@ impl Partition {
     }
 
     /// Returns what is at `entry` of global batch `batch`; `None` after the end.
-    pub fn place(&self, batch: u64, entry: u64) -> Option<RankPosition> {
+    pub fn position_at(&self, batch: u64, entry: u64) -> Option<RankPosition> {
         let cut = &self.cut;
         let per_node = cut.ranks_per_node * cut.batch_size;
         if entry >= per_node * cut.nodes {
@@ -211,15 +211,15 @@ impl Partition {
         }
         let global = cut.drop + entry * cut.nodes + node;
         let (column, row) = (global / cut.canonical_nodes, global % cut.canonical_nodes);
-        let place = self.row_entry(row, column);
+        let rank_position = self.row_entry(row, column);
         Some(RankPosition {
-            repeated: repeated || place.repeated,
-            ..place
+            repeated: repeated || rank_position.repeated,
+            ..rank_position
         })
     }
 
-    /// Returns the places of a position: its batches and entries, and whether it is padding there. Inverts
-    /// [`place`](Self::place).
+    /// Returns the batches and entries of a position, and whether it is padding there. Inverts
+    /// [`position_at`](Self::position_at).
     pub(crate) fn entries_of(&self, position: u64) -> Vec<(u64, u64, bool)> {
         let cut = &self.cut;
         let mut found = Vec::new();
@@ -374,10 +374,13 @@ impl Partition {
         })
     }
 
-    /// Returns the global batch that contains the sample at `place` of canonical node `node`; `None` before the drop.
-    pub fn batch_of(&self, node: u64, place: u64) -> Option<u64> {
+    /// Returns the global batch that contains the sample at `position` of canonical node `node`; `None` before the
+    /// drop.
+    pub fn batch_of(&self, node: u64, position: u64) -> Option<u64> {
         let cut = &self.cut;
-        let global = place.checked_mul(cut.canonical_nodes)?.checked_add(node)?;
+        let global = position
+            .checked_mul(cut.canonical_nodes)?
+            .checked_add(node)?;
         let entry = global.checked_sub(cut.drop)? / cut.nodes;
         Some(entry / cut.ranks_per_node / cut.batch_size)
     }
@@ -410,9 +413,13 @@ mod tests {
     fn ranks(partition: &Partition, ranks: u64, batch_size: u64) -> Vec<Vec<u64>> {
         let mut out = vec![Vec::new(); usize::try_from(ranks).unwrap()];
         for batch in 0..partition.batches() {
-            for (rank, places) in (0_u64..).zip(out.iter_mut()) {
+            for (rank, positions) in (0_u64..).zip(out.iter_mut()) {
                 for entry in rank * batch_size..(rank + 1) * batch_size {
-                    places.extend(partition.place(batch, entry).map(|place| place.position));
+                    positions.extend(
+                        partition
+                            .position_at(batch, entry)
+                            .map(|slot| slot.position),
+                    );
                 }
             }
         }
@@ -450,7 +457,7 @@ mod tests {
     fn repeated_samples_are_flagged() {
         let partition = Partition::new(Orig, cut(10, 1, 1, 4, 1, 0), None).unwrap();
         let flags: Vec<_> = (8..12)
-            .map(|i| partition.place(i / 4, i % 4).unwrap().repeated)
+            .map(|i| partition.position_at(i / 4, i % 4).unwrap().repeated)
             .collect();
         assert_eq!(flags, [false, false, true, true]);
         assert_eq!(partition.clean_batches(), 2);

@@ -257,10 +257,10 @@ impl Epoch {
         let shards = 1.0 / squares;
         let nodes = real(self.inner.batch_plan.canonical_nodes);
         let per_node = shards / nodes;
-        let held = (real(block) * shards / samples)
+        let shards_per_block = (real(block) * shards / samples)
             .max(1.0)
             .min(per_node.max(1.0));
-        let pool = (held * nodes).min(shards);
+        let pool = (shards_per_block * nodes).min(shards);
         let batch = real(self.global_batch());
         let within = (1.0 - 1.0 / pool) / batch;
         let full = (1.0 - squares) / batch * remaining(batch, samples);
@@ -268,7 +268,7 @@ impl Epoch {
         let physical = real(self.resolved().world.nodes);
         BlockChoice {
             block,
-            shards_in_use: (held * (nodes / physical).max(1.0)).min(shards),
+            shards_in_use: (shards_per_block * (nodes / physical).max(1.0)).min(shards),
             shards: pool * (1.0 - (1.0 - 1.0 / pool).powf(batch)),
             full_shuffle_shards: distinct(&masses, self.global_batch(), self.samples()),
             excess_variance: if full > 0.0 { variance / full } else { 1.0 },
@@ -307,7 +307,7 @@ impl Probe {
         let samples: usize = groups.iter().map(|group| size(group)).sum();
         let mean = (count(samples) / count(groups.len().max(1))).max(1);
         let wanted = index((max / mean).max(2)).min(groups.len());
-        let chosen = (0..wanted).filter_map(|place| groups.get(place * groups.len() / wanted));
+        let chosen = (0..wanted).filter_map(|number| groups.get(number * groups.len() / wanted));
         Self {
             epoch: self.epoch.clone(),
             runs: chosen.map(|group| group.to_vec()).collect(),
@@ -599,8 +599,8 @@ impl FullDistances {
             let at = rng.uniform(0.0, end);
             let shard = ends.partition_point(|end| *end <= at);
             let range = inner.table.range(shard.min(ends.len().saturating_sub(1)));
-            let place = rng.uniform(0.0, real(range.end - range.start));
-            range.start + trunc(place).unwrap_or(0)
+            let offset = rng.uniform(0.0, real(range.end - range.start));
+            range.start + trunc(offset).unwrap_or(0)
         };
         let pairs = (0..DRAWN_PAIRS).map(|_| draw().abs_diff(draw()));
         let mut distances: Vec<u64> = pairs.collect();
@@ -654,14 +654,14 @@ fn median(distances: &mut [u64]) -> u64 {
 fn bins(distances: &[u64], full: &FullDistances) -> Vec<DistanceBin> {
     let mut counts = [0_u64; 65];
     for distance in distances {
-        let place = index(u64::from(u64::BITS - distance.leading_zeros()));
-        counts[place] += 1;
+        let bin = index(u64::from(u64::BITS - distance.leading_zeros()));
+        counts[bin] += 1;
     }
     let all = real(count(distances.len()).max(1));
     let mut bins = Vec::new();
-    for (place, found) in counts.iter().enumerate() {
-        let from = if place == 0 { 0 } else { 1_u64 << (place - 1) };
-        let last = if place == 0 { 0 } else { from + (from - 1) };
+    for (bin, found) in counts.iter().enumerate() {
+        let from = if bin == 0 { 0 } else { 1_u64 << (bin - 1) };
+        let last = if bin == 0 { 0 } else { from + (from - 1) };
         let before = if from == 0 { 0.0 } else { full.up_to(from - 1) };
         bins.push(DistanceBin {
             from,

@@ -126,14 +126,14 @@ fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
             let cutoff = ((real(size) - real(span.length)) / 2.0).max(0.0);
             let min = (-cutoff).max(-real(offset));
             let max = cutoff.min(real(length - offset - span.length));
-            for place in offset..offset + span.length {
-                sums.push(real(place) + rng.uniform(min, max));
+            for position in offset..offset + span.length {
+                sums.push(real(position) + rng.uniform(min, max));
             }
             offset += span.length;
         }
         let mut order: Vec<u32> = (0..low32(length)).collect();
         order.sort_by(|left, right| sums[*left as usize].total_cmp(&sums[*right as usize]));
-        out.extend(order.into_iter().map(|place| samples[place as usize]));
+        out.extend(order.into_iter().map(|position| samples[position as usize]));
     }
     Ok(out)
 }

@@ -40,13 +40,13 @@ fn seed_state(entropy: u128) -> [u64; 4] {
         }
     }
     let mut hash = 0x8b51_f9dd_u32;
-    let mut next = |place: usize| {
-        let value = pool[place % 4] ^ hash;
+    let mut next = |position: usize| {
+        let value = pool[position % 4] ^ hash;
         hash = hash.wrapping_mul(0x58f3_8ded);
         let value = value.wrapping_mul(hash);
         u64::from(value ^ (value >> 16))
     };
-    [0, 2, 4, 6].map(|place| next(place) | next(place + 1) << 32)
+    [0, 2, 4, 6].map(|position| next(position) | next(position + 1) << 32)
 }
 
 fn mix(left: u32, right: u32) -> u32 {
@@ -310,8 +310,8 @@ impl Pcg64 {
         self.shuffle_from(x, 1);
     }
 
-    /// Runs `shuffle(x)` only until the places from `from` on are final. The places before contain the same set as
-    /// after the whole shuffle, in another order.
+    /// Runs `shuffle(x)` only until the positions from `from` on are final. The positions before contain the same set
+    /// as after the whole shuffle, in another order.
     pub fn shuffle_from<T: Copy>(&mut self, x: &mut [T], from: usize) {
         let from = from.max(1);
         if x.len() <= from {

@@ -7,8 +7,8 @@
 //! All numbers are little-endian. The file consists of `SMWALK1\n`, then for each source of samples a `u64` with the
 //! length of its section, then the section. A section consists of the `u128` hash of its inputs, the checkpoint lists,
 //! and a `u64` XXH3 of the section so far. A checkpoint list consists of a `u64` number of checkpoints, then the
-//! checkpoints. Each is a `u64` place, a `u128` state, a `u8` that is 1 if half a draw is left, and a `u32` with that
-//! half.
+//! checkpoints. Each is the `u64` index of an item, a `u128` state, a `u8` that is 1 if half a draw is left, and a
+//! `u32` with that half.
 
 use std::ops::Range;
 
@@ -58,8 +58,8 @@ impl Writer {
         self.0.extend(identity.to_le_bytes());
         for checkpoint_list in checkpoint_lists {
             self.0.extend(checkpoint_list.len().to_le_bytes());
-            for (place, checkpoint) in checkpoint_list.marks() {
-                self.0.extend(count(*place).to_le_bytes());
+            for (item, checkpoint) in checkpoint_list.marks() {
+                self.0.extend(count(*item).to_le_bytes());
                 self.0.extend(checkpoint.state.to_le_bytes());
                 self.0.push(u8::from(checkpoint.half.is_some()));
                 self.0
@@ -108,31 +108,31 @@ impl<'a> Kept<'a> {
 pub(crate) struct CheckpointLists<'a>(Bytes<'a>);
 
 impl CheckpointLists<'_> {
-    /// Returns the next list. Its places must start at 0, increase, and be below `places`.
-    pub(crate) fn next(&mut self, places: usize) -> Option<CheckpointList> {
+    /// Returns the next list. The indexes of its items must start at 0, increase, and be below `items`.
+    pub(crate) fn next(&mut self, items: usize) -> Option<CheckpointList> {
         let marks = self.0.u64()?;
         let bytes = self.0.take(marks.checked_mul(count(MARK))?)?;
         let mut checkpoint_list = Vec::with_capacity(index(marks));
         let mut after = 0;
         for mark in bytes.chunks_exact(MARK) {
             let mut mark = Bytes(mark);
-            let place = usize::try_from(mark.u64()?).ok()?;
-            if place >= places || place < after || (after == 0 && place > 0) {
+            let item = usize::try_from(mark.u64()?).ok()?;
+            if item >= items || item < after || (after == 0 && item > 0) {
                 return None;
             }
-            after = place + 1;
+            after = item + 1;
             let state = mark.u128()?;
             let half = mark.take(1)? == [1];
             let value = u32::from_le_bytes(mark.take(4)?.try_into().ok()?);
             checkpoint_list.push((
-                place,
+                item,
                 Checkpoint {
                     state,
                     half: half.then_some(value),
                 },
             ));
         }
-        (places == 0 || !checkpoint_list.is_empty()).then(|| CheckpointList::of(checkpoint_list))
+        (items == 0 || !checkpoint_list.is_empty()).then(|| CheckpointList::of(checkpoint_list))
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
             shards in prop::collection::vec(prop::collection::vec(20_u64..400, 2..30), 1..3),
             method in prop::sample::select(vec![BatchingMethod::Random, BatchingMethod::Stratified, BatchingMethod::PerStream]),
             ranks in 1_u64..4,
-            place in 0_u64..40,
+            sample_in_epoch in 0_u64..40,
         ) {
             let mut config = config(algo, shards);
             config.batching_method = method;
@@ -217,7 +217,7 @@ mod tests {
             config.world = World { nodes: 1, ranks_per_node: ranks, workers_per_rank: 2 };
             config.resume = Some(State {
                 epoch: 3,
-                sample_in_epoch: place,
+                sample_in_epoch,
                 num_canonical_nodes: Some(4),
                 shuffle_seed: 7,
                 initial_physical_nodes: Some(2),

@@ -176,8 +176,8 @@ impl Shuffle {
         let in_window = |node: u64, from: u64| {
             let mut scratch = Scratch::default();
             self.window(node, from, 1, &mut Follow::default(), &mut scratch);
-            let place = scratch.window.ids.iter().position(|id| *id == big)?;
-            Some(scratch.window.start + count(place))
+            let offset = scratch.window.ids.iter().position(|id| *id == big)?;
+            Some(scratch.window.start + count(offset))
         };
         match &self.kind {
             Kind::Unshuffled => Some(big),

@@ -286,7 +286,7 @@ mod tests {
         let ids = |batch: &[Entry]| -> Vec<u64> { batch.iter().map(|one| one.sample.0).collect() };
         let before = ids(&batch);
         let replaced = |gone: &[usize]| {
-            let gone = gone.iter().map(|place| before[*place]).collect();
+            let gone = gone.iter().map(|position| before[*position]).collect();
             let kept = epoch.without(&Skip::new([], gone)).unwrap();
             let mut batch = batch.clone();
             kept.replace(2, &mut batch);

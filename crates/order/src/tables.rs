@@ -30,7 +30,7 @@ pub const PADDING: i64 = -1;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionTable {
     /// The positions, or [`PADDING`]. Ordered by node, rank of the node, worker of the rank, batch of the worker, and
-    /// place in the batch.
+    /// position in the batch.
     pub entries: Vec<i64>,
     /// Whether there are so few samples for the canonical nodes that they repeat cyclically.
     pub tiny: bool,
@@ -61,7 +61,7 @@ pub fn partition(
         world,
         cut.batch_size,
         partition.batches(),
-        |batch, entry| Some(partition.place(batch, entry)?.position),
+        |batch, entry| Some(partition.position_at(batch, entry)?.position),
     )?;
     Ok(PartitionTable {
         entries,
@@ -217,10 +217,10 @@ pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
         work.batch_size,
         batch_plan.batches(),
         |batch, entry| {
-            let (source, place) = batch_plan.place(batch, entry)?;
+            let (source, slot) = batch_plan.position_at(batch, entry)?;
             let big = match orders.get(source)? {
-                None => place.position,
-                Some(order) => order.get(index(place.position)).copied()?,
+                None => slot.position,
+                Some(order) => order.get(index(slot.position)).copied()?,
             };
             work.sources.get(source)?.samples.get(index(big)).copied()
         },

@@ -171,7 +171,7 @@ impl ShardTable {
         }
     }
 
-    /// Returns the shard that contains a sample and the sample's place in it; `None` after the end.
+    /// Returns the shard that contains a sample and the sample's index in it; `None` after the end.
     #[must_use]
     pub fn locate(&self, sample: u64) -> Option<(usize, u64)> {
         let after = self.starts.partition_point(|start| *start <= sample);
@@ -330,9 +330,14 @@ impl Units {
             .and_then(|shard| usize::try_from(*shard).ok())
     }
 
-    /// Returns the big ids of a sample, given by its shard and its place in it. There are none if the sample is not
+    /// Returns the big ids of a sample, given by its shard and its index in it. There are none if the sample is not
     /// drawn, and several if the shard is repeated. Takes a step per unit.
-    pub(crate) fn big_ids(&self, table: &ShardTable, shard: usize, place: u64) -> Vec<u64> {
+    pub(crate) fn big_ids(
+        &self,
+        table: &ShardTable,
+        shard: usize,
+        index_in_shard: u64,
+    ) -> Vec<u64> {
         let Ok(name) = u32::try_from(shard) else {
             return Vec::new();
         };
@@ -341,15 +346,15 @@ impl Units {
             if self.shards.get(unit) != Some(&name) {
                 continue;
             }
-            let place = match self.partial.get(&low32(count(unit))) {
-                None => Some(place),
+            let index_in_unit = match self.partial.get(&low32(count(unit))) {
+                None => Some(index_in_shard),
                 Some(checkpoint) => {
                     let drawn =
                         self.members(*checkpoint, size(table, shard), range.end - range.start);
-                    drawn.binary_search(&place).ok().map(count)
+                    drawn.binary_search(&index_in_shard).ok().map(count)
                 }
             };
-            found.extend(place.map(|place| range.start + place));
+            found.extend(index_in_unit.map(|offset| range.start + offset));
         }
         found
     }
@@ -379,14 +384,14 @@ impl Units {
                 continue;
             };
             let samples = table.range(usize::try_from(*shard).unwrap_or(usize::MAX));
-            let place = *id - start;
+            let index_in_unit = *id - start;
             let name = low32(count(unit));
             *id = samples.start
                 + match self.partial.get(&name) {
-                    None => place,
+                    None => index_in_unit,
                     Some(checkpoint) => {
                         let rest = self.starts[unit + 1] - start;
-                        memory.place(name, place, || {
+                        memory.member(name, index_in_unit, || {
                             self.members(*checkpoint, samples.end - samples.start, rest)
                         })
                     }
@@ -394,7 +399,7 @@ impl Units {
         }
     }
 
-    /// Returns the sorted members of a partial unit, as places in its shard.
+    /// Returns the sorted members of a partial unit, as indexes in its shard.
     fn members(&self, checkpoint: Checkpoint, size: u64, rest: u64) -> Vec<u64> {
         // INVARIANT: `rest` is a remainder modulo `size`, so the choice exists.
         let mut members = self
@@ -420,28 +425,28 @@ fn too_many(value: u64) -> OrderError {
 #[derive(Clone, Debug, Default)]
 pub struct Drawn {
     units: BTreeMap<u32, Vec<u64>>,
-    held: usize,
+    member_count: usize,
 }
 
 /// The number of drawn members above which all are discarded: 32 MiB.
 const MAX_DRAWN: usize = 1 << 22;
 
 impl Drawn {
-    fn place(&mut self, unit: u32, place: u64, draw: impl FnOnce() -> Vec<u64>) -> u64 {
+    fn member(&mut self, unit: u32, index_in_unit: u64, draw: impl FnOnce() -> Vec<u64>) -> u64 {
         if !self.units.contains_key(&unit) {
-            if self.held > MAX_DRAWN {
+            if self.member_count > MAX_DRAWN {
                 self.units.clear();
-                self.held = 0;
+                self.member_count = 0;
             }
             let members = draw();
-            self.held += members.len();
+            self.member_count += members.len();
             self.units.insert(unit, members);
         }
         let members = self.units.get(&unit);
         members
-            .and_then(|members| members.get(index(place)))
+            .and_then(|members| members.get(index(index_in_unit)))
             .copied()
-            .unwrap_or(place)
+            .unwrap_or(index_in_unit)
     }
 }
 

@@ -124,8 +124,8 @@ def large(seed, number):
     """Epochs of some 10^6 samples, so that an order has many windows; every shuffle in turn, valid for the original."""
     rng = random.Random(seed)
     out = []
-    for place in range(number):
-        found = config(rng, place)
+    for index in range(number):
+        found = config(rng, index)
         top = rng.choice([500, 5000, 60000])
         count = rng.randint(800_000, 1_500_000) // top * 2
         found["streams"] = [{"shards": [rng.randint(top // 2, top) for _ in range(max(count // parts, 3))]}
@@ -133,13 +133,13 @@ def large(seed, number):
         nodes = rng.choice([1, 2])
         found.update(
             epoch_size=None, num_canonical_nodes=rng.choice([nodes, 8, 64]), replication=None, batch_size=64, shuffle=True,
-            shuffle_block_size=rng.choice([None, 20_000, 100_000]), shuffle_algo=ALGOS[place % len(ALGOS)], nodes=nodes,
-            ranks_per_node=2, workers_per_rank=2, resume=None, epoch=place, sampling_granularity=1,
+            shuffle_block_size=rng.choice([None, 20_000, 100_000]), shuffle_algo=ALGOS[index % len(ALGOS)], nodes=nodes,
+            ranks_per_node=2, workers_per_rank=2, resume=None, epoch=index, sampling_granularity=1,
             batching_method=rng.choice(METHODS + ["random"] * 3))
         if rng.random() < 0.4:
             found["streams"][0]["repeat"] = rng.choice([0.4, 1.3])
         if rng.random() < 0.4:
-            found["resume"] = {"epoch": place, "sample_in_epoch": 256 * rng.randint(0, 2000),
+            found["resume"] = {"epoch": index, "sample_in_epoch": 256 * rng.randint(0, 2000),
                                "num_canonical_nodes": found["num_canonical_nodes"], "shuffle_seed": 5,
                                "initial_physical_nodes": nodes}
         out.append(found)

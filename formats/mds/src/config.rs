@@ -465,8 +465,8 @@ impl<'a> ObjectWriter<'a> {
     fn list<T>(&mut self, key: &str, items: &[T], mut write: impl FnMut(&mut Vec<u8>, &T)) {
         self.key(key);
         self.out.push(b'[');
-        for (place, item) in items.iter().enumerate() {
-            if place > 0 {
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
                 self.out.extend_from_slice(b", ");
             }
             write(self.out, item);

@@ -194,7 +194,7 @@ pub enum MdsError {
     /// An error at a position in an index, or in the config of a shard.
     #[error("{problem}")]
     At {
-        place: IndexPosition,
+        position: IndexPosition,
         problem: Box<Self>,
     },
     /// A shard format that does not exist.
@@ -224,7 +224,10 @@ pub enum MdsError {
         reason: String,
     },
     /// A config in the shard that is not valid.
-    #[error("the config in the shard is wrong{}: {problem}", config_place(problem))]
+    #[error(
+        "the config in the shard is wrong{}: {problem}",
+        config_position(problem)
+    )]
     ShardConfig { problem: Box<Self> },
     /// An MDS sample that ends within the value of a column.
     #[error(
@@ -274,10 +277,10 @@ pub(crate) fn needed_bytes(bytes: Option<u64>) -> String {
 }
 
 /// Returns where in a config a problem is, for a message.
-fn config_place(problem: &MdsError) -> String {
+fn config_position(problem: &MdsError) -> String {
     problem
         .place()
-        .map_or_else(String::new, |place| format!(" at {place}"))
+        .map_or_else(String::new, |position| format!(" at {position}"))
 }
 
 impl MdsError {
@@ -285,7 +288,7 @@ impl MdsError {
     #[must_use]
     pub const fn place(&self) -> Option<&IndexPosition> {
         match self {
-            Self::At { place, .. } => Some(place),
+            Self::At { position, .. } => Some(position),
             _ => None,
         }
     }
@@ -306,9 +309,9 @@ impl MdsError {
     }
 
     /// Adds the position in an index or a config.
-    pub(crate) fn at(self, place: IndexPosition) -> Self {
+    pub(crate) fn at(self, position: IndexPosition) -> Self {
         Self::At {
-            place,
+            position,
             problem: Box::new(self),
         }
     }

@@ -62,12 +62,12 @@ const CONTINUES: &str = "a page begins within a row though it has an offset inde
 /// Returns a bit for each of the first `present` of eight levels: whether it is 0.
 fn zeros_of(group: &[u8], width: u64, present: u64) -> u8 {
     let mut bits = 0_u128;
-    for (place, byte) in group.iter().enumerate() {
-        bits |= u128::from(*byte) << (8 * place);
+    for (index, byte) in group.iter().enumerate() {
+        bits |= u128::from(*byte) << (8 * index);
     }
     let mask = (1_u128 << width) - 1;
-    let zeros = (0..8).filter(|place| (bits >> (place * width)) & mask == 0);
-    let zeros = zeros.fold(0_u8, |all, place| all | 1 << place);
+    let zeros = (0..8).filter(|level| (bits >> (level * width)) & mask == 0);
+    let zeros = zeros.fold(0_u8, |all, level| all | 1 << level);
     match present {
         8.. => zeros,
         few => zeros & ((1 << few) - 1),

@@ -297,7 +297,7 @@ mod tests {
 
     fn index(bytes: &[u8], metadata: &ParquetMetaData) -> (Vec<u8>, u64) {
         let range = group_index_range(metadata.row_group(0)).unwrap();
-        let [start, end] = [range.start, range.end].map(|place| usize::try_from(place).unwrap());
+        let [start, end] = [range.start, range.end].map(|offset| usize::try_from(offset).unwrap());
         (bytes[start..end].to_vec(), range.start)
     }
 
@@ -331,13 +331,13 @@ mod tests {
         let mut ids = Vec::new();
         for batch in reader {
             let batch = batch.map_err(|error| error.to_string())?;
-            let column = |place: usize| batch.column(place).as_any();
+            let column = |number: usize| batch.column(number).as_any();
             let id = column(0).downcast_ref::<Int64Array>().unwrap();
             let texts = column(1).downcast_ref::<StringArray>().unwrap();
             let lists = column(2).downcast_ref::<ListArray>().unwrap();
-            for (place, row) in id.values().iter().enumerate() {
-                assert_eq!(texts.value(place), text(*row));
-                assert_eq!(lists.value(place).len() as i64, row % 4);
+            for (position, row) in id.values().iter().enumerate() {
+                assert_eq!(texts.value(position), text(*row));
+                assert_eq!(lists.value(position).len() as i64, row % 4);
             }
             ids.extend(id.values());
         }
@@ -396,15 +396,15 @@ mod tests {
         let (index, start) = index(&bytes, &metadata);
         let rows = 1_000..2_000;
         let (mut refused, mut failed) = (0, 0);
-        for place in 0..index.len() {
+        for offset in 0..index.len() {
             let mut damaged = index.clone();
-            damaged[place] ^= 1 << (place % 7);
+            damaged[offset] ^= 1 << (offset % 7);
             let Some(pages) = GroupPages::decode(group, &damaged, start) else {
                 refused += 1;
                 continue;
             };
             match read(bytes.clone(), &metadata, pages, &rows) {
-                Ok(ids) => assert!(ids.into_iter().eq(1_000..2_000), "byte {place}"),
+                Ok(ids) => assert!(ids.into_iter().eq(1_000..2_000), "byte {offset}"),
                 Err(_) => failed += 1,
             }
         }

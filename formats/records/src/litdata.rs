@@ -1,4 +1,4 @@
-//! Decodes chunks of LitData: the places of their items, and the leaves of an item.
+//! Decodes chunks of LitData: the offsets of their items, and the leaves of an item.
 //!
 //! A chunk is little-endian: the number of items in 32 bits, the bounds of the items, and the items. An item has the
 //! sizes of its leaves and then the leaves. Chunks may be compressed in frames of several items, or have their rows as an
@@ -226,7 +226,7 @@ pub fn leaves(item: &[u8], count: usize) -> Result<Vec<&[u8]>, RecordError> {
 /// A part of a chunk: consecutive items, which may be compressed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The place of the frame in the chunk.
+    /// The offset of the frame in the chunk.
     pub offset: usize,
     /// The bytes, compressed or not.
     pub bytes: &'a [u8],
@@ -295,7 +295,7 @@ pub fn chunk(bytes: &[u8], items: u64) -> Result<Chunk<'_>, RecordError> {
 fn framed(bytes: &[u8], items: u64) -> Result<Chunk<'_>, RecordError> {
     /// The magic, a version and flags of 16 bits, items, items of a frame, and frames.
     const HEAD: usize = 24;
-    /// The first item, items, a place of 64 bits, the size and the size before compression.
+    /// The first item, items, an offset of 64 bits, the size and the size before compression.
     const FRAME: usize = 24;
     const FRAMES: RecordError = wrong("its frames do not fit its items or its length");
     if bytes.get(8..10) != Some(&[1, 0]) {
@@ -311,10 +311,10 @@ fn framed(bytes: &[u8], items: u64) -> Result<Chunk<'_>, RecordError> {
     for frame in 0..frames as usize {
         let at = start + FRAME * frame;
         let (first, items) = (number(bytes, at)? as usize, number(bytes, at + 4)? as usize);
-        let place = bytes
+        let raw = bytes
             .get(at + 8..at + 16)
-            .and_then(|place| place.try_into().ok());
-        let offset = place.map(u64::from_le_bytes).ok_or(SHORT)?;
+            .and_then(|raw| raw.try_into().ok());
+        let offset = raw.map(u64::from_le_bytes).ok_or(SHORT)?;
         let offset = usize::try_from(offset).map_err(|_| FRAMES)?;
         let (packed, unpacked) = (number(bytes, at + 16)?, number(bytes, at + 20)?);
         let end = offset.checked_add(packed as usize).ok_or(FRAMES)?;

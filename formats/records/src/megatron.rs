@@ -1,7 +1,7 @@
-//! Encodes and decodes the index of a file of tokens of Megatron: the lengths and places of its sequences, and the
+//! Encodes and decodes the index of a file of tokens of Megatron: the lengths and offsets of its sequences, and the
 //! documents that they belong to.
 //!
-//! The index is little-endian: a head of 34 bytes, a length of 32 bits and a place of 64 bits for each sequence, the
+//! The index is little-endian: a head of 34 bytes, a length of 32 bits and an offset of 64 bits for each sequence, the
 //! 64-bit numbers of the sequences at which documents begin and the last one ends, and, in files of several modalities, a byte for
 //! each sequence.
 
@@ -17,8 +17,8 @@ const VERSION: u64 = 1;
 
 /// The size of a length.
 const LENGTH_BYTES: u64 = 4;
-/// The size of a place, and of a bound of documents.
-const PLACE_BYTES: u64 = 8;
+/// The size of an offset, and of a bound of documents.
+const OFFSET_BYTES: u64 = 8;
 
 /// The types of tokens. The code of a type in an index is its position here, from 1.
 pub const TOKEN_TYPES: [DType; 8] = [
@@ -43,16 +43,16 @@ pub struct IndexHead {
     pub bounds: u64,
 }
 
-/// The places of the parts of an index, in bytes.
+/// The offsets of the parts of an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexParts {
-    /// The place of the lengths.
+    /// The offset of the lengths.
     pub lengths: u64,
-    /// The place of the places of sequences.
+    /// The offset of the offsets of sequences.
     pub places: u64,
-    /// The place of the bounds of documents.
+    /// The offset of the bounds of documents.
     pub bounds: u64,
-    /// The place of the modes, if the index has them.
+    /// The offset of the modes, if the index has them.
     pub modes: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ impl IndexHead {
         out
     }
 
-    /// Returns the places of the parts of an index of this length.
+    /// Returns the offsets of the parts of an index of this length.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl IndexHead {
         let parts = || {
             let lengths = INDEX_HEAD as u64;
             let places = lengths.checked_add(of(self.sequences, LENGTH_BYTES)?)?;
-            let bounds = places.checked_add(of(self.sequences, PLACE_BYTES)?)?;
-            let end = bounds.checked_add(of(self.bounds, PLACE_BYTES)?)?;
+            let bounds = places.checked_add(of(self.sequences, OFFSET_BYTES)?)?;
+            let end = bounds.checked_add(of(self.bounds, OFFSET_BYTES)?)?;
             let with_modes = end.checked_add(self.sequences)?;
             let modes = match file_bytes {
                 bytes if bytes == end => None,
@@ -186,12 +186,12 @@ impl IndexBuilder {
             out.extend(piece.iter().flat_map(|length| length.to_le_bytes()));
             emit(&out)?;
         }
-        let mut place = 0_u64;
+        let mut offset = 0_u64;
         for piece in self.lengths.chunks(PIECE) {
             out.clear();
             for length in piece {
-                out.extend(place.to_le_bytes());
-                place += u64::from(length.unsigned_abs()) * self.tokens.size() as u64;
+                out.extend(offset.to_le_bytes());
+                offset += u64::from(length.unsigned_abs()) * self.tokens.size() as u64;
             }
             emit(&out)?;
         }

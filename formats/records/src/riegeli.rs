@@ -128,7 +128,7 @@ impl ChunkHead {
         }
     }
 
-    /// Returns the place where a chunk ends that begins at this place; `None` if it is beyond any file.
+    /// Returns the offset at which a chunk ends that begins at this offset; `None` if it is beyond any file.
     #[must_use]
     pub fn end(&self, begin: u64) -> Option<u64> {
         let stored = stored_end(begin, self.data_bytes.checked_add(CHUNK_HEAD as u64)?)?;
@@ -140,7 +140,7 @@ impl ChunkHead {
     }
 }
 
-/// Returns the place after some bytes of a chunk that begin at a place, block headers included.
+/// Returns the offset after some bytes of a chunk that begin at an offset, block headers included.
 #[must_use]
 pub fn stored_end(begin: u64, bytes: u64) -> Option<u64> {
     let within = (begin % BLOCK + USABLE - 1) % BLOCK;
@@ -150,7 +150,7 @@ pub fn stored_end(begin: u64, bytes: u64) -> Option<u64> {
         .checked_add(headers.checked_mul(BLOCK_HEAD)?)
 }
 
-/// Removes the block headers from bytes that begin at a place of the file.
+/// Removes the block headers from bytes that begin at an offset of the file.
 #[must_use]
 pub fn without_block_headers(bytes: &[u8], begin: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
@@ -228,18 +228,18 @@ pub fn record_sizes(bytes: &[u8], head: &ChunkHead) -> Result<Vec<u64>, RecordEr
     }
 }
 
-/// Returns the place of the footer of an ArrayRecord file, from a record at its end.
+/// Returns the offset of the footer of an ArrayRecord file, from a record at its end.
 #[must_use]
 pub fn footer_place(record: &[u8]) -> Option<u64> {
-    let (mut place, mut magic) = (None, None);
+    let (mut offset, mut magic) = (None, None);
     for field in Message(record) {
         match field? {
-            (1, Wire::Varint(value)) => place = Some(value),
+            (1, Wire::Varint(value)) => offset = Some(value),
             (2, Wire::Varint(value)) => magic = Some(value),
             _ => {}
         }
     }
-    place.filter(|_| magic == Some(MAGIC))
+    offset.filter(|_| magic == Some(MAGIC))
 }
 
 #[cfg(test)]

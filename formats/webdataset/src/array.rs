@@ -49,8 +49,8 @@ pub fn npy_header(
         "{{'descr': '{order}{}', 'fortran_order': False, 'shape': (",
         dtype.short()
     );
-    for (place, dim) in shape.iter().enumerate() {
-        let comma = if place > 0 { ", " } else { "" };
+    for (axis, dim) in shape.iter().enumerate() {
+        let comma = if axis > 0 { ", " } else { "" };
         // Writing to a String cannot fail.
         let _ = write!(header, "{comma}{dim}");
     }

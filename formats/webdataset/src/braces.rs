@@ -239,8 +239,8 @@ fn range(whole: &str, inner: &str) -> Result<Option<Part>, WebdatasetError> {
 /// COMPAT: `a` follows `Z`.
 fn letters_between(first: char, last: char, step: u128) -> Vec<char> {
     let alphabet: Vec<char> = ('A'..='Z').chain('a'..='z').collect();
-    let place = |letter| alphabet.iter().position(|other| *other == letter);
-    let (first, last) = (place(first).unwrap_or(0), place(last).unwrap_or(0));
+    let position = |letter| alphabet.iter().position(|other| *other == letter);
+    let (first, last) = (position(first).unwrap_or(0), position(last).unwrap_or(0));
     let step = usize::try_from(step).unwrap_or(usize::MAX);
     let (low, high) = (first.min(last), first.max(last));
     let range = alphabet.get(low..=high).unwrap_or_default();

@@ -16,8 +16,8 @@ pub(crate) fn write_list<T>(
     out: &mut String,
     mut write: impl FnMut(T, &mut String),
 ) {
-    for (place, item) in items.into_iter().enumerate() {
-        if place > 0 {
+    for (index, item) in items.into_iter().enumerate() {
+        if index > 0 {
             out.push_str(", ");
         }
         write(item, out);

@@ -43,8 +43,8 @@ pub fn wids_index(shards: &[SidecarShard<'_>], name: Option<&str>, base: Option<
         }
     }
     out.push_str("  \"shardlist\": [");
-    for (place, shard) in sorted.into_iter().enumerate() {
-        out.push_str(if place > 0 { ",\n    {" } else { "\n    {" });
+    for (index, shard) in sorted.into_iter().enumerate() {
+        out.push_str(if index > 0 { ",\n    {" } else { "\n    {" });
         let _ = write!(out, "\n      \"url\": {},", quoted(shard.name));
         if let Some(md5) = shard.md5 {
             let _ = write!(out, "\n      \"md5sum\": {},", quoted(md5));
@@ -75,7 +75,7 @@ pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, WebdatasetError> {
     }
     let mut out = format!("v1.2 {}\n", shard.samples.len());
     for sample in shard.samples {
-        for (place, field) in sample.fields.iter().enumerate() {
+        for (index, field) in sample.fields.iter().enumerate() {
             let reason = if field.name.is_empty() || field.member.contains(char::is_whitespace) {
                 Some("has a space or ends in a dot")
             } else if !field.member.is_ascii() {
@@ -88,7 +88,7 @@ pub fn dali_index(shard: &SidecarShard<'_>) -> Result<String, WebdatasetError> {
                 let reason = format!("an index of dali cannot hold the name `{name}`: it {reason}");
                 return Err(WebdatasetProblem::SidecarName.because(reason));
             }
-            let blank = if place > 0 { " " } else { "" };
+            let blank = if index > 0 { " " } else { "" };
             // Writing to a String cannot fail.
             let _ = write!(
                 out,

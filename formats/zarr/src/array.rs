@@ -36,7 +36,7 @@ pub(crate) struct Keys {
 
 /// Where a chunk is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChunkPlace {
+pub struct ChunkLocation {
     /// The name of the object, relative to the array.
     pub object: String,
     /// The number of the object in row-major order.
@@ -89,7 +89,7 @@ impl ZarrArray {
 
     /// Returns where the chunk with this index is.
     #[must_use]
-    pub fn place(&self, chunk: &[u64]) -> ChunkPlace {
+    pub fn place(&self, chunk: &[u64]) -> ChunkLocation {
         let ones = vec![1; chunk.len()];
         let per_object = self.shard.as_ref().map_or(&ones, |shard| &shard.chunks);
         let pairs = || chunk.iter().zip(per_object);
@@ -106,7 +106,7 @@ impl ZarrArray {
         } else if parts.is_empty() {
             parts.push("0".to_owned());
         }
-        ChunkPlace {
+        ChunkLocation {
             object: parts.join(&self.keys.separator.to_string()),
             object_number: ravel(object, &objects),
             in_shard: self

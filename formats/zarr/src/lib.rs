@@ -22,7 +22,7 @@ mod shard;
 mod v2;
 mod v3;
 
-pub use array::{ChunkPlace, ZarrArray};
+pub use array::{ChunkLocation, ZarrArray};
 pub use error::ZarrError;
 pub use region::copy_region;
 pub use shard::Shard;

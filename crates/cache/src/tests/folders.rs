@@ -99,7 +99,7 @@ fn blob_that_comes_or_goes_is_not_taken_for_a_user_file() {
     // It is also evicted again, after its file was opened.
     let found = inspect(vec![Box::new(write), Box::new(evict)]);
     assert!(matches!(found, Lookup::Missing), "{found:?}");
-    // Nobody touches a file of the user.
+    // No process touches a file of the user.
     fs::write(set.blob(0), content(0)).unwrap();
     let found = inspect(Vec::new());
     let Lookup::Present { files, marker } = found else {

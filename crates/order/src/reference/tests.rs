@@ -177,15 +177,15 @@ proptest! {
         // The same samples in the same canonical node as with py1s, close to their positions there.
         let layout = Layout::new(&units, nodes, 9176, epoch).0;
         let flat: Vec<u64> = layout.spans.iter().copied().flat_map(ids).collect();
-        let mut place = vec![0_usize; flat.len()];
+        let mut positions = vec![0_usize; flat.len()];
         for (at, id) in flat.iter().enumerate() {
-            place[index(*id)] = at;
+            positions[index(*id)] = at;
         }
         for (at, id) in found.iter().enumerate() {
-            let moved = count(place[index(*id)].abs_diff(at));
+            let moved = count(positions[index(*id)].abs_diff(at));
             prop_assert!(moved <= block.max(2) * 3 / 4 + 1, "moved by {}", moved);
             let node = |position| node_of(lazy.samples, position, nodes);
-            prop_assert_eq!(node(count(at)), node(count(place[index(*id)])));
+            prop_assert_eq!(node(count(at)), node(count(positions[index(*id)])));
         }
     }
 }

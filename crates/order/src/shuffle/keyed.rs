@@ -40,12 +40,12 @@ impl Permutation {
         }
     }
 
-    pub(crate) fn at(&self, place: u64) -> u64 {
-        self.in_range(place, Self::once)
+    pub(crate) fn at(&self, position: u64) -> u64 {
+        self.in_range(position, Self::once)
     }
 
-    /// Returns the place whose value is `value`.
-    pub(crate) fn place_of(&self, value: u64) -> u64 {
+    /// Returns the position whose value is `value`.
+    pub(crate) fn position_of(&self, value: u64) -> u64 {
         self.in_range(value, Self::once_back)
     }
 
@@ -104,7 +104,7 @@ fn round_function(value: u64, key: u64) -> u64 {
     low64(product) ^ low64(product >> 64)
 }
 
-/// A block of places of a node, and the permutation of them.
+/// A block of positions of a node, and the permutation of them.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     first: u64,
@@ -112,12 +112,12 @@ struct Block {
 }
 
 impl Block {
-    fn at(&self, place: u64) -> u64 {
-        self.first + self.permutation.at(place - self.first)
+    fn at(&self, position: u64) -> u64 {
+        self.first + self.permutation.at(position - self.first)
     }
 
-    fn place_of(&self, value: u64) -> u64 {
-        self.first + self.permutation.place_of(value - self.first)
+    fn position_of(&self, value: u64) -> u64 {
+        self.first + self.permutation.position_of(value - self.first)
     }
 }
 
@@ -152,9 +152,9 @@ impl Keyed {
         let node = node_of(self.samples, position, self.nodes);
         let start = border(self.samples, node, self.nodes);
         let length = border(self.samples, node + 1, self.nodes) - start;
-        let place = position - start;
-        let place = self.shifted_block(node, length, place).at(place);
-        let moved = start + self.plain_block(node, length, place).at(place);
+        let in_node = position - start;
+        let in_node = self.shifted_block(node, length, in_node).at(in_node);
+        let moved = start + self.plain_block(node, length, in_node).at(in_node);
         let span = self.layout.span_at(moved);
         self.layout.spans[span].start + (moved - self.layout.offsets[span])
     }
@@ -165,40 +165,49 @@ impl Keyed {
         let node = node_of(self.samples, moved, self.nodes);
         let start = border(self.samples, node, self.nodes);
         let length = border(self.samples, node + 1, self.nodes) - start;
-        let place = self
+        let in_node = self
             .plain_block(node, length, moved - start)
-            .place_of(moved - start);
-        Some(start + self.shifted_block(node, length, place).place_of(place))
+            .position_of(moved - start);
+        Some(
+            start
+                + self
+                    .shifted_block(node, length, in_node)
+                    .position_of(in_node),
+        )
     }
 
-    fn block(&self, node: u64, layer: u64, block: u64, places: std::ops::Range<u64>) -> Block {
+    fn block(&self, node: u64, layer: u64, block: u64, positions: std::ops::Range<u64>) -> Block {
         let key = mix(mix(self.key ^ mix(node << 1 | layer)).wrapping_add(block));
         Block {
-            first: places.start,
-            permutation: Permutation::new(places.end - places.start, key),
+            first: positions.start,
+            permutation: Permutation::new(positions.end - positions.start, key),
         }
     }
 
-    /// Returns the plain block that contains a place.
-    fn plain_block(&self, node: u64, length: u64, place: u64) -> Block {
-        let block = place / self.half;
+    /// Returns the plain block that contains a position.
+    fn plain_block(&self, node: u64, length: u64, position: u64) -> Block {
+        let block = position / self.half;
         let first = block * self.half;
         self.block(node, 0, block, first..(first + self.half).min(length))
     }
 
-    /// Returns the shifted block that contains a place.
-    fn shifted_block(&self, node: u64, length: u64, place: u64) -> Block {
+    /// Returns the shifted block that contains a position.
+    fn shifted_block(&self, node: u64, length: u64, position: u64) -> Block {
         let shift = self.half - self.half / 2;
-        let block = (place + shift) / self.half;
+        let block = (position + shift) / self.half;
         let first = (block * self.half).saturating_sub(shift);
         let last = ((block + 1) * self.half - shift).min(length);
         self.block(node, 1, block, first..last)
     }
 
-    /// Returns the positions that the samples of `places` may take, counted from the node's start.
-    pub(crate) fn reach(&self, length: u64, places: std::ops::Range<u64>) -> std::ops::Range<u64> {
-        let first = places.start / self.half * self.half;
-        let last = (places.end.saturating_sub(1) / self.half + 1) * self.half;
+    /// Returns the positions that the samples at `positions` may take; both are counted from the node's start.
+    pub(crate) fn reach(
+        &self,
+        length: u64,
+        positions: std::ops::Range<u64>,
+    ) -> std::ops::Range<u64> {
+        let first = positions.start / self.half * self.half;
+        let last = (positions.end.saturating_sub(1) / self.half + 1) * self.half;
         let shift = self.half - self.half / 2;
         let first = ((first + shift) / self.half * self.half).saturating_sub(shift);
         let last =
@@ -215,9 +224,9 @@ mod tests {
     fn permutations_are_bijections() {
         for n in (1..200).chain([1000, 4095, 4096, 4097]) {
             let permutation = Permutation::new(n, mix(n));
-            let mut seen: Vec<u64> = (0..n).map(|place| permutation.at(place)).collect();
-            for (place, value) in (0_u64..).zip(&seen) {
-                assert_eq!(permutation.place_of(*value), place, "n {n}");
+            let mut seen: Vec<u64> = (0..n).map(|position| permutation.at(position)).collect();
+            for (position, value) in (0_u64..).zip(&seen) {
+                assert_eq!(permutation.position_of(*value), position, "n {n}");
             }
             seen.sort_unstable();
             assert_eq!(seen, (0..n).collect::<Vec<_>>(), "n {n}");
@@ -226,20 +235,23 @@ mod tests {
 
     #[test]
     fn permutations_are_uniform() {
-        // Over many keys, each value is equally frequent at each place: chi-squared with 15 degrees of freedom.
+        // Over many keys, each value is equally frequent at each position: chi-squared with 15 degrees of freedom.
         const N: u64 = 16;
         const KEYS: u64 = 16_000;
-        for place in 0..N {
+        for position in 0..N {
             let mut hits = [0_u32; 16];
             for key in 0..KEYS {
-                hits[usize::try_from(Permutation::new(N, mix(key)).at(place)).unwrap()] += 1;
+                hits[usize::try_from(Permutation::new(N, mix(key)).at(position)).unwrap()] += 1;
             }
             let expected = 1000.0;
             let chi: f64 = hits
                 .iter()
                 .map(|hit| (f64::from(*hit) - expected).powi(2) / expected)
                 .sum();
-            assert!(chi < 50.0, "place {place}: chi square {chi}, {hits:?}");
+            assert!(
+                chi < 50.0,
+                "position {position}: chi square {chi}, {hits:?}"
+            );
         }
     }
 }

@@ -98,10 +98,10 @@ impl Layout {
 
     /// Calls `each` for every span of a canonical node, with its first big id and its positions.
     pub(crate) fn each(&self, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
-        for place in self.node(node) {
+        for span_index in self.node(node) {
             each(
-                self.spans[place].start,
-                self.offsets[place]..self.offsets[place + 1],
+                self.spans[span_index].start,
+                self.offsets[span_index]..self.offsets[span_index + 1],
             );
         }
     }
@@ -218,32 +218,32 @@ impl CheckpointList {
         Self { marks, since: 0 }
     }
 
-    /// Returns the checkpoints, ordered by place.
+    /// Returns the checkpoints, ordered by item.
     pub(crate) fn marks(&self) -> &[(usize, Checkpoint)] {
         &self.marks
     }
 
     /// Adds a checkpoint if one is due; called before the generator advances over an item. `fresh` forces a
     /// checkpoint.
-    pub(crate) fn pass(&mut self, place: usize, samples: u64, fresh: bool, rng: &Pcg64) {
+    pub(crate) fn pass(&mut self, item: usize, samples: u64, fresh: bool, rng: &Pcg64) {
         if fresh || self.marks.is_empty() || self.since >= STRIDE {
-            self.marks.push((place, rng.checkpoint()));
+            self.marks.push((item, rng.checkpoint()));
             self.since = 0;
         }
         self.since += samples;
     }
 
-    /// Returns the last checkpoint at or before `place`; `None` before the first.
-    pub(crate) fn before(&self, place: usize) -> Option<(usize, Checkpoint)> {
-        let after = self.marks.partition_point(|(at, _)| *at <= place);
+    /// Returns the last checkpoint at or before `item`; `None` before the first.
+    pub(crate) fn before(&self, item: usize) -> Option<(usize, Checkpoint)> {
+        let after = self.marks.partition_point(|(at, _)| *at <= item);
         self.marks.get(after.checked_sub(1)?).copied()
     }
 
     /// Returns the generator before a span is shuffled; `None` before the first checkpoint.
-    pub(crate) fn generator(&self, rng: &Pcg64, spans: &[Span], place: usize) -> Option<Pcg64> {
-        let (mark, checkpoint) = self.before(place)?;
+    pub(crate) fn generator(&self, rng: &Pcg64, spans: &[Span], item: usize) -> Option<Pcg64> {
+        let (mark, checkpoint) = self.before(item)?;
         let mut rng = rng.at(checkpoint);
-        for span in &spans[mark..place] {
+        for span in &spans[mark..item] {
             rng.skip_shuffle(span.length);
         }
         Some(rng)
@@ -267,11 +267,11 @@ pub(crate) fn shuffled_span(rng: &mut Pcg64, span: Span, out: &mut Vec<u64>) {
     rng.shuffle(&mut out[begin..]);
 }
 
-/// Shuffles the places of a span of fewer than 2^32 samples.
-pub(crate) fn shuffled_places(rng: &mut Pcg64, length: u64, places: &mut Vec<u32>) {
-    places.clear();
-    places.extend(0..low32(length));
-    rng.shuffle(places);
+/// Shuffles the indexes of a span of fewer than 2^32 samples.
+pub(crate) fn shuffled_indexes(rng: &mut Pcg64, length: u64, indexes: &mut Vec<u32>) {
+    indexes.clear();
+    indexes.extend(0..low32(length));
+    rng.shuffle(indexes);
 }
 
 /// Returns the positions of a canonical node.

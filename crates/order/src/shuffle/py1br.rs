@@ -83,12 +83,12 @@ impl Py1br {
                 blocks.push(range)
             })?;
             let mut reach = 0;
-            for (place, range) in blocks.iter().enumerate().skip(first) {
+            for (block_index, range) in blocks.iter().enumerate().skip(first) {
                 let length = range.end - range.start;
-                if place == first || range.start >= reach {
-                    groups.push(place);
+                if block_index == first || range.start >= reach {
+                    groups.push(block_index);
                     if kept.is_none() {
-                        checkpoint_list.pass(place, length, true, &rng);
+                        checkpoint_list.pass(block_index, length, true, &rng);
                     }
                 }
                 reach = reach.max(range.end);

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::layout::{CheckpointList, Layout, Window, block_range, shuffled_places};
+use super::layout::{CheckpointList, Layout, Window, block_range, shuffled_indexes};
 use crate::error::OrderError;
 use crate::num::{count, index, low32, real, trunc};
 use crate::rng::Pcg64;
@@ -49,7 +49,8 @@ fn reach(drawn: u64, length: u64, offset: u64, node_length: u64) -> Reach {
 /// Memory that is reused.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
-    places: Vec<(f64, u32)>,
+    /// The sum and the index of each sample of a span that is in the window.
+    sums: Vec<(f64, u32)>,
     members: Vec<u32>,
     found: Vec<Moved>,
     sorted: Vec<Moved>,
@@ -100,14 +101,14 @@ impl Py1e {
                     nodes,
                 ));
             }
-            for place in spans.clone() {
-                let length = layout.spans[place].length;
-                shuffles.pass(place, length, place == spans.start, &rng);
+            for span_index in spans.clone() {
+                let length = layout.spans[span_index].length;
+                shuffles.pass(span_index, length, span_index == spans.start, &rng);
                 rng.skip_shuffle(length);
             }
-            for place in spans.clone() {
-                let length = layout.spans[place].length;
-                shifts.pass(place, length, place == spans.start, &rng);
+            for span_index in spans.clone() {
+                let length = layout.spans[span_index].length;
+                shifts.pass(span_index, length, span_index == spans.start, &rng);
                 rng.integers(low, high)?;
                 rng.advance(length);
             }
@@ -139,22 +140,22 @@ impl Py1e {
         spans.start + first..(spans.start + last).min(spans.end)
     }
 
-    /// Returns the last span with a checkpoint of the shifts up to `place`, and the generator there.
-    fn shifts_before(&self, place: usize) -> (usize, Pcg64) {
+    /// Returns the last span with a checkpoint of the shifts up to `span_index`, and the generator there.
+    fn shifts_before(&self, span_index: usize) -> (usize, Pcg64) {
         // INVARIANT: the first span of every node has a checkpoint.
-        match self.shifts.before(place) {
+        match self.shifts.before(span_index) {
             Some((mark, checkpoint)) => (mark, self.rng.at(checkpoint)),
-            None => (place, self.rng.clone()),
+            None => (span_index, self.rng.clone()),
         }
     }
 
     /// Returns the generators of the shuffle and of the shifts of a span.
-    fn generators(&self, place: usize) -> (Pcg64, Pcg64) {
+    fn generators(&self, span_index: usize) -> (Pcg64, Pcg64) {
         let spans = &self.layout.spans;
-        let shuffle = self.shuffles.generator(&self.rng, spans, place);
+        let shuffle = self.shuffles.generator(&self.rng, spans, span_index);
         let (low, high) = block_range(self.block);
-        let (mark, mut shift) = self.shifts_before(place);
-        for span in &spans[mark..place] {
+        let (mark, mut shift) = self.shifts_before(span_index);
+        for span in &spans[mark..span_index] {
             shift.lemire(high - 1 - low);
             shift.advance(span.length);
         }
@@ -169,7 +170,7 @@ impl Py1e {
         let near = self.spans_near(node, axis);
         let mut below = layout.offsets[near.start] - node_positions.start;
         let Scratch {
-            places,
+            sums,
             members,
             found,
             ..
@@ -177,9 +178,9 @@ impl Py1e {
         found.clear();
         let (low, high) = block_range(self.block);
         let (mut shuffle, mut shift) = self.generators(near.start);
-        for place in near {
-            let span = layout.spans[place];
-            let offset = layout.offsets[place] - node_positions.start;
+        for span_index in near {
+            let span = layout.spans[span_index];
+            let offset = layout.offsets[span_index] - node_positions.start;
             let reach = reach(
                 low + shift.lemire(high - 1 - low),
                 span.length,
@@ -190,7 +191,7 @@ impl Py1e {
             let first = clamp(axis.low - real(offset) - reach.high - 2.0, span.length);
             let last = clamp(axis.high - real(offset) - reach.low + 2.0, span.length).max(first);
             below += first;
-            places.clear();
+            sums.clear();
             if first < last {
                 let start = shift.clone();
                 shift.advance(first);
@@ -201,18 +202,18 @@ impl Py1e {
                     if to < axis.low {
                         below += 1;
                     } else if to < axis.high {
-                        places.push((to, low32(at)));
+                        sums.push((to, low32(at)));
                     }
                     at += 1;
                 });
                 shift = start;
             }
             shift.advance(span.length);
-            if places.is_empty() {
+            if sums.is_empty() {
                 shuffle.skip_shuffle(span.length);
             } else {
-                shuffled_places(&mut shuffle, span.length, members);
-                found.extend(places.iter().map(|(to, at)| Moved {
+                shuffled_indexes(&mut shuffle, span.length, members);
+                found.extend(sums.iter().map(|(to, at)| Moved {
                     to: *to,
                     id: span.start + u64::from(members[*at as usize]),
                 }));
@@ -267,13 +268,16 @@ impl Py1e {
     /// The sum of the sample is recomputed. Its position is the number of lower sums.
     pub(crate) fn position_of(&self, big: u64) -> Option<u64> {
         let layout = &self.layout;
-        let place = layout.span_of(big)?;
-        let node = layout.node_of_span(place);
+        let span_index = layout.span_of(big)?;
+        let node = layout.node_of_span(span_index);
         let positions = layout.positions(node);
-        let (span, offset) = (layout.spans[place], layout.offsets[place] - positions.start);
-        let (mut shuffle, mut shift) = self.generators(place);
+        let (span, offset) = (
+            layout.spans[span_index],
+            layout.offsets[span_index] - positions.start,
+        );
+        let (mut shuffle, mut shift) = self.generators(span_index);
         let mut members = Vec::new();
-        shuffled_places(&mut shuffle, span.length, &mut members);
+        shuffled_indexes(&mut shuffle, span.length, &mut members);
         let member = low32(big - span.start);
         let at = count(members.iter().position(|found| *found == member)?);
         let (low, high) = block_range(self.block);
@@ -317,12 +321,12 @@ impl Py1e {
         );
         let (mark, mut shift) = self.shifts_before(near.start);
         let mut spans = Vec::with_capacity(near.len());
-        for place in mark..near.end {
-            let span = self.layout.spans[place];
-            let offset = self.layout.offsets[place] - positions.start;
+        for span_index in mark..near.end {
+            let span = self.layout.spans[span_index];
+            let offset = self.layout.offsets[span_index] - positions.start;
             let drawn = low + shift.lemire(high - 1 - low);
             shift.advance(span.length);
-            if place >= near.start {
+            if span_index >= near.start {
                 spans.push((
                     offset,
                     span.length,
@@ -380,7 +384,7 @@ impl Py1e {
     }
 }
 
-/// Clamps a real number to a place in a span.
+/// Clamps a real number to an index in a span.
 fn clamp(value: f64, length: u64) -> u64 {
     trunc(value.max(0.0)).unwrap_or(0).min(length)
 }

@@ -25,8 +25,8 @@ impl Py1s {
             };
         }
         let mut checkpoint_list = CheckpointList::default();
-        for (place, span) in layout.spans.iter().enumerate() {
-            checkpoint_list.pass(place, span.length, false, &rng);
+        for (span_index, span) in layout.spans.iter().enumerate() {
+            checkpoint_list.pass(span_index, span.length, false, &rng);
             rng.skip_shuffle(span.length);
         }
         Self {
@@ -39,18 +39,18 @@ impl Py1s {
     /// Computes whole spans from the one at `from`, until there are at least `wanted` positions or the node ends.
     pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
         let layout = &self.layout;
-        let mut place = layout.span_at(from);
-        window.start = layout.offsets[place];
+        let mut span_index = layout.span_at(from);
+        window.start = layout.offsets[span_index];
         let last = layout.node(node).end;
         let rng = self
             .checkpoint_list
-            .generator(&self.rng, &layout.spans, place);
+            .generator(&self.rng, &layout.spans, span_index);
         let Some(mut rng) = rng else {
             return;
         };
-        while place < last && layout.offsets[place] < from + wanted {
-            shuffled_span(&mut rng, layout.spans[place], &mut window.ids);
-            place += 1;
+        while span_index < last && layout.offsets[span_index] < from + wanted {
+            shuffled_span(&mut rng, layout.spans[span_index], &mut window.ids);
+            span_index += 1;
         }
     }
 

@@ -14,7 +14,7 @@ use crate::units::Units;
 pub(crate) struct Py2s {
     /// Units in the order of the run.
     pub(crate) units: Vec<Span>,
-    /// The place of each unit's first sample in the shuffled list of the run, then the number of samples.
+    /// The position of each unit's first sample in the shuffled list of the run, then the number of samples.
     unit_offsets: Vec<u64>,
     run: Pcg64,
     run_checkpoint_list: CheckpointList,
@@ -87,27 +87,27 @@ impl Py2s {
 
     /// Computes whole pieces from the one at `from`, until there are at least `wanted` positions or the node ends.
     pub(crate) fn window(&self, node: u64, from: u64, wanted: u64, window: &mut Window) {
-        let mut place = self.offsets.partition_point(|offset| *offset <= from) - 1;
-        window.start = self.offsets[place];
+        let mut piece = self.offsets.partition_point(|offset| *offset <= from) - 1;
+        window.start = self.offsets[piece];
         let last = self.nodes[index(node) + 1];
         let ids = &mut window.ids;
         let list = &self.epoch_checkpoint_list;
-        let Some(mut rng) = list.generator(&self.epoch, &self.pieces, place) else {
+        let Some(mut rng) = list.generator(&self.epoch, &self.pieces, piece) else {
             return;
         };
-        while place < last && self.offsets[place] < from + wanted {
+        while piece < last && self.offsets[piece] < from + wanted {
             let begin = ids.len();
-            self.run_slice(self.pieces[place], ids);
+            self.run_slice(self.pieces[piece], ids);
             rng.shuffle(&mut ids[begin..]);
-            place += 1;
+            piece += 1;
         }
     }
 
     /// Calls `each` for every piece of a canonical node, with the first big id of its unit and its positions.
     pub(crate) fn reaches(&self, node: u64, mut each: impl FnMut(u64, Range<u64>)) {
-        for place in self.nodes[index(node)]..self.nodes[index(node) + 1] {
-            let unit = self.units[self.unit_at(self.pieces[place].start)];
-            each(unit.start, self.offsets[place]..self.offsets[place + 1]);
+        for piece in self.nodes[index(node)]..self.nodes[index(node) + 1] {
+            let unit = self.units[self.unit_at(self.pieces[piece].start)];
+            each(unit.start, self.offsets[piece]..self.offsets[piece + 1]);
         }
     }
 
@@ -124,9 +124,9 @@ impl Py2s {
         let pieces = self.pieces.iter().enumerate();
         pieces
             .filter(move |(_, piece)| slice.contains(&piece.start))
-            .map(|(place, _)| {
-                let node = self.nodes.partition_point(|first| *first <= place) - 1;
-                (count(node), self.offsets[place])
+            .map(|(piece_index, _)| {
+                let node = self.nodes.partition_point(|first| *first <= piece_index) - 1;
+                (count(node), self.offsets[piece_index])
             })
     }
 
@@ -147,9 +147,11 @@ impl Py2s {
         }
     }
 
-    /// Returns the unit that contains a place of the shuffled list of the run.
-    pub(crate) fn unit_at(&self, place: u64) -> usize {
-        self.unit_offsets.partition_point(|offset| *offset <= place) - 1
+    /// Returns the unit that contains a position of the shuffled list of the run.
+    pub(crate) fn unit_at(&self, position_in_run: u64) -> usize {
+        self.unit_offsets
+            .partition_point(|offset| *offset <= position_in_run)
+            - 1
     }
 
     pub(crate) fn checkpoint_lists(&self) -> Vec<&CheckpointList> {
@@ -179,8 +181,8 @@ fn advance(
     std::thread::scope(|scope| {
         // The scope propagates a panic of this thread.
         scope.spawn(|| {
-            for (place, unit) in units.iter().enumerate() {
-                run_checkpoint_list.pass(place, unit.length, false, run);
+            for (unit_index, unit) in units.iter().enumerate() {
+                run_checkpoint_list.pass(unit_index, unit.length, false, run);
                 run.skip_shuffle(unit.length);
             }
         });
@@ -188,9 +190,9 @@ fn advance(
             let node = node[0]..node[1];
             starts.pass(number, 0, true, epoch);
             epoch.shuffle(&mut pieces[node.clone()]);
-            for place in node.clone() {
-                epoch_checkpoint_list.pass(place, pieces[place].length, place == node.start, epoch);
-                epoch.skip_shuffle(pieces[place].length);
+            for piece in node.clone() {
+                epoch_checkpoint_list.pass(piece, pieces[piece].length, piece == node.start, epoch);
+                epoch.skip_shuffle(pieces[piece].length);
             }
         }
     });

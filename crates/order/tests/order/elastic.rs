@@ -15,8 +15,8 @@ fn sets(config: &EpochConfig) -> Result<Vec<Vec<u64>>, OrderError> {
     Ok(all.map(sorted).collect())
 }
 
-fn on(config: &EpochConfig, place: usize) -> EpochConfig {
-    let (nodes, ranks_per_node, batch_size) = WORLDS[place % WORLDS.len()];
+fn on(config: &EpochConfig, world_index: usize) -> EpochConfig {
+    let (nodes, ranks_per_node, batch_size) = WORLDS[world_index % WORLDS.len()];
     EpochConfig {
         world: world(nodes, ranks_per_node),
         batch_size,
@@ -57,8 +57,8 @@ proptest! {
         config.epoch = epoch;
         let whole = sets(&config).unwrap();
         let mut found = Vec::new();
-        for (steps, place) in stops {
-            let part = Epoch::new(&on(&config, place)).unwrap();
+        for (steps, world_index) in stops {
+            let part = Epoch::new(&on(&config, world_index)).unwrap();
             // Not into the last batch: behind it begins the next epoch.
             let steps = steps.min(part.batches() - 1);
             let read = batches(part.all_ranks(), 0);
@@ -81,10 +81,10 @@ proptest! {
         shuffle: bool,
         fraction: bool,
         seed in 0_u64..1000,
-        place in 0..WORLDS.len(),
+        world_index in 0..WORLDS.len(),
         steps in 0_u64..20,
     ) {
-        let mut config = on(&mixed(algo, method, seed, fraction), place);
+        let mut config = on(&mixed(algo, method, seed, fraction), world_index);
         config.shuffle.enabled = shuffle;
         let Ok(whole) = Epoch::new(&config) else {
             return Ok(());
@@ -113,10 +113,10 @@ proptest! {
         algo in prop::sample::select(ShuffleAlgo::ALL.to_vec()),
         shuffle: bool,
         seed in 0_u64..1000,
-        place in 0..WORLDS.len(),
+        world_index in 0..WORLDS.len(),
         canonical in prop::sample::select(vec![1_u64, 12, 24]),
     ) {
-        let mut config = on(&mixed(algo, BatchingMethod::Random, seed, false), place);
+        let mut config = on(&mixed(algo, BatchingMethod::Random, seed, false), world_index);
         config.shuffle.enabled = shuffle;
         config.num_canonical_nodes = Some(canonical);
         let epoch = Epoch::new(&config).unwrap();
@@ -156,7 +156,7 @@ fn replicas_receive_the_same_batches() {
 }
 
 /// The last column of twelve canonical nodes holds samples and padding side by side; the original refuses to go on from
-/// most places in it.
+/// most positions in it.
 #[test]
 fn resume_within_the_last_column_loses_no_samples() {
     let mut config = EpochConfig::new(vec![StreamConfig::new(&[997])], 1, World::SINGLE);

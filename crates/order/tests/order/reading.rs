@@ -43,11 +43,11 @@ proptest! {
         shuffle: bool,
         fraction: bool,
         seed in 0_u64..1000,
-        place in 0..WORLDS.len(),
+        world_index in 0..WORLDS.len(),
         block in 4_u64..300,
         resumed in 0_u64..6,
     ) {
-        let (nodes, ranks_per_node, batch_size) = WORLDS[place];
+        let (nodes, ranks_per_node, batch_size) = WORLDS[world_index];
         let mut config = mixed(algo, method, seed, fraction);
         config.world = world(nodes, ranks_per_node);
         config.batch_size = batch_size;

@@ -34,7 +34,7 @@ impl RawConfig {
             },
             None => return Err(parser.missing("format")),
         };
-        let at = |field| move |problem| MdsError::Codec(problem).at(parser.place_of(field));
+        let at = |field| move |problem| MdsError::Codec(problem).at(parser.position_of(field));
         let compression = self
             .compressed
             .then(|| parse_name::<Compression>(&self.compression))
@@ -57,7 +57,7 @@ impl RawConfig {
         };
         MdsProblem::Columns
             .because(reason)
-            .at(parser.place_of(field))
+            .at(parser.position_of(field))
     }
 
     /// Returns the columns, whose encodings are in the field called `field`.
@@ -83,8 +83,8 @@ impl RawConfig {
         }
         let column = |(name, text): (&str, &str)| -> Result<Column<E>, MdsError> {
             let encoding = parse_name(text).map_err(|problem: MdsError| {
-                let place = format!("{field} of column `{}`", shorten(name));
-                problem.at(parser.place_of(&place))
+                let described_field = format!("{field} of column `{}`", shorten(name));
+                problem.at(parser.position_of(&described_field))
             })?;
             Ok(Column {
                 name: name.to_owned(),
@@ -118,8 +118,8 @@ impl RawConfig {
                     shown(size),
                     shown(encoding.fixed_size()),
                 );
-                let place = parser.place_of("column_sizes");
-                return Err(MdsProblem::Columns.because(reason).at(place));
+                let position = parser.position_of("column_sizes");
+                return Err(MdsProblem::Columns.because(reason).at(position));
             }
         }
         Ok(columns)
@@ -196,7 +196,7 @@ pub(super) fn entry(
     };
     for (field, file) in entry.files() {
         Limits::check("shard-bytes", file.bytes, parser.limits.shard_bytes).map_err(|problem| {
-            MdsError::Limit(problem).at(parser.place_of(&format!("{field}.bytes")))
+            MdsError::Limit(problem).at(parser.position_of(&format!("{field}.bytes")))
         })?;
     }
     Ok(entry)
@@ -224,14 +224,14 @@ pub(crate) fn check_unique(shards: &[ShardEntry]) -> Result<(), MdsError> {
     for (number, shard) in (0_u64..).zip(shards) {
         for (field, file) in shard.files() {
             if let Some((first, first_field)) = seen.insert(&*file.basename, (number, field)) {
-                let place = IndexPosition {
+                let position = IndexPosition {
                     shard: Some(number),
                     field: format!("{field}.basename"),
                 };
                 let name = shorten(&file.basename);
                 let name = escape(&name);
                 let reason = format!("the file `{name}` is also `{first_field}` of shard {first}");
-                return Err(MdsProblem::DuplicateShard.because(reason).at(place));
+                return Err(MdsProblem::DuplicateShard.because(reason).at(position));
             }
         }
     }

@@ -130,8 +130,8 @@ impl Index {
 
     fn write_shards(&self, out: &mut Vec<u8>) {
         out.push(b'[');
-        for (place, shard) in self.shards.iter().enumerate() {
-            if place > 0 {
+        for (index, shard) in self.shards.iter().enumerate() {
+            if index > 0 {
                 out.extend_from_slice(b", ");
             }
             shard.write(out);

@@ -66,10 +66,10 @@ impl Fields {
 
     const fn without(self, fields: &[Self]) -> Self {
         let mut left = self.0;
-        let mut place = 0;
-        while place < fields.len() {
-            left &= !fields[place].0;
-            place += 1;
+        let mut index = 0;
+        while index < fields.len() {
+            left &= !fields[index].0;
+            index += 1;
         }
         Self(left)
     }

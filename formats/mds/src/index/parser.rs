@@ -39,7 +39,7 @@ impl<'l> Parser<'l> {
         }
     }
 
-    pub(super) fn place(&self) -> IndexPosition {
+    pub(super) fn position(&self) -> IndexPosition {
         let mut field = self.field.to_owned();
         if !self.inner.is_empty() {
             field.push('.');
@@ -52,7 +52,7 @@ impl<'l> Parser<'l> {
     }
 
     /// Returns the position of a field of the current shard.
-    pub(super) fn place_of(&self, field: &str) -> IndexPosition {
+    pub(super) fn position_of(&self, field: &str) -> IndexPosition {
         IndexPosition {
             shard: self.shard,
             field: field.to_owned(),
@@ -60,43 +60,45 @@ impl<'l> Parser<'l> {
     }
 
     /// Returns the position of a key of the current object.
-    pub(super) fn place_inside(&self, key: &str) -> IndexPosition {
-        let mut place = self.place();
-        if !place.field.is_empty() {
-            place.field.push('.');
+    pub(super) fn position_inside(&self, key: &str) -> IndexPosition {
+        let mut position = self.position();
+        if !position.field.is_empty() {
+            position.field.push('.');
         }
-        place.field.push_str(&shorten(key));
-        place
+        position.field.push_str(&shorten(key));
+        position
     }
 
     /// Builds the error for a value of a field of the current shard.
     pub(super) fn wrong_field(&self, field: &str, reason: impl Into<String>) -> MdsError {
-        MdsProblem::Field.because(reason).at(self.place_of(field))
+        MdsProblem::Field
+            .because(reason)
+            .at(self.position_of(field))
     }
 
     /// Builds the error for a missing key of the current object.
     pub(super) fn missing(&self, key: &str) -> MdsError {
         let missing = MdsProblem::MissingField.because("the field is missing");
-        missing.at(self.place_inside(key))
+        missing.at(self.position_inside(key))
     }
 
     /// Builds the error for an unknown key of the current object.
     pub(super) fn unknown(&self, key: &str) -> MdsError {
         let unknown = MdsProblem::UnknownField.because("the field is unknown");
-        unknown.at(self.place_inside(key))
+        unknown.at(self.position_inside(key))
     }
 
     /// Builds the error for a repeated key of the current object.
     pub(super) fn twice(&self, key: &str) -> MdsError {
         let twice = MdsProblem::DuplicateField.because("the field occurs twice");
-        twice.at(self.place_inside(key))
+        twice.at(self.position_inside(key))
     }
 
     /// Stores an error, at the current position unless it has one, and returns one of `serde`.
     pub(super) fn fail<E: serde::de::Error>(&mut self, error: MdsError) -> E {
         let error = match error {
             MdsError::At { .. } => error,
-            error => error.at(self.place()),
+            error => error.at(self.position()),
         };
         self.error.get_or_insert(error);
         E::custom("")
@@ -142,7 +144,7 @@ impl<'l> Parser<'l> {
                     Some((found, expected)) => format!("{}, expected {expected}", shorten(found)),
                     None => shorten(&text),
                 };
-                MdsProblem::Field.because(problem).at(self.place())
+                MdsProblem::Field.because(problem).at(self.position())
             }
         }
     }

@@ -684,9 +684,9 @@ proptest! {
         end: prop::sample::Index,
     ) {
         let mut json = index.to_json().into_bytes();
-        for (place, byte) in changes {
-            let place = place.index(json.len());
-            json[place] = byte;
+        for (offset, byte) in changes {
+            let offset = offset.index(json.len());
+            json[offset] = byte;
         }
         for json in [&json[..], &json[..end.index(json.len())]] {
             let parsed = Index::parse(json, &Limits::default());

@@ -79,11 +79,11 @@ impl<'a> Table<'a> {
         }
         let mut previous = first;
         let mut largest = 0;
-        for (place, bytes) in (0_u64..).zip(self.bytes.chunks_exact(4)) {
+        for (index, bytes) in (0_u64..).zip(self.bytes.chunks_exact(4)) {
             let offset = number(bytes).unwrap_or(0);
             let Some(size) = offset.checked_sub(previous) else {
                 let reason = format!("starts at byte {previous} and ends at byte {offset}");
-                return Err(MdsProblem::Offsets.of_sample(place.saturating_sub(1), reason));
+                return Err(MdsProblem::Offsets.of_sample(index.saturating_sub(1), reason));
             };
             largest = largest.max(size);
             previous = offset;

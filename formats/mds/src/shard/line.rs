@@ -121,11 +121,11 @@ pub(super) fn json<'a>(
     while let Some((key, text)) = members.next() {
         let key = unescape(key).ok_or_else(|| problem(sample, HALF_PAIR))?;
         // Columns are sorted in shards of this crate or the original writer, but need not be in others.
-        let place = columns
+        let index = columns
             .binary_search_by(|column| column.name.as_str().cmp(&key))
             .ok()
             .or_else(|| columns.iter().position(|column| column.name == key));
-        let slot = place.and_then(|place| values.get_mut(place));
+        let slot = index.and_then(|index| values.get_mut(index));
         let slot = slot.ok_or_else(|| {
             columns_problem(sample, format!("has an unknown column `{}`", shorten(&key)))
         })?;

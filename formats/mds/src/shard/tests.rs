@@ -238,11 +238,11 @@ fn mosaicml_streaming_shards_round_trip_byte_for_byte() {
                 if number > 0 {
                     sizes.push(stored.len());
                 }
-                for (place, sample) in stored.iter().enumerate() {
+                for (position, sample) in stored.iter().enumerate() {
                     assert_eq!(
                         cutter.push(sample.len() as u64),
-                        place == 0 && number > 0,
-                        "{name} {number} {place}"
+                        position == 0 && number > 0,
+                        "{name} {number} {position}"
                     );
                 }
             }
@@ -380,9 +380,9 @@ proptest! {
         let entry = entry(&config, samples.len() as u64, &data, meta.as_deref());
         let view = open(&entry, &data, meta.as_deref()).unwrap();
         prop_assert_eq!(view.len(), samples.len() as u64);
-        for (place, sample) in (0..).zip(&samples) {
-            prop_assert_eq!(view.sample(place), Ok(&sample[..]));
-            let values = view.values(place).unwrap();
+        for (index, sample) in (0..).zip(&samples) {
+            prop_assert_eq!(view.sample(index), Ok(&sample[..]));
+            let values = view.values(index).unwrap();
             prop_assert!(values.iter().map(|(name, _)| *name).eq(config.column_names()));
         }
         prop_assert!(view.sample(view.len()).is_err());
@@ -400,11 +400,11 @@ proptest! {
         let mut meta = meta.unwrap_or_default();
         let mut entry = entry(&config, samples.len() as u64, &data, config.format().is_split().then_some(&meta[..]));
         entry.samples = count.unwrap_or(entry.samples);
-        for (place, byte) in changes {
-            let place = place.index(data.len() + meta.len());
-            match data.get_mut(place) {
+        for (offset, byte) in changes {
+            let offset = offset.index(data.len() + meta.len());
+            match data.get_mut(offset) {
                 Some(slot) => *slot ^= byte,
-                None => { let place = place - data.len(); meta[place] ^= byte; }
+                None => { let offset = offset - data.len(); meta[offset] ^= byte; }
             }
         }
         if let Some(end) = cut_data { data.truncate(end.index(data.len() + 1)); }

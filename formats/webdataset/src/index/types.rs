@@ -145,12 +145,12 @@ fn write_file(file: Option<&FileInfo>, out: &mut String) {
 /// Refuses a file that is listed twice.
 pub(super) fn check_unique(shards: &[IndexShard]) -> Result<(), WebdatasetError> {
     let mut seen: HashSet<&str> = HashSet::with_capacity(shards.len());
-    for (place, shard) in shards.iter().enumerate() {
+    for (index, shard) in shards.iter().enumerate() {
         let raw = shard.zip_data.is_some().then_some(&shard.raw_data);
         for file in shard.files().chain(raw) {
             if !seen.insert(&file.basename) {
                 let name = escape(&file.basename);
-                let reason = format!("shard {place}: the file `{name}` occurs twice");
+                let reason = format!("shard {index}: the file `{name}` occurs twice");
                 return Err(WebdatasetProblem::IndexDuplicate.because(reason));
             }
         }

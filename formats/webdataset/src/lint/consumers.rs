@@ -137,13 +137,13 @@ fn hf(samples: &[SampleEntry], is_first: bool) -> Vec<Finding> {
         return findings;
     };
     let expected = names(first);
-    for (place, sample) in samples.iter().enumerate() {
+    for (index, sample) in samples.iter().enumerate() {
         let found = names(sample);
         if found == expected {
             continue;
         }
         let key = escape(&sample.key);
-        let (severity, text) = if is_first && place < HF_SAMPLES {
+        let (severity, text) = if is_first && index < HF_SAMPLES {
             let text = format!(
                 "sample `{key}` has other fields than the first one, and the first {HF_SAMPLES} samples have to agree"
             );

@@ -53,7 +53,7 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, Webd
     }
     let mut changes = Vec::new();
     let mut samples: Vec<Gathered<'_>> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut indexes: HashMap<String, usize> = HashMap::new();
     let mut last = None;
     for member in &survey.members {
         let mut change = |id, text| {
@@ -90,19 +90,19 @@ pub fn fix(data: &[u8], profile: Profile, limits: &Limits) -> Result<Fixed, Webd
             change("field-case", "the field is written in lower case");
         }
         let content = content(data, member)?;
-        let place = *places.entry(clean.clone()).or_insert_with(|| {
+        let index = *indexes.entry(clean.clone()).or_insert_with(|| {
             samples.push(Gathered {
                 key: clean,
                 fields: Vec::new(),
             });
             samples.len() - 1
         });
-        let is_return = last != Some(place) && place + 1 != samples.len();
+        let is_return = last != Some(index) && index + 1 != samples.len();
         if is_return {
             change("tar-split", "it joins the other members of its sample");
         }
-        last = Some(place);
-        let Some(sample) = samples.get_mut(place) else {
+        last = Some(index);
+        let Some(sample) = samples.get_mut(index) else {
             continue;
         };
         let fields = sample.fields.len() as u64 + 1;

@@ -235,11 +235,11 @@ fn check_offsets(data: &[u8], offsets: &[u64]) -> Result<(), WebdatasetError> {
     let Some(end) = offsets.last() else {
         return error("is empty");
     };
-    for (place, pair) in offsets.windows(2).enumerate() {
+    for (sample, pair) in offsets.windows(2).enumerate() {
         if let [begin, next] = pair
             && begin >= next
         {
-            return error(&format!("does not ascend after sample {place}"));
+            return error(&format!("does not ascend after sample {sample}"));
         }
     }
     if offsets

@@ -86,9 +86,9 @@ pub(super) fn replace_key(records: &mut [u8], digits: usize, key: &str) -> bool 
         if let Some(path) = path {
             let begin = at + length - path.len();
             let fits = path.len() > digits && key.len() == digits;
-            let place = records.get_mut(begin..begin + digits);
-            match place.filter(|_| fits) {
-                Some(place) => place.copy_from_slice(key.as_bytes()),
+            let slot = records.get_mut(begin..begin + digits);
+            match slot.filter(|_| fits) {
+                Some(slot) => slot.copy_from_slice(key.as_bytes()),
                 None => return false,
             }
         }

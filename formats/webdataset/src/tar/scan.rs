@@ -193,10 +193,10 @@ impl Scanner {
                     let Some(zeros) = part(at, window, &range) else {
                         return Ok(Step::Need(range));
                     };
-                    if let Some(place) = zeros.iter().position(|byte| *byte != 0) {
+                    if let Some(index) = zeros.iter().position(|byte| *byte != 0) {
                         return Err(WebdatasetError::Trailing {
                             end,
-                            offset: self.position.saturating_add(place as u64),
+                            offset: self.position.saturating_add(index as u64),
                         });
                     }
                     self.position = range.end;
