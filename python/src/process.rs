@@ -4,17 +4,30 @@ use std::mem::ManuallyDrop;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardmill_storage::take_inherited_claims;
+use shardmill_storage::{after_fork_in_parent, before_fork, take_inherited_claims};
 
 /// Has forked processes give up the claims of their parent. Otherwise these would stay locked until the last child ends
 /// if the parent is killed.
 pub(crate) fn register_at_fork(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let options = PyDict::new(py);
+    options.set_item("before", wrap_pyfunction!(await_claims, module)?)?;
+    options.set_item("after_in_parent", wrap_pyfunction!(allow_claims, module)?)?;
     options.set_item("after_in_child", wrap_pyfunction!(give_up_claims, module)?)?;
     py.import("os")?
         .call_method("register_at_fork", (), Some(&options))?;
     Ok(())
+}
+
+/// Waits until the claims that other threads are opening are recorded.
+#[pyfunction]
+fn await_claims() {
+    before_fork();
+}
+
+#[pyfunction]
+fn allow_claims() {
+    after_fork_in_parent();
 }
 
 /// Replaces the inherited descriptors by ones that hold no lock.

@@ -89,9 +89,10 @@ impl Claim {
         } else {
             Mode::empty()
         };
-        let handle = dir.open_at(name, "open", flags, mode)?;
-        let file = FileHandle::from_handle(handle, dir.path_of(name))?.into_file();
-        open_claims::add(file.as_raw_fd());
+        let file = open_claims::open(|| {
+            let handle = dir.open_at(name, "open", flags, mode)?;
+            FileHandle::from_handle(handle, dir.path_of(name)).map(FileHandle::into_file)
+        })?;
         Ok(Self {
             file,
             dir: dir.clone(),

@@ -96,7 +96,7 @@ pub use lease::Lease;
 pub use lease_store::{DestinationLease, LEASE_PATIENCE};
 pub use location::{Location, RemoteLocation};
 pub use log::DestinationLog;
-pub use open_claims::take_inherited_claims;
+pub use open_claims::{after_fork_in_parent, before_fork, take_inherited_claims};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use random::random_number;
 pub use remote::{
