@@ -25,6 +25,7 @@ fn await_claims() {
     before_fork();
 }
 
+/// Lets other threads open claims again.
 #[pyfunction]
 fn allow_claims() {
     after_fork_in_parent();

@@ -273,8 +273,8 @@ impl Folder {
         Ok(Lookup::Busy { pid: None })
     }
 
-    /// Returns whether the cache did not write the files of a blob whose marker was not found: there is still no marker, and
-    /// still the same file. Otherwise another process has written or removed the blob since.
+    /// Returns whether the cache did not write the files of a blob whose marker was not found: there is still no marker,
+    /// and still the same file. Otherwise another process has written or removed the blob since.
     fn is_user_file(
         &self,
         number: usize,

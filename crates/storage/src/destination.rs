@@ -14,9 +14,9 @@ use crate::temp::TempFile;
 
 /// The root that a dataset is written to: a local directory or a prefix in a store. Clones share all state.
 ///
-/// A file begins as a [`TempFile`] in the directory, or for a store in a local spool directory. [`Destination::publish`]
-/// gives it its name. Long operations call `cancel` several times a second, and fail with `interrupted` when it returns
-/// `false`.
+/// A file begins as a [`TempFile`] in the directory, or for a store in a local spool directory.
+/// [`Destination::publish`] gives it its name. Long operations call `cancel` several times a second, and fail with
+/// `interrupted` when it returns `false`.
 #[derive(Clone, Debug)]
 pub enum Destination {
     /// A local directory.
@@ -120,8 +120,8 @@ impl Destination {
         }
     }
 
-    /// Publishes a file of [`Destination::temp_file`] under a name. When this returns, the file is durable: synchronised to
-    /// the disk in a directory, or verified by checksum and length in a store.
+    /// Publishes a file of [`Destination::temp_file`] under a name. When this returns, the file is durable: synchronised
+    /// to the disk in a directory, or verified by checksum and length in a store.
     /// Errors are those of [`TempFile::publish`], [`Remote::put_file`] and [`Remote::put_new`].
     pub fn publish(
         &self,

@@ -22,8 +22,8 @@
 //! - A [`Claim`] is a lock file by which the processes of one machine agree which of them creates, reads or removes a
 //!   file.
 //! - A [`Lease`] is the exclusive right of one writer to a folder. The kernel releases it when the process ends.
-//! - A [`Destination`] is a directory or a prefix in a store that files are published to. [`DestinationLease`] and [`DestinationLog`]
-//!   have the same interface for both.
+//! - A [`Destination`] is a directory or a prefix in a store that files are published to. [`DestinationLease`] and
+//!   [`DestinationLog`] have the same interface for both.
 //! - A [`Location`] is a path or a prefix in a store. A [`Remote`] reads whole objects and ranges below a prefix,
 //!   uploads objects and lists them. Stores differ in their protocols and in nothing else.
 //! - A [`Folder`] is a directory or a prefix in a store that a dataset is read from, by the same names.

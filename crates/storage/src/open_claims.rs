@@ -1,8 +1,8 @@
 //! The descriptors of the open claims, which a forked child gives up.
 //!
 //! A forked child shares the locks of its parent: if the parent is killed, its claims stay locked until the child ends,
-//! and the child itself waits for them. So the child replaces these descriptors before it does anything else. A fork waits
-//! until each descriptor that another thread has just opened is recorded.
+//! and the child itself waits for them. So the child replaces these descriptors before it does anything else. A fork
+//! waits until each descriptor that another thread has just opened is recorded.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -25,8 +25,8 @@ fn bit(descriptor: RawFd) -> Option<(&'static AtomicU64, u64)> {
     Some((OPEN.get(number / 64)?, 1 << (number % 64)))
 }
 
-/// How long threads that open a claim and threads that fork wait for each other at most: a file system may not answer, and
-/// a thread that forks may wait for the one that opens.
+/// How long threads that open a claim and threads that fork wait for each other at most: a file system may not answer,
+/// and a thread that forks may wait for the one that opens.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a claim with `open`, and records its descriptor. Waits while another thread forks.
