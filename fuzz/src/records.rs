@@ -1,8 +1,8 @@
 //! Targets for files of records.
 
 use shardmill_records::{
-    CHUNK_HEAD, Chunk, ChunkHead, FRAME_HEAD, FRAME_TAIL, IndexHead, Leaf, LeafKind, check_data,
-    chunk, decode_leaf, example, footer_place, frame_length, leaves, masked_crc, record_sizes,
+    CHUNK_HEAD, ChunkHead, FRAME_HEAD, FRAME_TAIL, IndexHead, check_data,
+    example, footer_place, frame_length, masked_crc, record_sizes,
     simple_chunk, without_block_headers,
 };
 
@@ -58,49 +58,6 @@ pub(crate) fn megatron_index(bytes: &[u8]) {
             .modes
             .is_none_or(|modes| (parts.bounds..=bytes.len() as u64).contains(&modes))
     );
-}
-
-/// Finds the items of a chunk of LitData and decodes their leaves, whatever the index says about them.
-pub(crate) fn litdata_chunk(bytes: &[u8]) {
-    for at in [0, 12] {
-        let count = bytes.get(at..).and_then(|rest| rest.first_chunk());
-        let items = count.map_or(0, |count| u32::from_le_bytes(*count));
-        let Ok(Chunk::Items(bounds, frames)) = chunk(bytes, u64::from(items)) else {
-            continue;
-        };
-        assert!(bounds.is_sorted());
-        for frame in frames {
-            assert!(frame.bytes.len() <= bytes.len());
-            for count in 1..12 {
-                let Ok(found) = leaves(frame.bytes, count) else {
-                    continue;
-                };
-                for leaf in found {
-                    litdata_leaf(leaf);
-                }
-            }
-        }
-    }
-}
-
-/// Decodes a leaf of LitData as every kind.
-fn litdata_leaf(bytes: &[u8]) {
-    for format in [
-        "int",
-        "float",
-        "bool",
-        "str",
-        "bytes",
-        "no_header_numpy:2",
-        "numpy",
-        "tensor",
-    ] {
-        let leaf = LeafKind::of(format).map(|kind| decode_leaf(kind, bytes));
-        if let Some(Ok(Leaf::Array(array))) = leaf {
-            let count: usize = array.shape.iter().product();
-            assert_eq!(count * array.number.size(), array.data.len());
-        }
-    }
 }
 
 /// Reads the chunks of an ArrayRecord file. Chunks with a wrong hash are parsed, too.

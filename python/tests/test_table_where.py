@@ -210,5 +210,5 @@ def test_where_ignores_index_file_of_other_library(table: Path, tmp_path: Path) 
     assert ids(dataset) == [12, 13, 14, 15]
     view = shardmill.select(tmp_path / 'table', where='id < 3', source_kind='parquet')
     assert len(view) == 3
-    with pytest.raises(DataError, match=r'index-missing-field.*such as litdata'):
+    with pytest.raises(DataError, match=r'index-missing-field.*such as parquet'):
         shardmill.select(tmp_path / 'table', where='id < 3')

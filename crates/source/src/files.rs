@@ -217,7 +217,6 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::JsonLines => "JSON lines file",
         SourceKind::Tfrecord | SourceKind::TfrecordRaw => "TFRecord file",
         SourceKind::Megatron | SourceKind::MegatronDocuments => ".bin and .idx file",
-        SourceKind::Litdata => "index.json of LitData",
         SourceKind::Arrayrecord => "ArrayRecord file",
         SourceKind::Delta
         | SourceKind::Zarr
@@ -346,7 +345,6 @@ fn fits(file: &str, kind: SourceKind) -> bool {
         SourceKind::Megatron | SourceKind::MegatronDocuments => {
             has_extension(file, &["bin", "idx"])
         }
-        SourceKind::Litdata => has_extension(file, &["bin"]) || file == "index.json",
         SourceKind::Arrayrecord => {
             has_extension(file, &["array_record", "arrayrecord", "riegeli"])
                 || file.contains(".array_record-")

@@ -486,31 +486,6 @@ impl ArrowTable {
     }
 }
 
-/// Reads all record batches of an Arrow file that is a part of another file, through a temporary file.
-pub(crate) fn read_embedded(
-    input: &InputFile,
-    bytes: &[u8],
-    options: &SourceOptions,
-) -> Result<Vec<RecordBatch>, SourceError> {
-    let failed = |source| input.read_error(source);
-    let mut file = tempfile::tempfile_in(options.resources.temp_folder()).map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
-    let mut input = input.clone();
-    input.file_version.bytes = bytes.len() as u64;
-    let reader = Reader {
-        input: &input,
-        file,
-    };
-    let layout = reader.file_layout()?;
-    let decoder = reader.decoder(&layout, layout.dictionaries.len())?;
-    let mut batches = Vec::with_capacity(layout.batches.len());
-    for batch in &layout.batches {
-        let loaded = reader.load(batch.frame)?;
-        batches.extend(reader.guarded(|| decode(&decoder, &loaded, batch.frame))?);
-    }
-    Ok(batches)
-}
-
 /// Checks the positions of a message's buffers, and the sizes that compressed ones claim, before memory is allocated
 /// for them.
 fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {

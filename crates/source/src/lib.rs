@@ -1,7 +1,7 @@
 //! Reads tables and file trees as ordered Arrow record batches.
 //!
 //! This crate decides which files a location refers to, in which order they are read and which columns they have. It
-//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord, LitData,
+//! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord,
 //! ArrayRecord, Megatron, windows of Zarr arrays, and trees of plain files. It selects, computes and filters columns
 //! with SQL expressions, or runs a whole query. Files are in
 //! directories or in stores. Objects in a store are listed once, and downloaded before they are read. The crate does
@@ -63,7 +63,6 @@ mod json; // JSON lines files.
 mod json_pairs; // Escaped surrogate pairs of JSON.
 mod key_files; // Rows with random keys in temporary files.
 mod lists; // Nested lists of numbers.
-mod litdata; // Chunks of LitData.
 mod media; // Images and audio.
 mod megatron; // Tokens of Megatron.
 mod numbered; // The numbers of rows as a column.
@@ -144,7 +143,6 @@ pub fn open(
         SourceKind::Megatron | SourceKind::MegatronDocuments => {
             Arc::new(megatron::open(locations, kind, options)?)
         }
-        SourceKind::Litdata => Arc::new(litdata::open(locations, options)?),
         SourceKind::Arrayrecord => Arc::new(arrayrecord::open(locations, options)?),
         SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),

@@ -33,8 +33,6 @@ shardmill_core::named_enum! {
         Megatron = "megatron",
         /// Tokens of Megatron, a row for each document.
         MegatronDocuments = "megatron-documents",
-        /// Chunks of LitData, with an `index.json`.
-        Litdata = "litdata",
         /// ArrayRecord files as one column of bytes.
         Arrayrecord = "arrayrecord",
         /// Windows of the arrays of a Zarr store. Never detected.

@@ -13,7 +13,6 @@ mod expr;
 mod help;
 mod hostile;
 mod ipc;
-mod litdata;
 mod measure;
 mod megatron;
 mod parquet;

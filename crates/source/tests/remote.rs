@@ -249,9 +249,6 @@ fn record_files_read_equally_from_store_and_directory() {
         ),
         ("megatron-core-0.16.1/sentences.bin", "tokens/x.bin"),
         ("megatron-core-0.16.1/sentences.idx", "tokens/x.idx"),
-        ("litdata-0.2.76/batch/index.json", "chunks/index.json"),
-        ("litdata-0.2.76/batch/chunk-0-0.bin", "chunks/chunk-0-0.bin"),
-        ("litdata-0.2.76/batch/chunk-0-1.bin", "chunks/chunk-0-1.bin"),
         (
             "array_record-0.8.6/zstd.array_record",
             "arrays/x.array_record",
@@ -264,7 +261,6 @@ fn record_files_read_equally_from_store_and_directory() {
         ("records", SourceKind::Tfrecord, 10),
         ("records", SourceKind::TfrecordRaw, 10),
         ("tokens", SourceKind::Megatron, 6),
-        ("chunks", SourceKind::Litdata, 5),
         ("arrays", SourceKind::Arrayrecord, 20),
         ("tokens/x", SourceKind::MegatronDocuments, 3),
         ("tokens/x.idx", SourceKind::Megatron, 6),

@@ -91,7 +91,7 @@ shardmill_core::problems! {
         /// A key that this format does not have. The original reader refuses it, too.
         UnknownField => (Corrupt, "index-unknown-field"),
         /// A missing key.
-        MissingField => (Corrupt, "index-missing-field", "if this is not an index of MDS or WebDataset, set the format of the source with --from, such as litdata or parquet"),
+        MissingField => (Corrupt, "index-missing-field", "if this is not an index of MDS or WebDataset, set the format of the source with --from, such as parquet"),
         /// A repeated key, whose value depends on the reader.
         DuplicateField => (Corrupt, "index-duplicate-field"),
         /// Columns that contradict each other.

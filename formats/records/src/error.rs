@@ -22,9 +22,6 @@ pub enum RecordError {
     /// An index of Megatron cannot be read.
     #[error("the index is not one of Megatron: {reason}")]
     Index { reason: &'static str },
-    /// A chunk of LitData, or one of its items, cannot be read.
-    #[error("{reason}")]
-    Chunk { reason: &'static str },
     /// A chunk of Riegeli records cannot be read.
     #[error("{reason}")]
     Riegeli { reason: &'static str },

@@ -1,15 +1,13 @@
-//! Files of records in memory: TFRecord files and their examples, chunks of LitData and of
-//! ArrayRecord, and the indexes of Megatron.
+//! Files of records in memory: TFRecord files and their examples, chunks of ArrayRecord, and the indexes of Megatron.
 //!
 //! Every length in the bytes is checked against the bytes that exist. The caller opens files, bounds the length of a
 //! record before it allocates memory, and says where in a file an error is.
 //!
 //! Formats: the frames of TensorFlow's `record_writer.h`, the messages of its `example.proto` and `feature.proto`, and the
-//! index of Megatron's `indexed_dataset.py`, the chunks of LitData's `writer.py`, and the specification of Riegeli/records.
+//! index of Megatron's `indexed_dataset.py`, and the specification of Riegeli/records.
 
 mod error;
 mod example;
-mod litdata;
 mod megatron;
 mod protobuf;
 mod riegeli;
@@ -17,7 +15,6 @@ mod tfrecord;
 
 pub use error::RecordError;
 pub use example::{Example, Feature, FeatureKind, Value, example};
-pub use litdata::{Chunk, Frame, Leaf, LeafArray, LeafKind, chunk, decode_leaf, leaves};
 pub use megatron::{INDEX_HEAD, IndexBuilder, IndexHead, IndexParts, TOKEN_TYPES};
 pub use riegeli::{
     CHUNK_HEAD, ChunkHead, ChunkKind, PackedPart, RecordPacking, SimpleChunk, footer_place,
