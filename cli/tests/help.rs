@@ -137,7 +137,7 @@ fn convert_help_matches_snapshot() {
 
               [default: auto]
               [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tfrecord, tfrecord-raw,
-              megatron, megatron-documents, arrayrecord, zarr, tree, mds, webdataset]
+              megatron, megatron-documents, zarr, tree, mds, webdataset]
 
           --to <FORMAT>
               Format of the shards

@@ -1,9 +1,7 @@
 //! Targets for files of records.
 
 use shardmill_records::{
-    CHUNK_HEAD, ChunkHead, FRAME_HEAD, FRAME_TAIL, IndexHead, check_data,
-    example, footer_place, frame_length, masked_crc, record_sizes,
-    simple_chunk, without_block_headers,
+    FRAME_HEAD, FRAME_TAIL, IndexHead, check_data, example, frame_length, masked_crc,
 };
 
 /// Reads the features of a record.
@@ -58,31 +56,4 @@ pub(crate) fn megatron_index(bytes: &[u8]) {
             .modes
             .is_none_or(|modes| (parts.bounds..=bytes.len() as u64).contains(&modes))
     );
-}
-
-/// Reads the chunks of an ArrayRecord file. Chunks with a wrong hash are parsed, too.
-pub(crate) fn arrayrecord(bytes: &[u8]) {
-    let mut place = 0;
-    while let Some(rest) = usize::try_from(place).ok().and_then(|at| bytes.get(at..)) {
-        let content = without_block_headers(rest, place);
-        let Some((head, data)) = content.split_first_chunk::<CHUNK_HEAD>() else {
-            return;
-        };
-        let Ok(head) = ChunkHead::decode(head) else {
-            return;
-        };
-        let length = usize::try_from(head.data_bytes).unwrap_or(usize::MAX);
-        if let Some(chunk) = data.get(..length).and_then(|data| simple_chunk(data).ok()) {
-            if let Ok(sizes) = record_sizes(chunk.sizes.0, &head) {
-                assert_eq!(sizes.len() as u64, head.records);
-            }
-            let record = chunk.values.0;
-            assert!(footer_place(record).is_none() || !record.is_empty());
-        }
-        let Some(end) = head.end(place) else {
-            return;
-        };
-        assert!(end > place);
-        place = end;
-    }
 }

@@ -9,7 +9,6 @@
     events/    a Delta table of several versions
     records/   a TFRecord file of 5 examples: box, image, label, tokens, words
     weather/   a Zarr store: t2m, rain, height
-    arrays/    an ArrayRecord file of 20 records
     tokenizer.json
 """
 
@@ -89,6 +88,4 @@ def make(folder: Path):
     (folder / "records").mkdir()
     shutil.copy(ROOT / "fixtures/tfrecord-1.14.6/examples.tfrecord", folder / "records/train.tfrecord")
     shutil.copytree(ROOT / "fixtures/zarr-3.1.6/weather3", folder / "weather")
-    (folder / "arrays").mkdir()
-    shutil.copy(ROOT / "fixtures/array_record-0.8.6/zstd.array_record", folder / "arrays/train.array_record")
     shutil.copy(ROOT / "crates/tokenize/testdata/bpe.json", folder / "tokenizer.json")

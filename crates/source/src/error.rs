@@ -63,8 +63,6 @@ shardmill_core::problems! {
         TfrecordFeature => (Corrupt, "tfrecord-feature"),
         MegatronIndex => (Corrupt, "megatron-index"),
         MegatronTruncated => (Corrupt, "megatron-truncated", "the copy or the writer did not finish: fetch or write both files again"),
-        ArrayrecordChunk => (Corrupt, "arrayrecord-chunk"),
-        ArrayrecordTruncated => (Corrupt, "arrayrecord-truncated", "the copy or the writer did not finish: fetch or write the file again"),
         ZarrVariable => (NotFound, "zarr-variable"),
         ZarrWindow => (InvalidInput, "zarr-window"),
         ZarrMetadata => (Corrupt, "zarr-metadata"),

@@ -217,7 +217,6 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::JsonLines => "JSON lines file",
         SourceKind::Tfrecord | SourceKind::TfrecordRaw => "TFRecord file",
         SourceKind::Megatron | SourceKind::MegatronDocuments => ".bin and .idx file",
-        SourceKind::Arrayrecord => "ArrayRecord file",
         SourceKind::Delta
         | SourceKind::Zarr
         | SourceKind::Tree
@@ -344,11 +343,6 @@ fn fits(file: &str, kind: SourceKind) -> bool {
     match kind {
         SourceKind::Megatron | SourceKind::MegatronDocuments => {
             has_extension(file, &["bin", "idx"])
-        }
-        SourceKind::Arrayrecord => {
-            has_extension(file, &["array_record", "arrayrecord", "riegeli"])
-                || file.contains(".array_record-")
-                || file.contains(".arrayrecord-")
         }
         SourceKind::JsonLines if has_extension(file, &["json"]) => true,
         SourceKind::TfrecordRaw => kind_of_name(file) == Some(SourceKind::Tfrecord),

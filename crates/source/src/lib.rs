@@ -2,7 +2,7 @@
 //!
 //! This crate decides which files a location refers to, in which order they are read and which columns they have. It
 //! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord,
-//! ArrayRecord, Megatron, windows of Zarr arrays, and trees of plain files. It selects, computes and filters columns
+//! Megatron, windows of Zarr arrays, and trees of plain files. It selects, computes and filters columns
 //! with SQL expressions, or runs a whole query. Files are in
 //! directories or in stores. Objects in a store are listed once, and downloaded before they are read. The crate does
 //! not know shards and writes only temporary files.
@@ -37,7 +37,6 @@
 //! 4180, JSON lines, TensorFlow's TFRecord, Megatron's indexed datasets, Zarr. The limits are L4 and L9 of the reliability rules.
 
 mod adapter; // Sources of other crates as readers.
-mod arrayrecord; // ArrayRecord files.
 mod base; // The interface of the readers of this crate.
 mod casts; // Types that expressions cast columns to.
 mod conform; // Arrays as another type.
@@ -143,7 +142,6 @@ pub fn open(
         SourceKind::Megatron | SourceKind::MegatronDocuments => {
             Arc::new(megatron::open(locations, kind, options)?)
         }
-        SourceKind::Arrayrecord => Arc::new(arrayrecord::open(locations, options)?),
         SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),
         SourceKind::Mds | SourceKind::Webdataset => {

@@ -33,8 +33,6 @@ shardmill_core::named_enum! {
         Megatron = "megatron",
         /// Tokens of Megatron, a row for each document.
         MegatronDocuments = "megatron-documents",
-        /// ArrayRecord files as one column of bytes.
-        Arrayrecord = "arrayrecord",
         /// Windows of the arrays of a Zarr store. Never detected.
         Zarr = "zarr",
         /// A directory of plain files.

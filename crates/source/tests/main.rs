@@ -7,7 +7,6 @@
     clippy::cast_possible_truncation
 )]
 
-mod arrayrecord;
 mod delta;
 mod expr;
 mod help;

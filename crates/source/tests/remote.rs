@@ -249,10 +249,6 @@ fn record_files_read_equally_from_store_and_directory() {
         ),
         ("megatron-core-0.16.1/sentences.bin", "tokens/x.bin"),
         ("megatron-core-0.16.1/sentences.idx", "tokens/x.idx"),
-        (
-            "array_record-0.8.6/zstd.array_record",
-            "arrays/x.array_record",
-        ),
     ] {
         let bytes = std::fs::read(fixtures.join(from)).unwrap();
         store_copy.dir.write(to, bytes);
@@ -261,7 +257,6 @@ fn record_files_read_equally_from_store_and_directory() {
         ("records", SourceKind::Tfrecord, 10),
         ("records", SourceKind::TfrecordRaw, 10),
         ("tokens", SourceKind::Megatron, 6),
-        ("arrays", SourceKind::Arrayrecord, 20),
         ("tokens/x", SourceKind::MegatronDocuments, 3),
         ("tokens/x.idx", SourceKind::Megatron, 6),
     ] {

@@ -22,7 +22,4 @@ pub enum RecordError {
     /// An index of Megatron cannot be read.
     #[error("the index is not one of Megatron: {reason}")]
     Index { reason: &'static str },
-    /// A chunk of Riegeli records cannot be read.
-    #[error("{reason}")]
-    Riegeli { reason: &'static str },
 }
