@@ -137,13 +137,13 @@ fn convert_help_matches_snapshot() {
 
               [default: auto]
               [possible values: auto, delta, parquet, arrow, csv, tsv, jsonl, tfrecord, tfrecord-raw,
-              megatron, megatron-documents, zarr, tree, mds, webdataset]
+              zarr, tree, mds, webdataset]
 
           --to <FORMAT>
               Format of the shards
 
               [default: mds]
-              [possible values: mds, webdataset, parquet, megatron, jsonl, csv, tsv, xsv]
+              [possible values: mds, webdataset, parquet, jsonl, csv, tsv, xsv]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -318,7 +318,7 @@ fn convert_help_matches_snapshot() {
               [default: sha256]
 
           --size-limit <SIZE>
-              Maximum raw bytes of a shard, or none; `--to megatron` has one file
+              Maximum raw bytes of a shard, or none
 
               [default: 64MiB]
 
@@ -462,9 +462,6 @@ fn convert_help_matches_snapshot() {
 
       Tokens for a language model, with a token that ends each document:
         shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
-
-      The same tokens for Megatron, as tokens/data.bin and tokens/data.idx:
-        shardmill convert text/ tokens/ --to megatron --tokenize tokenizer.json --append '<|endoftext|>'
 
       Into a bucket; after a failure the same command resumes where it stopped:
         shardmill convert data/ s3://bucket/sets/train

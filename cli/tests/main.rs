@@ -49,7 +49,6 @@ mod lengths;
 #[cfg(test)]
 mod ls;
 #[cfg(test)]
-mod megatron;
 #[cfg(test)]
 mod order;
 #[cfg(test)]

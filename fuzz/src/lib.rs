@@ -41,7 +41,6 @@ pub const TARGETS: &[Target] = &[
     target("tar-offsets", &[], tar::offsets),
     target("tar-value", &[], tar::value),
     target("tfrecord", &[".tfrecord"], records::tfrecord),
-    target("megatron-index", &[".idx"], records::megatron_index),
     target("zarr-metadata", &["zarr.json", ".zarray"], zarr::metadata),
     target(
         "zarr-chunk",

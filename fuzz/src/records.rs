@@ -1,8 +1,6 @@
 //! Targets for files of records.
 
-use shardmill_records::{
-    FRAME_HEAD, FRAME_TAIL, IndexHead, check_data, example, frame_length, masked_crc,
-};
+use shardmill_records::{FRAME_HEAD, FRAME_TAIL, check_data, example, frame_length, masked_crc};
 
 /// Reads the features of a record.
 pub(crate) fn tf_example(bytes: &[u8]) {
@@ -39,21 +37,4 @@ pub(crate) fn tfrecord(bytes: &[u8]) {
         assert_eq!(check_data(record, crc).is_ok(), masked_crc(record) == crc);
         rest = after;
     }
-}
-
-/// Reads the head of an index of Megatron. The parts of the index must lie within it, one after the other.
-pub(crate) fn megatron_index(bytes: &[u8]) {
-    let Some(head) = bytes.first_chunk() else {
-        return;
-    };
-    let Ok(parts) = IndexHead::decode(head).and_then(|head| head.parts(bytes.len() as u64)) else {
-        return;
-    };
-    let places = [parts.lengths, parts.places, parts.bounds];
-    assert!(places.is_sorted() && places.iter().all(|place| *place <= bytes.len() as u64));
-    assert!(
-        parts
-            .modes
-            .is_none_or(|modes| (parts.bounds..=bytes.len() as u64).contains(&modes))
-    );
 }

@@ -110,7 +110,7 @@ def convert(
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             By default all columns are written, in the default encodings of their types.
-        to: The format: ``mds``, ``webdataset``, ``parquet``, ``megatron``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
         exclude: Patterns of files to leave out, relative to the source; they win over ``include``.

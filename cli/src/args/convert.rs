@@ -250,7 +250,7 @@ pub struct ShardArgs {
     #[arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = values::hashes)]
     pub hashes: List<HashAlgo>,
 
-    /// Maximum raw bytes of a shard, or none; `--to megatron` has one file
+    /// Maximum raw bytes of a shard, or none
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = values::byte_size_or_none)]
     pub size_limit: OrNone<u64>,
 
@@ -370,7 +370,6 @@ fn formats() -> impl TypedValueParser<Value = ShardFormat> {
         ("mds", Format::Mds.into()),
         ("webdataset", ShardFormat::Webdataset),
         ("parquet", ShardFormat::Parquet),
-        ("megatron", ShardFormat::Megatron),
         ("jsonl", Format::Json.into()),
         ("json", Format::Json.into()),
         ("csv", Format::Csv.into()),
@@ -420,9 +419,6 @@ EXAMPLES:
 
   Tokens for a language model, with a token that ends each document:
     shardmill convert text/ shards/ --tokenize tokenizer.json --append '<|endoftext|>'
-
-  The same tokens for Megatron, as tokens/data.bin and tokens/data.idx:
-    shardmill convert text/ tokens/ --to megatron --tokenize tokenizer.json --append '<|endoftext|>'
 
   Into a bucket; after a failure the same command resumes where it stopped:
     shardmill convert data/ s3://bucket/sets/train

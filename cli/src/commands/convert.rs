@@ -7,7 +7,6 @@ use serde::Serialize;
 use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
     RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions, table_type,
-    token_type, token_types,
 };
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Encoding, TextEncoding};
@@ -144,11 +143,6 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliE
                 "zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none";
             compression = parse_compression(named, "", known)?;
         }
-        ShardFormat::Megatron if named.is_some() => {
-            let fact = "megatron has no compression";
-            return Err(CliError::option("compression", fact, "omit it"));
-        }
-        ShardFormat::Megatron => {}
         ShardFormat::Webdataset => {
             let known = "zstd:1 to zstd:22, gz:0 to gz:9, or none";
             tar_compression = parse_compression(named, " of webdataset", known)?;
@@ -164,7 +158,7 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliE
             index_for: args.index_for.clone().unwrap_or_default(),
         },
         hashes: args.hashes.clone(),
-        size_limit: args.size_limit.filter(|_| to != ShardFormat::Megatron),
+        size_limit: args.size_limit,
         row_group_bytes: args.row_group_size.unwrap_or(default.row_group_bytes),
         samples_per_shard: args.samples_per_shard,
         keep_row_groups: args.keep_row_groups,
@@ -268,10 +262,6 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), CliError
                         .map(|fact| fact.to_string()),
                     hint,
                 )
-            }
-            ShardFormat::Megatron => {
-                let hint = format!("tokens of megatron are {}", token_types());
-                (token_type(encoding).is_none().then(unknown), hint)
             }
             ShardFormat::Parquet => {
                 let hint = "columns of parquet are bytes, str, int or float".to_owned();

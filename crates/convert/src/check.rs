@@ -10,7 +10,6 @@ use shardmill_writer::{ColumnEncoder, RowEncoder, ShardFormat, Target};
 
 use crate::error::ConvertError;
 use crate::export;
-use crate::megatron;
 use crate::options::{ConvertOptions, Nulls, shown};
 use crate::table;
 
@@ -82,7 +81,6 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         }
     }
     table::check_options(options)?;
-    megatron::check_options(options)?;
     check_tar_options(options)?;
     check_part(options)?;
     if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()

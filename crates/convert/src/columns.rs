@@ -15,7 +15,6 @@ use shardmill_writer::{
 };
 
 use crate::error::ConvertError;
-use crate::megatron;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 use crate::table;
 
@@ -31,11 +30,6 @@ pub(crate) fn targets(
         .fields()
         .iter()
         .map(|field| match requested(field.name()) {
-            encoding if options.shards.to == ShardFormat::Megatron => {
-                let known = known_types.get(field.name()).cloned().map(Target::Table);
-                let default = known.map_or_else(|| default_target(field, options.shards.to), Ok)?;
-                megatron::target(field, &default, encoding)
-            }
             Some(encoding) => parse_target(field.name(), encoding, options.shards.to),
             None => match known_types.get(field.name()) {
                 Some(data_type) => Ok(Target::Table(data_type.clone())),
@@ -80,10 +74,6 @@ fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Tar
     let format = match format {
         ShardFormat::Streaming(format) => format,
         ShardFormat::Parquet => return table::parse_target(column, encoding),
-        // The type of a column of lists also decides, which is not known here.
-        ShardFormat::Megatron => {
-            return Err(WriteError::Bug("an encoding of tokens without their column").into());
-        }
         ShardFormat::Webdataset => {
             let parsed = encoding.parse::<FieldEncoding>().map(Target::Field);
             return parsed.map_err(|error| {
@@ -258,7 +248,6 @@ pub(crate) fn compile(
         }
         ShardFormat::Webdataset => tar_form(encoders, schema, key, options),
         ShardFormat::Parquet => table::compile(encoders, options),
-        ShardFormat::Megatron => megatron::compile(encoders, options),
     }
 }
 

@@ -10,7 +10,7 @@ use shardmill_dataset::{
 use shardmill_storage::{Destination, DestinationEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{
-    DatasetIndex, INDEX_NAME, MEGATRON_FILES, ShardFormat, ShardPattern, TABLE_INDEX_NAME,
+    DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern, TABLE_INDEX_NAME,
     is_table_file_name,
 };
 
@@ -298,7 +298,6 @@ impl KnownFiles {
             || self.listed.contains(name)
             || (options.shards.to == ShardFormat::Webdataset && pattern.matches(name))
             || (is_table && is_table_file_name(name))
-            || (options.shards.to == ShardFormat::Megatron && MEGATRON_FILES.contains(&name))
             || default.matches(name)
             || export::is_exported(name, &[pattern, &default], self.listed.iter())
     }

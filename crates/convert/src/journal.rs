@@ -78,8 +78,7 @@ impl Found {
     /// Returns the format of the shards, if it is one whose index has its own name.
     pub(crate) fn format(&self) -> Option<ShardFormat> {
         let to = self.header["config"]["to"].as_str()?;
-        let tables = [ShardFormat::Parquet, ShardFormat::Megatron];
-        tables.into_iter().find(|format| format.name() == to)
+        (to == ShardFormat::Parquet.name()).then_some(ShardFormat::Parquet)
     }
 
     /// Returns the directories of the splits.

@@ -47,8 +47,6 @@ mod journal;
 mod late;
 mod lengths;
 mod mds_source;
-mod megatron;
-mod megatron_files;
 mod open;
 mod options;
 mod part_manifest;
@@ -78,7 +76,6 @@ pub use gc::{GcFile, GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;
 pub use late::{AddColumnsOptions, AddedColumns, add_columns};
 pub use lengths::{LengthsOptions, WrittenLengths, write_lengths};
-pub use megatron::{token_type, token_types};
 pub use open::open_rows;
 pub use options::{
     ColumnOptions, ColumnSpec, ConvertOptions, Nulls, Part, RunOptions, ShardOptions, SplitSpec,

@@ -328,7 +328,6 @@ impl ConvertOptions {
             ShardFormat::Streaming(_) | ShardFormat::Parquet => {
                 self.shards.compression.map(|name| name.to_string())
             }
-            ShardFormat::Megatron => None,
             ShardFormat::Webdataset => self.shards.tar.compression.map(|name| name.to_string()),
         };
         put("compression", json!(compression));

@@ -18,7 +18,6 @@ use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
 use crate::mds_source;
-use crate::megatron;
 use crate::open::open_rows;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, shown};
 use crate::provenance::Provenance;
@@ -107,7 +106,6 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         (source, file, hidden) = tokens::tokenized(source, tokenize, &options)?;
         tokenizer = Some(file);
     }
-    source = megatron::only_tokens(source, &options)?;
     if options.run.incremental {
         check_source(&source)?;
     }

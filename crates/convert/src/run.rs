@@ -14,7 +14,6 @@ use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
 use crate::lengths::{LengthsOptions, write_lengths, write_videos};
-use crate::megatron_files;
 use crate::options::ConvertOptions;
 use crate::parts;
 use crate::pending::recover;
@@ -188,10 +187,7 @@ fn convert(
     for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
         target.destination.make_folder(folder)?;
     }
-    let written = match options.shards.to {
-        ShardFormat::Megatron => megatron_files::write(plan, target, progress)?,
-        _ => write(plan, target, Base::default(), &journal, progress)?,
-    };
+    let written = write(plan, target, Base::default(), &journal, progress)?;
     let mut report = report_written(plan, &written.indexes, &written, resumed, began);
     let mut increment = None;
     for (((folder, split), index), content) in plan

@@ -14,7 +14,7 @@ use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
     ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm,
-    TableFormat, Target, WriteError, default_target, encoded_as, number_lists,
+    Target, WriteError, default_target, encoded_as, number_lists,
 };
 
 use crate::error::ConvertError;
@@ -178,7 +178,6 @@ pub(crate) fn compile(
     })?;
     let form = TableForm {
         encoder: Arc::new(Encoder(encoder)),
-        format: TableFormat::Parquet,
         compression: shards.compression.map(|name| name.to_string()),
         hashes: shards.hashes.clone(),
         size_limit: shards.size_limit,

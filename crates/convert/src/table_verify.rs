@@ -1,4 +1,4 @@
-//! Verifies tables of Parquet files, and tokens of Megatron, against their index.
+//! Verifies tables of Parquet files against their index.
 
 use shardmill_core::{ErrorKind, Limits, Progress};
 use shardmill_dataset::{
@@ -7,7 +7,7 @@ use shardmill_dataset::{
 use shardmill_mds::Hasher;
 use shardmill_source::{SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
-use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableFormat, TableIndex, WriteError};
+use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableIndex, WriteError};
 
 use crate::error::ConvertError;
 
@@ -43,15 +43,13 @@ pub fn verify_table(
     })?;
     let bytes = index.files.iter().map(|file| file.file.bytes);
     progress.set_totals(bytes.sum(), 0, index.files.len() as u64);
-    let is_tokens = index.format == TableFormat::Megatron;
     let check = |found: &mut ShardCheck| {
         // INVARIANT: `check_files` counts up to the number of files.
         let file = &index.files[found.shard];
         let mut checked = check(&folder, file, &mut found.read, progress);
-        // An index of tokens is read with its tokens.
-        if checked.is_ok() && options.deep && (file.rows > 0 || !is_tokens) {
+        if checked.is_ok() && options.deep {
             let path = location.join(&file.file.basename);
-            checked = decode(&path, file, is_tokens, (limits, remote));
+            checked = decode(&path, file, (limits, remote));
         }
         if progress.is_cancelled() {
             return Err(DatasetError::Interrupted);
@@ -64,16 +62,13 @@ pub fn verify_table(
         Ok(())
     };
     let mut report = check_files(index.files.len(), options, progress, check)?;
-    if is_tokens {
-        report.shards = 1;
-    }
     report.samples = index.rows();
     report.read.files += 1;
     report.read.stored_bytes += text.len() as u64;
     Ok(Some(report))
 }
 
-/// Checks the length and the hashes of a file. Reads it in pieces, because a file of tokens may be larger than memory.
+/// Checks the length and the hashes of a file. Reads it in pieces, because a file may be larger than memory.
 /// Stops early after a cancellation.
 fn check(
     folder: &Folder,
@@ -127,15 +122,10 @@ fn check(
 fn decode(
     path: &Location,
     file: &TableFile,
-    is_tokens: bool,
     (limits, remote): (&Limits, &RemoteOptions),
 ) -> Result<(), ConvertError> {
-    let kind = match is_tokens {
-        true => SourceKind::MegatronDocuments,
-        false => SourceKind::Parquet,
-    };
     let options = SourceOptions {
-        kind: Some(kind),
+        kind: Some(SourceKind::Parquet),
         limits: limits.clone(),
         remote: remote.clone(),
         ..SourceOptions::default()

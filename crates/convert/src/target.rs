@@ -120,7 +120,7 @@ impl<'a> Target<'a> {
 pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
     match to {
         ShardFormat::Streaming(_) | ShardFormat::Webdataset => Cow::Borrowed(name),
-        ShardFormat::Parquet | ShardFormat::Megatron => Cow::Owned(format!(".{name}")),
+        ShardFormat::Parquet => Cow::Owned(format!(".{name}")),
     }
 }
 

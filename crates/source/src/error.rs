@@ -61,8 +61,6 @@ shardmill_core::problems! {
         TfrecordChecksum => (Corrupt, "tfrecord-checksum"),
         TfrecordExample => (Unsupported, "tfrecord-example", "pass --from tfrecord-raw to read records as bytes"),
         TfrecordFeature => (Corrupt, "tfrecord-feature"),
-        MegatronIndex => (Corrupt, "megatron-index"),
-        MegatronTruncated => (Corrupt, "megatron-truncated", "the copy or the writer did not finish: fetch or write both files again"),
         ZarrVariable => (NotFound, "zarr-variable"),
         ZarrWindow => (InvalidInput, "zarr-window"),
         ZarrMetadata => (Corrupt, "zarr-metadata"),

@@ -216,7 +216,6 @@ const fn wanted(kind: SourceKind) -> &'static str {
         SourceKind::Tsv => "TSV file",
         SourceKind::JsonLines => "JSON lines file",
         SourceKind::Tfrecord | SourceKind::TfrecordRaw => "TFRecord file",
-        SourceKind::Megatron | SourceKind::MegatronDocuments => ".bin and .idx file",
         SourceKind::Delta
         | SourceKind::Zarr
         | SourceKind::Tree
@@ -341,9 +340,6 @@ fn is_wanted(name: &str, kind: SourceKind) -> bool {
 /// Returns whether the name of a file indicates a kind that the caller has specified.
 fn fits(file: &str, kind: SourceKind) -> bool {
     match kind {
-        SourceKind::Megatron | SourceKind::MegatronDocuments => {
-            has_extension(file, &["bin", "idx"])
-        }
         SourceKind::JsonLines if has_extension(file, &["json"]) => true,
         SourceKind::TfrecordRaw => kind_of_name(file) == Some(SourceKind::Tfrecord),
         _ => kind_of_name(file) == Some(kind),

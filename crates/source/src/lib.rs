@@ -2,7 +2,7 @@
 //!
 //! This crate decides which files a location refers to, in which order they are read and which columns they have. It
 //! also validates what they contain. It reads Delta tables, Parquet, Arrow IPC, CSV, JSON lines, TFRecord,
-//! Megatron, windows of Zarr arrays, and trees of plain files. It selects, computes and filters columns
+//! windows of Zarr arrays, and trees of plain files. It selects, computes and filters columns
 //! with SQL expressions, or runs a whole query. Files are in
 //! directories or in stores. Objects in a store are listed once, and downloaded before they are read. The crate does
 //! not know shards and writes only temporary files.
@@ -34,7 +34,7 @@
 //! ```
 //!
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
-//! 4180, JSON lines, TensorFlow's TFRecord, Megatron's indexed datasets, Zarr. The limits are L4 and L9 of the reliability rules.
+//! 4180, JSON lines, TensorFlow's TFRecord, Zarr. The limits are L4 and L9 of the reliability rules.
 
 mod adapter; // Sources of other crates as readers.
 mod base; // The interface of the readers of this crate.
@@ -63,7 +63,6 @@ mod json_pairs; // Escaped surrogate pairs of JSON.
 mod key_files; // Rows with random keys in temporary files.
 mod lists; // Nested lists of numbers.
 mod media; // Images and audio.
-mod megatron; // Tokens of Megatron.
 mod numbered; // The numbers of rows as a column.
 mod objects; // Files in stores.
 mod options; // What a caller can choose.
@@ -138,9 +137,6 @@ pub fn open(
         SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
         SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
             Arc::new(tfrecord::open(locations, kind, options)?)
-        }
-        SourceKind::Megatron | SourceKind::MegatronDocuments => {
-            Arc::new(megatron::open(locations, kind, options)?)
         }
         SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
         SourceKind::Tree => Arc::new(tree::open(locations, options)?),

@@ -29,10 +29,6 @@ shardmill_core::named_enum! {
         Tfrecord = "tfrecord",
         /// TFRecord files as one column of bytes, whatever their records are.
         TfrecordRaw = "tfrecord-raw",
-        /// Tokens of Megatron, a row for each sequence: `.bin` files with an index of the same name, `.idx`.
-        Megatron = "megatron",
-        /// Tokens of Megatron, a row for each document.
-        MegatronDocuments = "megatron-documents",
         /// Windows of the arrays of a Zarr store. Never detected.
         Zarr = "zarr",
         /// A directory of plain files.

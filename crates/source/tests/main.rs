@@ -13,7 +13,6 @@ mod help;
 mod hostile;
 mod ipc;
 mod measure;
-mod megatron;
 mod parquet;
 mod remote;
 mod schemas;

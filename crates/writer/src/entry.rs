@@ -6,7 +6,7 @@ use shardmill_core::{
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
 
-use crate::table::{TableFile, TableFormat, TableIndex, begins_as_table_index};
+use crate::table::{TableFile, TableIndex, begins_as_table_index};
 
 /// The index of a dataset.
 #[derive(Clone, Debug)]
@@ -117,8 +117,6 @@ impl DatasetIndex {
         let shards = match self {
             Self::Streaming(index) => index.shards.len(),
             Self::Tar(index) => index.shards.len(),
-            // The index of Megatron belongs to its tokens.
-            Self::Table(index) if index.format == TableFormat::Megatron => 1,
             Self::Table(index) => index.files.len(),
         };
         u64::try_from(shards).unwrap_or(u64::MAX)
@@ -205,7 +203,6 @@ impl IndexEntry {
             }
             .to_json(),
             Self::Table(entry) => TableIndex {
-                format: TableFormat::Parquet,
                 files: vec![entry.clone()],
             }
             .to_json(),

@@ -9,7 +9,7 @@ use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
-use crate::table::{EncodeTable, TableFormat, TableIndex};
+use crate::table::{EncodeTable, TableIndex};
 
 /// A shard format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,6 @@ pub enum ShardFormat {
     Webdataset,
     /// Parquet files.
     Parquet,
-    /// A file of tokens, and its index for Megatron.
-    Megatron,
 }
 
 impl ShardFormat {
@@ -31,15 +29,14 @@ impl ShardFormat {
         match self {
             Self::Streaming(format) => format.name(),
             Self::Webdataset => "webdataset",
-            Self::Parquet => TableFormat::Parquet.name(),
-            Self::Megatron => TableFormat::Megatron.name(),
+            Self::Parquet => "parquet",
         }
     }
 
     /// Returns whether the format has files that other programs read, so that its index and provenance are hidden.
     #[must_use]
     pub const fn is_table(self) -> bool {
-        matches!(self, Self::Parquet | Self::Megatron)
+        matches!(self, Self::Parquet)
     }
 
     /// Returns the name of the file that holds the index.
@@ -47,7 +44,7 @@ impl ShardFormat {
     pub const fn index_name(self) -> &'static str {
         match self {
             Self::Streaming(_) | Self::Webdataset => INDEX_NAME,
-            Self::Parquet | Self::Megatron => TABLE_INDEX_NAME,
+            Self::Parquet => TABLE_INDEX_NAME,
         }
     }
 
@@ -61,17 +58,13 @@ impl ShardFormat {
                 IndexEntry::Table(entry) => files.push(entry),
             }
         }
-        let format = match self {
+        match self {
             Self::Streaming(_) => {
-                return DatasetIndex::Streaming(shardmill_mds::Index { shards: streaming });
+                DatasetIndex::Streaming(shardmill_mds::Index { shards: streaming })
             }
-            Self::Webdataset => {
-                return DatasetIndex::Tar(shardmill_webdataset::Index { shards: tar });
-            }
-            Self::Parquet => TableFormat::Parquet,
-            Self::Megatron => TableFormat::Megatron,
-        };
-        DatasetIndex::Table(TableIndex { format, files })
+            Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index { shards: tar }),
+            Self::Parquet => DatasetIndex::Table(TableIndex { files }),
+        }
     }
 }
 
@@ -120,8 +113,6 @@ pub struct TarForm {
 pub struct TableForm {
     /// Encodes rows as a file.
     pub encoder: Arc<dyn EncodeTable>,
-    /// The format of the files.
-    pub format: TableFormat,
     /// The name of the compression.
     pub compression: Option<String>,
     /// The hashes in the index.
@@ -139,10 +130,7 @@ impl ShardForm {
         match self {
             Self::Streaming(config) => config.format().into(),
             Self::Tar(_) => ShardFormat::Webdataset,
-            Self::Table(form) => match form.format {
-                TableFormat::Parquet => ShardFormat::Parquet,
-                TableFormat::Megatron => ShardFormat::Megatron,
-            },
+            Self::Table(_) => ShardFormat::Parquet,
         }
     }
 
@@ -201,9 +189,6 @@ impl From<Arc<ShardConfig>> for ShardForm {
 
 /// The start of the file names of MosaicML Streaming shards.
 pub(crate) const STREAMING_PREFIX: &str = "shard.";
-
-/// The names of the file of tokens and of its index.
-pub const MEGATRON_FILES: [&str; 2] = ["data.bin", "data.idx"];
 
 /// The start of the file names of tables.
 const TABLE_PREFIX: &str = "shard-";

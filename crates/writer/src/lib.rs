@@ -59,7 +59,7 @@ pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
 pub use form::{
-    MEGATRON_FILES, PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm,
+    PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm,
     is_table_file_name,
 };
 pub use index::{INDEX_NAME, TABLE_INDEX_NAME, in_folder, publish_index};
@@ -73,7 +73,7 @@ pub use rows::{RowEncoder, TarKeys, TarRows};
 pub use samples::{PublishedFiles, SampleOptions, SampleWriter};
 pub use shard::{FileCheck, hash_all, hash_each};
 pub use shardmill_mds::Content;
-pub use table::{EncodeTable, TableError, TableFile, TableFormat, TableIndex};
+pub use table::{EncodeTable, TableError, TableFile, TableIndex};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -30,21 +30,12 @@ pub trait EncodeTable: fmt::Debug + Send + Sync {
     ) -> Result<Vec<u8>, TableError>;
 }
 
-shardmill_core::named_enum! {
-    /// A format of the files of a table.
-    pub enum TableFormat {
-        /// Parquet files.
-        Parquet = "parquet",
-        /// A file of tokens, and its index for Megatron.
-        Megatron = "megatron",
-    }
-}
+/// The name of the format of the files. An index of another one is refused.
+const FORMAT: &str = "parquet";
 
 /// The index of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableIndex {
-    /// The format of the files.
-    pub format: TableFormat,
     /// The files, in order.
     pub files: Vec<TableFile>,
 }
@@ -73,7 +64,7 @@ impl TableIndex {
     #[must_use]
     pub fn to_json(&self) -> String {
         let files: Vec<Value> = self.files.iter().map(TableFile::to_json).collect();
-        json!({"files": files, "format": self.format.name(), "version": VERSION}).to_string()
+        json!({"files": files, "format": FORMAT, "version": VERSION}).to_string()
     }
 
     /// Parses an index.
@@ -89,14 +80,12 @@ impl TableIndex {
         if value["version"].as_u64() != Some(VERSION) {
             return Err("its version is missing or unknown");
         }
-        let formats = [TableFormat::Parquet, TableFormat::Megatron];
-        let format = formats
-            .into_iter()
-            .find(|format| value["format"] == format.name());
+        if value["format"] != FORMAT {
+            return Err("its format is missing or unknown");
+        }
         let files = value["files"].as_array().ok_or("it lists no files")?;
         let files = files.iter().map(TableFile::parse).collect::<Option<_>>();
         Ok(Self {
-            format: format.ok_or("its format is missing or unknown")?,
             files: files.ok_or("a file has no name, length, hash or number of rows")?,
         })
     }

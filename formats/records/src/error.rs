@@ -19,7 +19,4 @@ pub enum RecordError {
     /// A record is a `tf.train.SequenceExample`.
     #[error("the record is a tf.train.SequenceExample, whose lists of features are not read")]
     Sequence,
-    /// An index of Megatron cannot be read.
-    #[error("the index is not one of Megatron: {reason}")]
-    Index { reason: &'static str },
 }

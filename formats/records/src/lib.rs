@@ -1,20 +1,17 @@
-//! Files of records in memory: TFRecord files and their examples, and the indexes of Megatron.
+//! Files of records in memory: TFRecord files and their examples.
 //!
 //! Every length in the bytes is checked against the bytes that exist. The caller opens files, bounds the length of a
 //! record before it allocates memory, and says where in a file an error is.
 //!
-//! Formats: the frames of TensorFlow's `record_writer.h`, the messages of its `example.proto` and `feature.proto`, and the
-//! index of Megatron's `indexed_dataset.py`.
+//! Formats: the frames of TensorFlow's `record_writer.h` and the messages of its `example.proto` and `feature.proto`.
 
 mod error;
 mod example;
-mod megatron;
 mod protobuf;
 mod tfrecord;
 
 pub use error::RecordError;
 pub use example::{Example, Feature, FeatureKind, Value, example};
-pub use megatron::{INDEX_HEAD, IndexBuilder, IndexHead, IndexParts, TOKEN_TYPES};
 pub use tfrecord::{FRAME_HEAD, FRAME_TAIL, check_data, frame_length, masked_crc};
 
 /// The examples of the README are tests.

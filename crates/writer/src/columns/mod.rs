@@ -63,7 +63,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
         ShardFormat::Webdataset => {
             return default_field(field).map(|(_, encoding)| Target::Field(encoding));
         }
-        ShardFormat::Parquet | ShardFormat::Megatron => {
+        ShardFormat::Parquet => {
             return Ok(Target::Table(table::default_type(field)));
         }
     };

@@ -31,7 +31,7 @@ fn made(
         (None, _) => default_target(&field, format).map_err(describe_error)?,
         (Some(name), ShardFormat::Webdataset) => Target::Field(name.parse().unwrap()),
         (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
-        (Some(_), ShardFormat::Parquet | ShardFormat::Megatron) => {
+        (Some(_), ShardFormat::Parquet) => {
             panic!("tables have no encodings")
         }
     };
