@@ -26,7 +26,7 @@ const SHORT_HELP: [(&str, &str); 5] = [
     (
         "plan",
         "datasets streams nodes ranks_per_node batch_size shuffle epochs cache_limit \
-         bandwidth step_time svg",
+         bandwidth step_time",
     ),
     (
         "bench",

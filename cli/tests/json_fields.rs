@@ -19,7 +19,7 @@ const COMMANDS: [&str; 17] = [
     "stats shards",
     "diff shards data",
     "order shards --batches 0..1",
-    "plan shards --quality",
+    "plan shards",
     "which shards --sample 3",
     "bench shards --digest",
     "doctor .",

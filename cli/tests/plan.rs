@@ -220,39 +220,6 @@ fn padding_is_reported() {
 }
 
 #[test]
-fn svg_plan_is_self_contained() {
-    let dir = dir();
-    dir.write("plan.svg", "old");
-    dir.ok(&run(&["--cache-limit", "1GiB", "--svg", "plan.svg"]));
-    let svg = String::from_utf8(dir.read("plan.svg")).unwrap();
-    assert!(
-        svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\"") && svg.ends_with("</svg>\n")
-    );
-    for part in [
-        "role=\"img\"",
-        "<title id=\"title\">Plan of shards: 100,000 samples in 100 shards</title>",
-        "<desc id=\"desc\">",
-        "Resident bytes (GiB)",
-        "Fetched (MiB/s)",
-        "Waiting for data (% of the time)",
-        "time (min)",
-        "cache limit",
-        "node 0",
-        "node 1",
-        "prefers-color-scheme:dark",
-    ] {
-        assert!(svg.contains(part), "{part}");
-    }
-    // Nothing is fetched, nothing is run.
-    for part in ["href", "url(", "<script", "NaN", "inf"] {
-        assert!(!svg.contains(part), "{part}");
-    }
-    assert_eq!(svg.matches("class=\"line n").count(), 3 * 2 + 2);
-    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
-    assert_eq!(names.len(), 2, "a temporary file is left");
-}
-
-#[test]
 fn invalid_options_are_rejected_before_any_work() {
     let dir = TestDir::new();
     for (option, value, id) in [
@@ -284,68 +251,4 @@ fn invalid_options_are_rejected_before_any_work() {
     --- stderr
     error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
     ");
-}
-
-#[test]
-fn order_quality_is_compared_with_a_full_shuffle() {
-    let dir = dir();
-    let measured = |algo: &'static str| {
-        let mut args = run(&["--json", "--quality", "--shuffle-algo", algo]);
-        args.extend(["--num-canonical-nodes", "2", "--epochs", "1"]);
-        dir.json(&args)["quality"].clone()
-    };
-    let (blocks, full) = (measured("py1e"), measured("naive"));
-    let variance = |found: &serde_json::Value| {
-        let window = &found["windows"][0];
-        window["excess_variance"].as_f64().unwrap()
-    };
-    assert!(variance(&blocks) > 5.0, "{blocks}");
-    assert!((variance(&full) - 1.0).abs() < 0.1, "{full}");
-    assert_eq!(blocks["labels"], serde_json::Value::Null);
-    let recommended = &blocks["recommended"];
-    assert_eq!(recommended["is_enough"], true);
-    assert!(recommended["block"].as_u64() > Some(5000), "{recommended}");
-    // A slow network affords smaller blocks only.
-    let mut args = run(&["--json", "--quality", "--bandwidth", "8MiB/s"]);
-    args.extend(["--epochs", "1"]);
-    let slow = &dir.json(&args)["quality"]["recommended"];
-    assert_eq!(slow["is_enough"], false);
-    assert!(slow["block"].as_u64() < recommended["block"].as_u64());
-
-    let text = dir.ok(&run(&["--quality", "--quality-svg", "quality.svg"]));
-    for part in [
-        "shards in 1 step of 160 samples",
-        "# this order, | a full shuffle",
-        "For this bandwidth, use --shuffle --shuffle-algo py1e --shuffle-block-size",
-    ] {
-        assert!(text.contains(part), "{part}: {text}");
-    }
-    let drawing = dir.read("quality.svg");
-    let drawing = String::from_utf8(drawing).unwrap();
-    assert!(drawing.starts_with("<svg") && drawing.ends_with("</svg>\n"));
-}
-
-#[test]
-fn label_option_needs_a_dataset_column() {
-    let dir = TestDir::new();
-    let rows: String = (0..2000)
-        .map(|row| format!("{row},{}\n", row / 200))
-        .collect();
-    dir.write("in.csv", format!("id,class\n{rows}"));
-    dir.ok(&["convert", "in.csv", "out", "--size-limit", "2KiB"]);
-    let args = ["plan", "out", "--quality", "--batch-size", "50", "--json"];
-    let ordered = dir.json(&[&args[..], &["--label", "class"]].concat());
-    let window = &ordered["quality"]["labels"]["windows"][0];
-    // Nine tenths of each step of a dataset in the order of its classes would have to be of other classes.
-    assert!(
-        (window["imbalance"].as_f64().unwrap() - 0.9).abs() < 1e-6,
-        "{window}"
-    );
-    let missing = dir.shown(&["plan", "out", "--quality", "--label", "none"]);
-    assert!(
-        missing.contains("exit 2") && missing.contains("none"),
-        "{missing}"
-    );
-    let alone = dir.shown(&["plan", "out", "--label", "class"]);
-    assert!(alone.contains("--quality"), "{alone}");
 }

@@ -387,10 +387,6 @@ def plan(
     partition_algo: str = 'relaxed',
     with_deleted: bool = False,
     view: Optional[Path] = None,
-    svg: Optional[Path] = None,
-    quality: bool = False,
-    label: Optional[str] = None,
-    quality_svg: Optional[Path] = None,
     storage_options: Optional[Mapping[str, str]] = None,
 ) -> PlanReport:
     """Predicts what a training run fetches, keeps in its caches and waits for. Only indexes are read.
@@ -413,10 +409,6 @@ def plan(
         batch_size: Samples per rank and step.
         with_deleted: Whether to also count deleted samples.
         view: The file of a view, to count only its samples.
-        svg: The file to draw a picture of the run to.
-        quality: Whether to compare the order of the first epoch with a full shuffle.
-        label: A column of classes. With `quality`, their spread is compared, too.
-        quality_svg: The file to draw a picture of the quality to.
         storage_options: Store settings that are not in the environment.
 
     Raises:
@@ -448,10 +440,6 @@ def plan(
         partition_algo=partition_algo,
         with_deleted=check.flag('with_deleted', with_deleted),
         view=check.path_or_none('view', view),
-        svg=check.path_or_none('svg', svg),
-        quality=check.flag('quality', quality),
-        label=None if label is None else check.text('label', label),
-        quality_svg=check.path_or_none('quality_svg', quality_svg),
     )
     places = _places('location', location)
     with tempfile.TemporaryDirectory() as folder:

@@ -551,8 +551,6 @@ class PlanReport(Report):
         nodes: The first nodes.
         advice: What would make the run faster or cheaper.
         peers: With ``peers=True``, the epochs of all nodes together.
-        quality: The order compared with a full shuffle: ``neighbours``, ``windows``, ``labels``, ``blocks`` and
-            ``recommended``, as in ``shardmill plan --quality --json``. ``None`` if it was not measured.
         json: The report of ``shardmill plan --json``, with the order, the assumptions and the course of time.
     """
 
@@ -566,7 +564,6 @@ class PlanReport(Report):
     advice: tuple[str, ...]
     json: Mapping[str, Any] = field(repr=False, compare=False)
     peers: tuple[PeersEpochPlan, ...] = ()
-    quality: Optional[Mapping[str, Any]] = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any], **other: Any) -> PlanReport:

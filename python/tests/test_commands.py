@@ -133,38 +133,6 @@ def test_plan_reports_epochs_and_nodes(source: Path, tmp_path: Path) -> None:
     assert report.nodes[0].first_batch_seconds == pytest.approx(0.5, rel=0.01)
     assert '`cache_limit`' in report.advice[0] and '--' not in ''.join(report.advice)
     assert report.advice[0] in report._repr_html_()
-    assert report.quality is None
-
-
-def test_plan_measures_shuffle_quality(tmp_path: Path) -> None:
-    out = tmp_path / 'out'
-    with shardmill.MDSWriter(
-        out=str(out), columns={'label': 'int'}, hashes=[], size_limit=600
-    ) as writer:
-        for sample in range(1000):
-            writer.write({'label': sample // 100})
-    found = {}
-    for algo in ('py1s', 'py1e'):
-        report = shardmill.plan(
-            out,
-            shuffle=True,
-            shuffle_algo=algo,
-            num_canonical_nodes=1,
-            batch_size=20,
-            quality=True,
-            label='label',
-            quality_svg=tmp_path / f'{algo}.svg',
-        )
-        assert report.quality is not None
-        assert report.quality['labels']['classes'] == 10
-        found[algo] = report.quality['labels']['windows'][0]
-        assert any('`shuffle_block_size`' in line for line in report.advice)
-        assert (tmp_path / f'{algo}.svg').read_text().endswith('</svg>\n')
-    assert found['py1s']['excess_variance'] > 5
-    assert found['py1e']['excess_variance'] == pytest.approx(1, abs=0.3)
-    assert found['py1e']['full_shuffle_imbalance'] == pytest.approx(0.24, abs=0.02)
-    with pytest.raises(UsageError, match='`quality`'):
-        shardmill.plan(out, label='label')
 
 
 def test_program_errors_become_exceptions(source: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 //! The options of `shardmill plan`.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -46,34 +45,6 @@ pub struct PlanArgs {
     /// Duration of a training step, without waiting for data
     #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Run", value_parser = duration::up_to_an_hour)]
     pub step_time: Duration,
-
-    /// Draw resident bytes, fetch rate and waiting over time to this file
-    #[arg(long, value_name = "FILE", help_heading = "Run", value_parser = values::local_path)]
-    pub svg: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub quality: QualityArgs,
-}
-
-// What to measure of the order.
-#[derive(Args, Clone, Debug)]
-pub struct QualityArgs {
-    /// Compare the order of the first epoch with a full shuffle, and recommend a shuffle block for the bandwidth
-    #[arg(long, help_heading = "Quality")]
-    pub quality: bool,
-
-    /// Also compare how the classes of this column are spread; reads the column of up to 65,536 samples
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        requires = "quality",
-        help_heading = "Quality"
-    )]
-    pub label: Option<String>,
-
-    /// Draw the quality to this file
-    #[arg(long, value_name = "FILE", requires = "quality", help_heading = "Quality", value_parser = values::local_path)]
-    pub quality_svg: Option<PathBuf>,
 }
 
 const AFTER_HELP: &str = "\
@@ -81,14 +52,11 @@ EXAMPLES:
   Four machines of eight devices, a cache of 500 GB on each:
     shardmill plan shards/ --nodes 4 --ranks-per-node 8 --batch-size 16 --shuffle --cache-limit 500GB
 
-  A slow network and fast steps, with a picture:
-    shardmill plan shards/ --shuffle --bandwidth 200MB/s --step-time 40ms --svg plan.svg
+  A slow network and fast steps:
+    shardmill plan shards/ --shuffle --bandwidth 200MB/s --step-time 40ms
 
   A mix of two datasets, seven parts of the one and three of the other:
     shardmill plan --stream web/,proportion=0.7 --stream books/,proportion=0.3 --shuffle
-
-  How well the order mixes, and which shuffle block suits a slow network:
-    shardmill plan shards/ --shuffle --batch-size 64 --bandwidth 200MB/s --quality --label class
 
   The waiting time of the nodes in each epoch, for a script:
     shardmill plan shards/ --json | jq '.nodes[].belady.epochs[].wait_seconds'";

@@ -10,9 +10,8 @@ use shardmill_reader::{
 
 use super::dataset_location::DatasetLocation;
 use super::mixture::{self, EpochShares};
-use super::quality::{self, QualityReport};
 use super::shards::{ShardFacts, Shards};
-use super::{options, picture, quality_picture, world};
+use super::world;
 use crate::args::PlanArgs;
 use crate::error::Stop;
 use crate::output::{Exit, Output, Table, bytes, count, many, needed, percent, seconds};
@@ -38,8 +37,6 @@ struct Plan<'a> {
     /// With a mixture, the shares of the streams.
     #[serde(skip_serializing_if = "<[EpochShares]>::is_empty")]
     mixture: &'a [EpochShares],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quality: Option<QualityReport>,
     advice: Vec<String>,
 }
 
@@ -88,43 +85,16 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         }
     }
     let found = forecast(&config, &data.costs, &options)?;
-    let mut advice = advice(&found, &data, &options);
-    let measured = &args.quality;
-    let quality = match measured.quality {
-        true => {
-            let costs = (data.costs.as_slice(), &options);
-            let label = measured.label.as_deref();
-            let report = quality::report(&args.world, &config, costs, label, &limits)?;
-            advice.extend(report.advice(&options));
-            Some(report)
-        }
-        false => None,
-    };
-    if let (Some(report), Some(path)) = (&quality, &measured.quality_svg) {
-        let title = format!("Order of {}", title(&data));
-        let drawing = quality_picture::draw(&title, report);
-        options::publish("quality_svg", path, drawing.as_bytes())?;
-    }
+    let advice = advice(&found, &data, &options);
     let shares = mixture::shares(&config, options.epochs)?;
-    if let Some(path) = &args.svg {
-        let title = format!("Plan of {}", title(&data));
-        let drawing = picture::draw(&title, &found, options.cache_limit);
-        options::publish("svg", path, drawing.as_bytes())?;
-    }
     if out.is_json() {
-        let mut plan = plan(&data, &config, &options, (&found, &shares), advice)?;
-        plan.quality = quality;
+        let plan = plan(&data, &config, &options, (&found, &shares), advice)?;
         out.json(&plan)?;
     } else {
         show(&data, &config, &options, &found, out)?;
         if !shares.is_empty() {
             out.text(format_args!("\n{}", mixture::table(&shares)))?;
             out.text(format_args!("\n{}", mixture::picture(&shares)))?;
-        }
-        if let Some(report) = &quality {
-            out.text(format_args!("\n{}", report.table()))?;
-            out.text(format_args!("\n{}", report.picture()))?;
-            out.text(format_args!("\n{}", report.block_table()))?;
         }
         show_advice(&advice, out)?;
     }
@@ -239,7 +209,6 @@ fn plan<'a>(
         },
         forecast,
         mixture,
-        quality: None,
         advice,
     })
 }

@@ -66,7 +66,6 @@ mod num;
 mod orders;
 mod packing;
 mod partition;
-mod quality;
 mod reference;
 mod request;
 pub mod rng;
@@ -91,7 +90,6 @@ pub use orders::orders;
 pub use packing::{
     DocumentPiece, LastRows, LongDocument, PackedEpoch, PackingOptions, Row, RowCursor, RowForm,
 };
-pub use quality::{BlockChoice, ClassSpread, DistanceBin, Neighbours, Probe, Quality, ShardSpread};
 pub use request::Request;
 pub use skip::{Kept, Skip};
 pub use units::ShardTable;
