@@ -69,8 +69,6 @@ fn verbs() -> BTreeMap<String, BTreeSet<String>> {
         ("index", "merge"),
         ("index", "export"),
         ("tar", "lint"),
-        ("tar", "fix"),
-        ("tar", "repair"),
     ] {
         let more = options(&dir.run(&[verb, inner, "--help"]).stdout);
         verbs.get_mut(verb).unwrap().extend(more);

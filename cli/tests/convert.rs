@@ -521,8 +521,6 @@ fn tar_commands_reject_mds_datasets() {
     let dir = TestDir::with_shards();
     for args in [
         &["tar", "lint", "shards"][..],
-        &["tar", "fix", "shards", "x"],
-        &["tar", "repair", "shards", "x"],
         &["index", "export", "shards", "--for", "wids"],
     ] {
         let shown = dir.shown(args);
@@ -532,7 +530,6 @@ fn tar_commands_reject_mds_datasets() {
             "{args:?}: {shown}"
         );
     }
-    let shown = dir.shown(&["tar", "fix", "s3://bucket/tars", "x"]);
     assert!(shown.starts_with("exit 2"), "{shown}");
     assert!(shown.contains("error[url-scheme]"), "{shown}");
     // And of several datasets one has to be named.

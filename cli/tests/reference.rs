@@ -61,9 +61,7 @@ fn man_pages_are_printed_or_written_to_files() {
     shardmill-plan.1
     shardmill-select.1
     shardmill-stats.1
-    shardmill-tar-fix.1
     shardmill-tar-lint.1
-    shardmill-tar-repair.1
     shardmill-tar.1
     shardmill-verify.1
     shardmill-view.1

@@ -521,8 +521,6 @@ fn unfinished_conversion_is_rejected_by_all_commands() {
     for args in [
         &["convert", "s3://bucket/tars", "again"][..],
         &["convert", "tars", "again"],
-        &["tar", "fix", "tars", "again"],
-        &["tar", "repair", "tars", "again"],
         &["index", "export", "s3://bucket/tars", "--for", "wids"],
     ] {
         let output = store_copy.output_of(args);

@@ -1,4 +1,4 @@
-//! Tests the commands for tar files: lint, fix, repair, index export, verify and convert.
+//! Tests the commands for tar files: lint, index export, verify and convert.
 
 use shardmill_webdataset::{Profile, ShardBuilder};
 
@@ -310,7 +310,7 @@ fn lint_reports_incompatible_tar_shards() {
     warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
     warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
-    hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones
+    hint: `shardmill convert` with `--to webdataset` rewrites undamaged shards for all readers
     ");
     insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd", "--for", "hf,dali"]), @r"
     exit 3
@@ -328,7 +328,7 @@ fn lint_reports_incompatible_tar_shards() {
     warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
     warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
-    hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones
+    hint: `shardmill convert` with `--to webdataset` rewrites undamaged shards for all readers
     ");
     insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd/0.tar", "--for", "dali", "--show-keys", "--json"]), @r#"
     exit 3
@@ -346,66 +346,6 @@ fn lint_reports_incompatible_tar_shards() {
     {"id":"sample-fields","severity":"warning","message":"1 of 2 samples have the fields txt, the first of them `a`"}
     {"ok":false,"shards":1,"samples":2,"errors":2,"warnings":6,"notes":0}
     "#);
-}
-
-#[test]
-fn fix_rewrites_incompatible_shards_and_repair_saves_samples() {
-    let dir = TestDir::new();
-    let whole = shard(&[
-        ("./a", &[("TXT", b"x"), ("cls", b"1")]),
-        ("b", &[("cls", b"2"), ("txt", b"y")]),
-    ]);
-    dir.write("odd/0.tar", &whole);
-    insta::assert_snapshot!(dir.shown(&["tar", "fix", "odd", "fixed"]), @r"
-    exit 0
-    --- stdout
-    odd/0.tar: `./a.TXT`: empty and `.` parts of the key are left out
-    odd/0.tar: `./a.TXT`: the field is written in lower case
-    odd/0.tar: `./a.cls`: empty and `.` parts of the key are left out
-    fixed: 2 samples in 1 shard, 3 changes, 0 places lost
-    ");
-    let expected = shard(&[
-        ("a", &[("cls", b"1"), ("txt", b"x")]),
-        ("b", &[("cls", b"2"), ("txt", b"y")]),
-    ]);
-    assert_eq!(dir.read("fixed/0.tar"), expected);
-    snapshot!(dir.shown(&["verify", "fixed", "--deep"]), @r"
-    exit 0
-    --- stdout
-    fixed: all is well: 2 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, every value decoded, in [TIME] at [RATE] MB/s)
-    --- stderr
-    warning[provenance-missing]: fixed/index.provenance: the file does not exist, so the samples were not compared with a content hash; only conversions with shardmill write it
-    ");
-    insta::assert_snapshot!(dir.shown(&["tar", "fix", "odd", "fixed"]), @r"
-    exit 4
-    --- stderr
-    error[dest-not-empty]: fixed: it is not empty; choose another destination
-    ");
-    dir.write("cut/0.tar", &whole[..2100]);
-    insta::assert_snapshot!(dir.shown(&["tar", "fix", "cut", "saved"]), @r"
-    exit 3
-    --- stderr
-    error[tar-torn]: cut/0.tar: the shard cannot be rewritten: the file ends at byte 2100, within the header at byte 2048; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
-    ");
-    assert!(!dir.exists("saved"));
-    insta::assert_snapshot!(dir.shown(&["tar", "repair", "cut", "saved"]), @r"
-    exit 3
-    --- stdout
-    saved: 0 samples in 1 shard, 0 changes, 2 places lost
-    --- stderr
-    error[tar-torn]: cut/0.tar: sample `./a` is lost: the file ends at byte 2100, within the header at byte 2048
-    error[tar-torn]: cut/0.tar: bytes 2048 to 2100 are lost: the file ends at byte 2100, within the header at byte 2048
-    ");
-    insta::assert_snapshot!(dir.shown(&["tar", "repair", "cut/0.tar", "again", "--json"]), @r#"
-    exit 3
-    --- stdout
-    {"dest":"again","ok":false,"shards":1,"samples":0,"changes":[],"lost":[{"shard":"cut/0.tar","id":"tar-torn","key":"./a","begin":0,"end":2048,"message":"the file ends at byte 2100, within the header at byte 2048"},{"shard":"cut/0.tar","id":"tar-torn","key":null,"begin":2048,"end":2100,"message":"the file ends at byte 2100, within the header at byte 2048"}]}
-    "#);
-    snapshot!(dir.shown(&["verify", "saved"]), @r"
-    exit 0
-    --- stdout
-    saved: all is well: 0 samples in 1 shard (3 files, 10.4 KiB, 2 hashes, values not decoded, in [TIME] at [RATE] MB/s)
-    ");
 }
 
 #[test]

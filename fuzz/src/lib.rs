@@ -35,7 +35,6 @@ pub const TARGETS: &[Target] = &[
     ),
     target("json", &["index.json", ".json"], text::json),
     target("tar-shard", &[".tar"], tar::shard),
-    target("tar-repair", &[".tar"], tar::repair_shard),
     target("tar-compression", &[".tar.gz"], tar::compression),
     target("tar-index", &[], tar::index),
     target("tar-offsets", &[], tar::offsets),

@@ -32,11 +32,7 @@ const RENAMED: [(&[&str], &str, &str); 20] = [
 const RUNS: &[&str] = &["plan", "order", "which", "bench"];
 
 /// The verbs that have another name now: the old name and the new one.
-const RENAMED_VERBS: [(&str, &str); 3] = [
-    ("lint", "tar lint"),
-    ("fix", "tar fix"),
-    ("repair", "tar repair"),
-];
+const RENAMED_VERBS: [(&str, &str); 1] = [("lint", "tar lint")];
 
 /// Returns the new name of a verb with the old name `verb`.
 pub fn new_verb(verb: &str) -> Option<&'static str> {

@@ -174,7 +174,7 @@ pub fn run(args: &LintArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         ))?;
         if found.errors + found.warnings > 0 {
             out.console().line(
-                "hint: `shardmill tar fix` rewrites shards for all readers, `shardmill tar repair` saves the samples of damaged ones",
+                "hint: `shardmill convert` with `--to webdataset` rewrites undamaged shards for all readers",
             );
         }
     }

@@ -24,7 +24,6 @@ mod options;
 mod order;
 mod plan;
 mod requests;
-mod rewrite;
 mod rows;
 mod sample_row;
 mod samples;
@@ -37,8 +36,6 @@ mod verify;
 mod view;
 mod which;
 mod world;
-
-use shardmill_convert::RewriteKind;
 
 use crate::args::{Cli, TarVerb, Verb};
 use crate::error::Stop;
@@ -61,8 +58,6 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Index(args) => index::run(args, limits, out),
         Verb::Tar(args) => match &args.verb {
             TarVerb::Lint(args) => lint::run(args, limits, out),
-            TarVerb::Fix(args) => rewrite::run(args, RewriteKind::Fix, limits, out),
-            TarVerb::Repair(args) => rewrite::run(args, RewriteKind::Repair, limits, out),
         },
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),

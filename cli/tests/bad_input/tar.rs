@@ -52,7 +52,6 @@ fn found(case: Case, ids: &'static str) -> Case {
     case.fails("verify in", 3, ids, &["0.tar"])
         .unconvertible("", 3, ids, &["0.tar"])
         .unconvertible("--to webdataset", 3, ids, &["0.tar"])
-        .fails("tar fix in out", 3, ids, &["0.tar"])
         .fails("index export in --for open_clip", 3, ids, &["0.tar"])
 }
 
@@ -146,17 +145,10 @@ pub fn cases() -> Vec<Case> {
         .fails("verify shards", 3, "path-traversal|name-traversal|index-name", &["index.json"]),
         case("a folder without tar files", |dir| dir.write("in/a.txt", "x"))
             .fails("tar lint in", 2, "index-missing", &["in"])
-            .fails("tar fix in out", 2, "index-missing", &["in"])
             .fails("index export in --for wids", 2, "index-missing", &["in"])
             .unconvertible("--from webdataset", 2, "index-missing", &["in"]),
         case("tar files without a sample", |dir| dir.write("in/0.tar", [0; 1024]))
             .unconvertible("", 2, "config-no-columns", &["0.tar"]),
-        case("a destination with something in it", |dir| {
-            dir.write("in/0.tar", shard());
-            dir.write("out/a", "x");
-        })
-        .fails("tar fix in out", 4, "dest-not-empty", &["out"])
-        .fails("tar repair in out", 4, "dest-not-empty", &["out"]),
     ];
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, &str, Change); 14] = [

@@ -13,5 +13,5 @@ mod tar_compression;
 pub use pieces::{
     CompressedPiece, GROUP_BYTES, PieceCompressor, assemble, compress_shard, sample_groups,
 };
-pub use read::{decompress, decompress_partial};
+pub use read::decompress;
 pub use tar_compression::TarCompression;

@@ -81,13 +81,6 @@ pub enum ConvertError {
         #[source]
         source: Box<rusqlite::Error>,
     },
-    /// A tar file can only be rewritten after a decision of the user.
-    #[error("the shard cannot be rewritten")]
-    Fix {
-        path: String,
-        #[source]
-        source: Box<WebdatasetError>,
-    },
     /// Encoding or writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -171,7 +164,6 @@ impl ConvertError {
             Self::Tokenize(error) => Some(error),
             Self::Dataset(error) => Some(error),
             Self::Sidecar(error) => Some(error),
-            Self::Fix { source, .. } => Some(&**source),
             Self::Write(error) => Some(error),
             Self::Storage(error) => Some(error),
             Self::Input { .. } | Self::Database { .. } => None,
@@ -200,7 +192,6 @@ impl Diagnostic for ConvertError {
         match self {
             Self::Input { object, .. } => Some(object.clone()),
             Self::Database { name, .. } => Some(name.clone()),
-            Self::Fix { path, .. } => Some(escape(path).into_owned()),
             _ => self.inner().and_then(Diagnostic::object),
         }
     }
@@ -208,11 +199,6 @@ impl Diagnostic for ConvertError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Input { hint, .. } => hint.clone(),
-            // A rewrite for all readers cannot allow long names.
-            Self::Fix { source, .. } if source.id() == "tar-long-name" => Some(
-                "use a member name of at most 100 ASCII characters; `shardmill convert --to webdataset --names any` keeps long names, which not every reader understands"
-                    .to_owned(),
-            ),
             _ => self.inner().and_then(Diagnostic::hint),
         }
     }

@@ -16,8 +16,7 @@
 //!
 //! [`add_columns`] adds the columns of a table to a dataset that exists.
 //!
-//! [`export`] writes the indexes of other readers for existing tar shards. [`rewrite_tars`] rewrites or repairs tar
-//! shards.
+//! [`export`] writes the indexes of other readers for existing tar shards.
 //!
 //! ```no_run
 //! use shardmill_convert::{ConvertOptions, plan, run};
@@ -57,7 +56,6 @@ mod plan;
 mod provenance;
 mod reindex;
 mod report;
-mod rewrite;
 mod run;
 mod select;
 mod split;
@@ -85,7 +83,6 @@ pub use part_manifest::WaitingPart;
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
 pub use reindex::{ReindexOptions, reindex_tars};
 pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};
-pub use rewrite::{ChangeLine, LostLine, RewriteKind, RewriteOptions, Rewritten, rewrite_tars};
 pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;

@@ -534,7 +534,7 @@ impl Diagnostic for DatasetError {
             Self::ShardLength { location, .. }
                 if FileClass::of(&location.file) == FileClass::Tar =>
             {
-                "write or fetch the shard again, or keep the samples that are whole with `shardmill tar repair`"
+                "write or fetch the shard again"
             }
             Self::ShardLength { .. } => {
                 "the file was cut short, or belongs to another index; fetch or write it again"

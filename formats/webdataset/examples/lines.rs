@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use shardmill_core::{Diagnostic, Limits};
 use shardmill_webdataset::{
     Consumer, DType, Lint, Profile, ShardBuilder, ShardFacts, ShardMap, Survey, TarCompression,
-    compress_shard, deflate, encode_ten, fix, npy_header, repair, sidecar, write_offsets,
+    compress_shard, deflate, encode_ten, npy_header, sidecar, write_offsets,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -168,19 +168,6 @@ fn answer(request: &Json) -> Result<Json> {
             let zip = compress_shard(&data, &map.offsets(), compression, group_bytes)?;
             json!({"bytes": hex(&zip)})
         }
-        "repair" => {
-            let repaired = repair(&file(request)?, &limits);
-            let lost: Vec<Json> = repaired
-                .lost
-                .iter()
-                .map(|lost| json!([lost.key, lost.begin, lost.end, lost.id]))
-                .collect();
-            json!({"tar": hex(&repaired.bytes), "map": map_json(&repaired.map), "lost": lost})
-        }
-        "fix" => match fix(&file(request)?, Profile::default(), &limits) {
-            Ok(fixed) => json!({"tar": hex(&fixed.bytes), "map": map_json(&fixed.map)}),
-            Err(error) => failed(&error),
-        },
         "lint" => {
             let survey = Survey::of(&file(request)?, &limits);
             let mut lint = Lint::new(Consumer::ALL, &limits);

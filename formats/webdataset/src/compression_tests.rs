@@ -117,24 +117,6 @@ fn damaged_or_expanding_compressed_shards_are_errors() {
 }
 
 #[test]
-fn decompress_partial_keeps_data_before_the_damage() {
-    let limits = Limits::default();
-    let (raw, offsets) = shard(40);
-    for compression in BOTH {
-        let mut zip = compress_shard(&raw, &offsets, compression, 20_000).unwrap();
-        let (whole, error) = decompress_partial(&zip, &limits).unwrap();
-        assert_eq!((&whole, error), (&raw, None));
-        zip.truncate(zip.len() / 2);
-        let (part, error) = decompress_partial(&zip, &limits).unwrap();
-        assert_eq!(error.unwrap().id(), "compression-truncated");
-        assert!(raw.starts_with(&part), "{compression}");
-        assert!(part.len() > raw.len() / 4, "{compression} {}", part.len());
-        let saved = crate::lint::repair(&part, &limits);
-        assert!(saved.map.samples.len() > 8 && !saved.lost.is_empty());
-    }
-}
-
-#[test]
 fn compression_names_round_trip_and_invalid_are_rejected() {
     for level in 0..=30 {
         let gzip = format!("gz:{level}").parse();

@@ -3,8 +3,8 @@
 use shardmill_codec::CodecError;
 use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, Limits, NameError, escape};
 
-const CUT_OFF: &str = "the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole";
-const REWRITE: &str = "write the shard again with only regular files, each sample in one run, or save its complete samples with `shardmill tar repair`";
+const CUT_OFF: &str = "the shard was cut off; write or fetch it again";
+const REWRITE: &str = "write the shard again with only regular files and each sample in one run";
 
 shardmill_core::named_enum! {
     /// The kind of a tar member, from the type in its header.

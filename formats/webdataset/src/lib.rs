@@ -8,7 +8,7 @@
 //! A *shard* is a tar file. A *sample* is a run of members that share a *key*; the rest of a member's name is its
 //! *field*. [`ShardBuilder`] writes samples into a shard, and [`ShardView`] reads them by number. [`ShardScan`] finds
 //! the samples of a shard that is not completely in memory; it reads headers only. A shard without a valid end of
-//! archive is refused as a whole; only a repair reads it.
+//! archive is refused as a whole.
 //!
 //! ```
 //! use shardmill_core::Limits;
@@ -59,9 +59,7 @@ pub use group::{FieldEntry, Grouper, SampleEntry};
 pub use index::{
     FieldSet, INDEX_VERSION, Index, IndexShard, offsets_name, read_offsets, write_offsets,
 };
-pub use lint::{
-    Change, Finding, Fixed, Lint, Lost, Repaired, Severity, ShardFacts, Split, fix, repair, splits,
-};
+pub use lint::{Finding, Lint, Severity, ShardFacts, Split, splits};
 pub use member::MemberEntry;
 pub use names::Consumer;
 pub use npz::read_npz;

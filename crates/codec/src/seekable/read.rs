@@ -28,22 +28,6 @@ pub fn decompress(
     }
 }
 
-/// Decompresses as much as possible of a damaged file, for repairs. Also returns the error that stopped it. The limits
-/// are those of [`decompress`] for a file of undeclared length.
-///
-/// # Errors
-///
-/// [`CodecProblem::Magic`](crate::CodecProblem::Magic) (`Corrupt`); [`CodecError::Limit`] (`Unsupported`).
-pub fn decompress_partial(
-    zip: &[u8],
-    limits: &Limits,
-) -> Result<(Vec<u8>, Option<CodecError>), CodecError> {
-    match run(zip, None, limits)? {
-        (_, _, Some(problem)) if matches!(problem, CodecError::Limit(_)) => Err(problem),
-        (out, _, problem) => Ok((out, problem)),
-    }
-}
-
 /// Decompresses a file up to its end, the first error, or the byte after the budget.
 fn run(
     zip: &[u8],

@@ -7,7 +7,7 @@ use shardmill_core::Limits;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 use shardmill_webdataset::{
     IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress,
-    decompress_partial, read_offsets,
+    read_offsets,
 };
 
 use super::listing::raw_tar_name;
@@ -222,25 +222,6 @@ impl TarFile {
         let raw = decompress(&zip, raw_bytes, limits);
         let raw = raw.map_err(|source| DatasetError::decompress(self.location(), source))?;
         Ok(ShardBytes::Memory(raw))
-    }
-
-    /// Returns the readable part of a raw shard that may be damaged, and the error of its compression.
-    ///
-    /// # Errors
-    ///
-    /// [`DatasetError`]: a file that cannot be read.
-    pub fn salvage(
-        &self,
-        limits: &Limits,
-    ) -> Result<(ShardBytes, Option<DatasetError>), DatasetError> {
-        let file = self.open()?;
-        if compression(&file)?.is_none() {
-            return Ok((ShardBytes::of(&file, limits.shard_bytes)?, None));
-        }
-        let zip = file.read_all(limits.shard_bytes)?;
-        let fail = |source| DatasetError::decompress(self.location(), source);
-        let (bytes, problem) = decompress_partial(&zip, limits).map_err(fail)?;
-        Ok((ShardBytes::Memory(bytes), problem.map(fail)))
     }
 
     /// Returns the offset of each sample in the raw tar file, then the end of the last one. They are read from the table of
