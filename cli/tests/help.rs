@@ -344,7 +344,7 @@ fn convert_help_matches_snapshot() {
               [possible values: portable, any]
 
           --index-for <READER,...>
-              Also write the indexes of other readers, for `--to webdataset`: wids, dali, energon,
+              Also write the indexes of other readers, for `--to webdataset`: wids, dali,
               open_clip
 
           --separator <TEXT>

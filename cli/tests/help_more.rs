@@ -176,8 +176,8 @@ fn index_export_help_matches_snapshot() {
     --- stdout
     Write the indexes of other readers next to tar shards
 
-    `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `energon`: .nv-meta and NAME.tar.idx.
-    `open_clip`: sizes.json. Only headers are read; in a store, also the bytes around them.
+    `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `open_clip`: sizes.json. Only headers
+    are read; in a store, also the bytes around them.
 
     Usage: shardmill index export [OPTIONS] --for <READER,...> <DATASET>
 
@@ -188,7 +188,7 @@ fn index_export_help_matches_snapshot() {
 
     Options:
           --for <READER,...>
-              The readers: wids, dali, energon, open_clip
+              The readers: wids, dali, open_clip
 
           --force
               Replace files that differ
@@ -216,7 +216,7 @@ fn index_export_help_matches_snapshot() {
               The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
 
     EXAMPLES:
-      shardmill index export tars/ --for wids,dali,energon,open_clip
+      shardmill index export tars/ --for wids,dali,open_clip
       shardmill index export 'tars/train-{000000..000146}.tar' --for wids
       shardmill index export s3://bucket/tars --for wids
     ");

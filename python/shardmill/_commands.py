@@ -153,7 +153,7 @@ def convert(
             table in place.
         shard_pattern: The names of tar files. Defaults to ``shard-%06d.tar``.
         names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
-        index_for: Other readers of WebDataset whose indexes are also written: ``wids``, ``dali``, ``energon``,
+        index_for: Other readers of WebDataset whose indexes are also written: ``wids``, ``dali``,
             ``open_clip``.
         separator: The text between two values of ``xsv``.
         newline: The text that ends a line of ``jsonl``, ``csv``, ``tsv`` and ``xsv``. Defaults to a line feed.

@@ -276,7 +276,7 @@ pub struct ShardArgs {
     #[arg(long, value_name = "WHICH", default_value = "portable", value_parser = values::named(&[TarNames::Portable, TarNames::Any], TarNames::name))]
     pub names: TarNames,
 
-    /// Also write the indexes of other readers, for `--to webdataset`: wids, dali, energon, open_clip
+    /// Also write the indexes of other readers, for `--to webdataset`: wids, dali, open_clip
     #[arg(long, value_name = "READER,...", value_parser = values::consumers)]
     pub index_for: Option<List<Consumer>>,
 

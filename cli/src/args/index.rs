@@ -94,8 +94,8 @@ pub struct LengthsArgs {
 
 /// Write the indexes of other readers next to tar shards
 ///
-/// `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `energon`: .nv-meta and NAME.tar.idx. `open_clip`:
-/// sizes.json. Only headers are read; in a store, also the bytes around them.
+/// `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `open_clip`: sizes.json. Only headers are read; in a store,
+/// also the bytes around them.
 #[derive(Args, Debug)]
 #[command(after_help = EXPORT_AFTER_HELP)]
 pub struct ExportArgs {
@@ -103,7 +103,7 @@ pub struct ExportArgs {
     #[arg(value_name = "DATASET")]
     pub dataset: String,
 
-    /// The readers: wids, dali, energon, open_clip
+    /// The readers: wids, dali, open_clip
     #[arg(long = "for", value_name = "READER,...", required = true, value_parser = values::consumers)]
     pub readers: List<Consumer>,
 
@@ -132,7 +132,7 @@ EXAMPLES:
 
 const EXPORT_AFTER_HELP: &str = "\
 EXAMPLES:
-  shardmill index export tars/ --for wids,dali,energon,open_clip
+  shardmill index export tars/ --for wids,dali,open_clip
   shardmill index export 'tars/train-{000000..000146}.tar' --for wids
   shardmill index export s3://bucket/tars --for wids";
 

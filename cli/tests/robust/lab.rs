@@ -121,7 +121,7 @@ pub const SETTINGS: [Setting; 9] = [
             "--samples-per-shard",
             "20",
             "--index-for",
-            "wids,dali,energon,open_clip",
+            "wids,dali,open_clip",
         ],
         folders: &[""],
     },

@@ -354,9 +354,9 @@ fn is_state_folder(entry: &DestinationEntry) -> bool {
     entry.is_folder && entry.name.starts_with('.') && entry.name.ends_with(WORK_FOLDER)
 }
 
-/// Returns whether a folder contains only the index of another reader, or shards of late columns.
+/// Returns whether a folder contains only shards of late columns.
 fn is_side_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
-    Ok(is_exported_folder(target, name)? || late_shards(target, name)?.is_some())
+    Ok(late_shards(target, name)?.is_some())
 }
 
 /// Returns the folders and files of late columns in a folder; `None` for any other folder.
@@ -387,23 +387,11 @@ fn late_shards(
     Ok(Some(found))
 }
 
-/// Returns whether a folder contains only the index of another reader.
-fn is_exported_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
-    if name.rsplit('/').next() != Some(export::ENERGON_FOLDER) {
-        return Ok(false);
-    }
-    let inner = target.entries(name)?;
-    Ok(inner
-        .iter()
-        .all(|inner| !inner.is_folder && export::ENERGON_FILES.contains(&inner.name.as_str())))
-}
-
 /// Removes a dataset. The indexes are removed first, so that no reader finds an incomplete dataset.
 pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
     let mut folders = vec![String::new()];
     for entry in target.entries("")? {
-        let is_side = [export::ENERGON_FOLDER, COLUMNS_FOLDER].contains(&entry.name.as_str());
-        if entry.is_folder && !is_state_folder(&entry) && !is_side {
+        if entry.is_folder && !is_state_folder(&entry) && entry.name != COLUMNS_FOLDER {
             folders.push(entry.name);
         }
     }
@@ -440,12 +428,7 @@ fn remove_ours(
     let mut provenance = Vec::new();
     for entry in target.entries(folder)? {
         let name = in_folder(folder, &entry.name);
-        if entry.is_folder && entry.name == export::ENERGON_FOLDER {
-            for inner in export::ENERGON_FILES {
-                target.remove(&in_folder(&name, inner))?;
-            }
-            target.destination.remove_folder(&name)?;
-        } else if entry.is_folder
+        if entry.is_folder
             && let Some(folders) = late_shards(target, &name)?
         {
             for (folder, shards) in folders {

@@ -74,13 +74,6 @@ pub enum ConvertError {
     /// The index format of another reader cannot express the dataset.
     #[error(transparent)]
     Sidecar(#[from] WebdatasetError),
-    /// The SQLite database of an index could not be created, for lack of memory.
-    #[error("the SQLite database could not be created")]
-    Database {
-        name: String,
-        #[source]
-        source: Box<rusqlite::Error>,
-    },
     /// Encoding or writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -166,7 +159,7 @@ impl ConvertError {
             Self::Sidecar(error) => Some(error),
             Self::Write(error) => Some(error),
             Self::Storage(error) => Some(error),
-            Self::Input { .. } | Self::Database { .. } => None,
+            Self::Input { .. } => None,
         }
     }
 }
@@ -175,7 +168,6 @@ impl Diagnostic for ConvertError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Input { kind, .. } => *kind,
-            Self::Database { .. } => ErrorKind::Resource,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
         }
     }
@@ -183,7 +175,6 @@ impl Diagnostic for ConvertError {
     fn id(&self) -> &'static str {
         match self {
             Self::Input { id, .. } => id,
-            Self::Database { .. } => "sidecar-database",
             _ => self.inner().map_or("internal", Diagnostic::id),
         }
     }
@@ -191,7 +182,6 @@ impl Diagnostic for ConvertError {
     fn object(&self) -> Option<String> {
         match self {
             Self::Input { object, .. } => Some(object.clone()),
-            Self::Database { name, .. } => Some(name.clone()),
             _ => self.inner().and_then(Diagnostic::object),
         }
     }

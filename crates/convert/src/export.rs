@@ -1,7 +1,5 @@
 //! Writes the indexes of other readers next to tar shards. They are built from the headers of the shards.
 
-mod sqlite_index;
-
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Limits, Progress, escape, parallel};
@@ -10,25 +8,15 @@ use shardmill_storage::{
     Destination, Folder, Location, PublishMode, RemoteLocation, RemoteOptions, StorageError,
 };
 use shardmill_webdataset::sidecar::{
-    SidecarShard, dali_index, dali_name, energon, open_clip_sizes, wids_index,
+    SidecarShard, dali_index, dali_name, open_clip_sizes, wids_index,
 };
-use shardmill_webdataset::{Consumer, Index, SampleEntry, offsets_name, write_offsets};
+use shardmill_webdataset::{Consumer, Index, SampleEntry};
 use shardmill_writer::{INDEX_NAME, ShardPattern};
 
 use crate::error::ConvertError;
 use crate::options::ConvertOptions;
 use crate::report::is_zero;
 use crate::target::{Target, WORK_FOLDER, in_folder};
-
-/// The folder of Energon, and the files that shardmill writes into it.
-pub(crate) const ENERGON_FOLDER: &str = ".nv-meta";
-pub(crate) const ENERGON_FILES: [&str; 5] = [
-    ".info.json",
-    "dataset.yaml",
-    "index.sqlite",
-    "index.uuid",
-    "split.yaml",
-];
 
 /// The names of the indexes of wids and `open_clip`.
 const WIDS_NAME: &str = "shardindex.json";
@@ -66,18 +54,23 @@ pub struct Exported {
 /// Checks that a reader can read the shards it gets an index for.
 pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), ConvertError> {
     match reader {
-        Consumer::Wids | Consumer::Dali | Consumer::Energon if is_compressed => {
+        Consumer::Wids | Consumer::Dali if is_compressed => {
             Err(ConvertError::option_hint(
                 "index-for",
                 format!("{reader} reads shards that are not compressed"),
                 "omit --compression, or the reader",
             ))
         }
-        Consumer::Wids | Consumer::Dali | Consumer::Energon | Consumer::OpenClip => Ok(()),
+        Consumer::Wids | Consumer::Dali | Consumer::OpenClip => Ok(()),
+        Consumer::Energon => Err(ConvertError::option_hint(
+            "index-for",
+            "shardmill writes no index of energon",
+            "run `energon prepare` on the shards",
+        )),
         Consumer::Webdataset | Consumer::Hf => Err(ConvertError::option_hint(
             "index-for",
             format!("{reader} has no index"),
-            "choose from wids, dali, energon, open_clip",
+            "choose from wids, dali, open_clip",
         )),
     }
 }
@@ -265,7 +258,6 @@ fn write(
     progress: &Progress,
 ) -> Result<Exported, ConvertError> {
     let mut described: Vec<Described> = Vec::with_capacity(shards.len());
-    let mut offsets: Vec<(String, Vec<u8>)> = Vec::new();
     let mut dali: Vec<(String, Vec<u8>)> = Vec::new();
     let work = |at: usize, (): &mut ()| {
         if progress.is_cancelled() {
@@ -301,9 +293,9 @@ fn write(
             shown.add_samples(count(&grouped));
             shown.add_shard(0);
         }
-        Ok((survey.end, grouped, bytes))
+        Ok((grouped, bytes))
     };
-    let take = |at: usize, (end, grouped, bytes): (Option<u64>, Grouped, u64)| {
+    let take = |at: usize, (grouped, bytes): (Grouped, u64)| {
         let shard = &shards[at];
         let md5 = shard.entry().and_then(|entry| {
             let digest = entry.stored().hashes.get("md5".parse().ok()?)?;
@@ -315,22 +307,13 @@ fn write(
             md5,
             grouped,
         };
-        if wants(Consumer::Energon) {
-            let samples = one.samples(Consumer::Energon).iter();
-            let all: Vec<u64> = samples.map(|sample| sample.begin).chain(end).collect();
-            offsets.push((offsets_name(shard.name()), write_offsets(&all)));
-        }
         if wants(Consumer::Dali) {
             let text = dali_index(&one.sidecar(Consumer::Dali))?;
             dali.push((dali_name(shard.name()), text.into()));
         }
         // The other readers need only the number of samples.
-        for (reader, samples) in &mut one.grouped {
-            if *reader != Consumer::Energon {
-                for sample in samples {
-                    sample.fields = Vec::new();
-                }
-            }
+        for sample in one.grouped.iter_mut().flat_map(|(_, samples)| samples) {
+            sample.fields = Vec::new();
         }
         described.push(one);
         Ok::<_, ConvertError>(())
@@ -351,39 +334,11 @@ fn write(
                 files.push((OPEN_CLIP_NAME.to_owned(), text.into()));
             }
             Consumer::Dali => files.append(&mut dali),
-            Consumer::Energon => {
-                files.append(&mut offsets);
-                let rows = energon::rows(&sidecars)?;
-                let index =
-                    sqlite_index::index(&rows).map_err(|source| ConvertError::Database {
-                        name: format!("{ENERGON_FOLDER}/index.sqlite"),
-                        source: Box::new(source),
-                    })?;
-                let split = energon::Split {
-                    train: sidecars.iter().map(|shard| shard.name).collect(),
-                    ..energon::Split::default()
-                };
-                let uuid = energon::index_uuid(&index);
-                let contents = [
-                    energon::info_json(&sidecars)?.into(),
-                    energon::crude_dataset_yaml().into(),
-                    index,
-                    uuid.into(),
-                    energon::split_yaml(&split).into(),
-                ];
-                for (name, bytes) in ENERGON_FILES.into_iter().zip(contents) {
-                    files.push((format!("{ENERGON_FOLDER}/{name}"), bytes));
-                }
-            }
-            Consumer::Webdataset | Consumer::Hf => check_reader(*reader, false)?,
+            Consumer::Webdataset | Consumer::Hf | Consumer::Energon => check_reader(*reader, false)?,
         }
     }
     files.dedup_by(|a, b| a.0 == b.0);
     check_names(&files)?;
-    if wants(Consumer::Energon) {
-        let folder = in_folder(side_files.folder, ENERGON_FOLDER);
-        side_files.target.destination.make_folder(&folder)?;
-    }
     // In a local directory one thread is enough, because the disk serializes the writes.
     let publishers = side_files.target.destination.publishers();
     parallel::for_each(files.len(), publishers, |at, (): &mut ()| {

@@ -106,8 +106,6 @@ shardmill_core::problems! {
         SidecarEmpty => (Unsupported, "sidecar-empty"),
         /// Two shards whose names the reader cannot distinguish.
         SidecarSameName => (Unsupported, "sidecar-shard-twice"),
-        /// A repeated key, for a reader that requires unique keys in the whole dataset.
-        SidecarSameKey => (Unsupported, "sidecar-key-twice"),
         /// A name that is not a known reader.
         UnknownConsumer => (InvalidInput, "consumer-unknown", "the readers are webdataset, hf, dali, energon, wids, open_clip"),
         /// A brace without its counterpart.

@@ -4,7 +4,6 @@
 //! canonical profile in the same way. Other shards must be grouped by the rules of the reader
 //! ([`Survey::samples`](crate::Survey::samples)).
 
-pub mod energon;
 #[cfg(test)]
 mod tests;
 
