@@ -219,10 +219,13 @@ differential: install ## convert random sources and compare every row with what 
 soak-python: install ## every way of starting loader processes, killed or not, on local data and from a store
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q python/tests --slow -m slow
 
+.PHONY: reference
+reference: ## the reference page of the command line in docs/, and the manual pages in $CARGO_TARGET_DIR/man
+	UPDATE_DOCS=1 SHARDMILL_MAN=$(CARGO_TARGET_DIR)/man $(CARGO) test $(PROGRAM) --bins manual::
+
 .PHONY: docs
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc
 	@scripts/venv.sh .cache/venv-docs docs/requirements.txt
-	$(BIN) markdown-help > docs/reference/cli.md
 	NO_MKDOCS_2_WARNING=1 .cache/venv-docs/bin/mkdocs build --strict --site-dir $(CARGO_TARGET_DIR)/site
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc $(ALL) --no-deps
 	cp -r $(CARGO_TARGET_DIR)/doc $(CARGO_TARGET_DIR)/site/rust

@@ -8,6 +8,8 @@ mod command;
 mod commands;
 mod config_file;
 mod error;
+#[cfg(test)]
+mod manual;
 mod output;
 mod signals;
 

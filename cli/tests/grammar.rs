@@ -1,4 +1,4 @@
-//! Tests that one spelling means one thing in all verbs, and that old spellings name the new ones.
+//! Tests that one spelling means one thing in all verbs, and that spellings of launchers name the option.
 
 use crate::common::TestDir;
 
@@ -16,46 +16,13 @@ fn refused(words: &[&str]) -> String {
 }
 
 #[test]
-fn renamed_options_are_errors_with_the_new_name() {
+fn options_of_launchers_are_errors_with_the_name_of_ours() {
     for (words, old, new) in [
         (
-            &["convert", "a", "b", "--version", "3"][..],
-            "--version",
-            "--delta-version",
+            &["plan", "a", "--gpus", "8"][..],
+            "--gpus",
+            "--ranks-per-node",
         ),
-        (
-            &["convert", "a", "b", "--version=3"],
-            "--version",
-            "--delta-version",
-        ),
-        (
-            &["inspect", "a", "--version", "3"],
-            "--version",
-            "--delta-version",
-        ),
-        (&["bench", "a", "--split", "train"], "--split", "--subset"),
-        (
-            &["bench", "a", "--batches", "3"],
-            "--batches",
-            "--max-batches",
-        ),
-        (&["bench", "a", "--threads", "3"], "--threads", "--jobs"),
-        (
-            &["tar", "lint", "a", "--for", "hf", "--splits"],
-            "--splits",
-            "--show-keys",
-        ),
-        (
-            &["ls", "a", "--limit", "shards=3"],
-            "--limit",
-            "--safety-limit",
-        ),
-        (
-            &["--limit=shards=3", "ls", "a"],
-            "--limit",
-            "--safety-limit",
-        ),
-        (&["plan", "a", "--gpus", "8"], "--gpus", "--ranks-per-node"),
         (
             &["which", "a", "--step", "1", "--nnodes=2"],
             "--nnodes",
@@ -73,16 +40,6 @@ fn renamed_options_are_errors_with_the_new_name() {
             "{words:?}"
         );
     }
-}
-
-#[test]
-fn renamed_options_stay_valid_in_other_commands() {
-    // `order --batches` and `convert --split` are not old.
-    let dir = TestDir::with_shards();
-    dir.ok(&["order", "shards", "--batches", "0"]);
-    dir.ok(&["convert", "data", "halves", "--split", "a=0.5,b=0.5"]);
-    let line = refused(&["cat", "a", "--split", "train"]);
-    assert!(line.contains("there is no such option"), "{line}");
 }
 
 #[test]
@@ -278,18 +235,6 @@ fn size_options_share_one_syntax() {
         }
         let line = refused(&[words, &["much"]].concat());
         assert!(line.starts_with(&format!("error[{id}]")), "{line}");
-    }
-}
-
-#[test]
-fn renamed_commands_are_errors_with_the_new_name() {
-    for verb in ["lint"] {
-        assert_eq!(
-            refused(&[verb, "a"]),
-            format!(
-                "error[usage-unknown-verb]: {verb}: the verb has another name; write shardmill tar {verb}"
-            )
-        );
     }
 }
 

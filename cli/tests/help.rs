@@ -47,7 +47,6 @@ fn top_level_help_matches_snapshot() {
       commit       Publish the parts that `convert --part` wrote as one dataset
       gc           Show or remove the leftovers of an interrupted conversion that will not be resumed
       completions  Print the completion script of a shell
-      man          Print the manual pages
       help         Print this message or the help of the given subcommand(s)
 
     Options:
@@ -726,7 +725,6 @@ fn every_command_help_has_examples() {
         "order",
         "plan",
         "completions",
-        "man",
     ] {
         assert!(help(&[verb]).contains("\nEXAMPLES:\n"), "{verb}");
     }

@@ -421,33 +421,6 @@ fn completions_help_matches_snapshot() {
 }
 
 #[test]
-fn man_help_matches_snapshot() {
-    insta::assert_snapshot!(help(&["man"]), @r"
-    exit 0
-    --- stdout
-    Print the manual pages
-
-    Without --out, all pages are written to standard output.
-
-    Usage: shardmill man [OPTIONS]
-
-    Options:
-          --out <DIR>
-              Write one file per page to this directory: shardmill.1, shardmill-convert.1, ...
-
-      -h, --help
-              Print help (see a summary with '-h')
-
-    EXAMPLES:
-      Read it:
-        shardmill man | man -l -
-
-      Install the pages:
-        shardmill man --out ~/.local/share/man/man1
-    ");
-}
-
-#[test]
 fn verify_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["verify"]), @r"
     exit 0

@@ -408,11 +408,7 @@ fn index_export_writes_all_reader_indexes() {
         "--index-for",
         "open_clip,dali,wids",
     ]);
-    for name in [
-        "sizes.json",
-        "shard-000000.idx",
-        "shardindex.json",
-    ] {
+    for name in ["sizes.json", "shard-000000.idx", "shardindex.json"] {
         assert_eq!(
             dir.read(&format!("tars/{name}")),
             dir.read(&format!("with/{name}")),

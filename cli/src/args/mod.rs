@@ -5,6 +5,7 @@ mod add_column;
 mod bench;
 mod cat;
 mod commit;
+mod completions;
 mod convert;
 mod diff;
 mod doctor;
@@ -15,7 +16,6 @@ mod head;
 mod index;
 mod inspect;
 mod ls;
-mod man;
 mod order;
 mod plan;
 mod range;
@@ -36,6 +36,7 @@ pub use add_column::AddColumnArgs;
 pub use bench::BenchArgs;
 pub use cat::CatArgs;
 pub use commit::CommitArgs;
+pub use completions::CompletionsArgs;
 pub use convert::{ConvertArgs, ShardArgs, TokenArgs};
 pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
@@ -45,7 +46,6 @@ pub use head::HeadArgs;
 pub use index::{ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
 pub use ls::LsArgs;
-pub use man::{CompletionsArgs, ManArgs};
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
 pub use samples::SampleArgs;
@@ -169,8 +169,4 @@ pub enum Verb {
     Commit(CommitArgs),
     Gc(GcArgs),
     Completions(CompletionsArgs),
-    Man(ManArgs),
-    /// Print the reference page of the command line as Markdown
-    #[command(hide = true)]
-    MarkdownHelp,
 }

@@ -1,50 +1,35 @@
-//! Other spellings of options and verbs: those of earlier versions, and those of launchers and trainers. A hint names
-//! the right one.
+//! The spellings that launchers and trainers use for options of commands that describe a training run. A hint names the
+//! option.
 
 use std::ffi::OsString;
 
-/// The options that have another name: the verbs in which the other spelling is known (none for all verbs), that
-/// spelling, and the name of the option.
-const RENAMED: [(&[&str], &str, &str); 20] = [
-    (&["convert", "inspect"], "--version", "--delta-version"),
-    (&["bench"], "--split", "--subset"),
-    (&["bench"], "--batches", "--max-batches"),
-    (&["bench"], "--threads", "--jobs"),
-    (&["lint"], "--splits", "--show-keys"),
-    (&[], "--limit", "--safety-limit"),
-    (RUNS, "--gpus", "--ranks-per-node"),
-    (RUNS, "--gpus-per-node", "--ranks-per-node"),
-    (RUNS, "--num-gpus", "--ranks-per-node"),
-    (RUNS, "--devices", "--ranks-per-node"),
-    (RUNS, "--ranks", "--ranks-per-node"),
-    (RUNS, "--nproc-per-node", "--ranks-per-node"),
-    (RUNS, "--nproc_per_node", "--ranks-per-node"),
-    (RUNS, "--num-nodes", "--nodes"),
-    (RUNS, "--nnodes", "--nodes"),
-    (RUNS, "--machines", "--nodes"),
-    (RUNS, "--hosts", "--nodes"),
-    (RUNS, "--workers", "--workers-per-rank"),
-    (RUNS, "--num-workers", "--workers-per-rank"),
-    (RUNS, "--seed", "--shuffle-seed"),
+/// A spelling of a launcher or trainer, and the name of the option.
+const LAUNCHER_OPTIONS: [(&str, &str); 14] = [
+    ("--gpus", "--ranks-per-node"),
+    ("--gpus-per-node", "--ranks-per-node"),
+    ("--num-gpus", "--ranks-per-node"),
+    ("--devices", "--ranks-per-node"),
+    ("--ranks", "--ranks-per-node"),
+    ("--nproc-per-node", "--ranks-per-node"),
+    ("--nproc_per_node", "--ranks-per-node"),
+    ("--num-nodes", "--nodes"),
+    ("--nnodes", "--nodes"),
+    ("--machines", "--nodes"),
+    ("--hosts", "--nodes"),
+    ("--workers", "--workers-per-rank"),
+    ("--num-workers", "--workers-per-rank"),
+    ("--seed", "--shuffle-seed"),
 ];
 
 /// The verbs that describe the processes of a training run.
-const RUNS: &[&str] = &["plan", "order", "which", "bench"];
+const RUNS: [&str; 4] = ["plan", "order", "which", "bench"];
 
-/// The verbs that have another name now: the old name and the new one.
-const RENAMED_VERBS: [(&str, &str); 1] = [("lint", "tar lint")];
-
-/// Returns the new name of a verb with the old name `verb`.
-pub fn new_verb(verb: &str) -> Option<&'static str> {
-    let found = RENAMED_VERBS.iter().find(|(old, _)| *old == verb);
-    found.map(|(_, new)| *new)
-}
-
-/// Returns the name of an option that `typed`, a whole command line, calls otherwise.
+/// Returns the name of the option that `typed`, a whole command line, calls `option`.
 pub fn new_name(typed: &[OsString], option: &str) -> Option<&'static str> {
-    let has = |verb: &&str| typed.iter().skip(1).any(|word| *word == **verb);
-    let found = RENAMED
+    let describes_run = typed
         .iter()
-        .find(|(verbs, old, _)| *old == option && (verbs.is_empty() || verbs.iter().any(has)));
-    found.map(|(_, _, new)| *new)
+        .skip(1)
+        .any(|word| RUNS.iter().any(|verb| word == verb));
+    let found = LAUNCHER_OPTIONS.iter().find(|(name, _)| *name == option);
+    found.filter(|_| describes_run).map(|(_, option)| *option)
 }

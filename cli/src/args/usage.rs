@@ -72,17 +72,9 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
         }
         Clap::InvalidSubcommand => {
             let verb = get(ContextKind::InvalidSubcommand);
-            let (message, hint) = match verb.as_deref().and_then(renamed::new_verb) {
-                Some(name) => (
-                    "the verb has another name",
-                    Some(format!("write shardmill {name}")),
-                ),
-                None => (
-                    "there is no such verb",
-                    did_you_mean(get(ContextKind::SuggestedSubcommand)).or_else(help),
-                ),
-            };
-            ("usage-unknown-verb".into(), verb, message.to_owned(), hint)
+            let message = "there is no such verb".to_owned();
+            let hint = did_you_mean(get(ContextKind::SuggestedSubcommand)).or_else(help);
+            ("usage-unknown-verb".into(), verb, message, hint)
         }
         Clap::MissingRequiredArgument => {
             let missing = argument.map(|missing| format!("missing: {missing}"));

@@ -4,6 +4,7 @@ mod add_column;
 mod bench;
 mod cat;
 mod commit;
+mod completions;
 mod convert;
 mod dataset;
 mod dataset_location;
@@ -17,8 +18,6 @@ mod index;
 mod inspect;
 mod lint;
 mod ls;
-mod man;
-mod markdown;
 mod mixture;
 mod options;
 mod order;
@@ -66,8 +65,6 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Commit(args) => commit::run(args, limits, out),
         Verb::Gc(args) => gc::run(args, limits, out),
-        Verb::Completions(args) => man::completions(args, out),
-        Verb::Man(args) => man::run(args, out),
-        Verb::MarkdownHelp => markdown::run(out),
+        Verb::Completions(args) => completions::run(args, out),
     }
 }

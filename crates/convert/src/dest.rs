@@ -10,8 +10,7 @@ use shardmill_dataset::{
 use shardmill_storage::{Destination, DestinationEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
 use shardmill_writer::{
-    DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern, TABLE_INDEX_NAME,
-    is_table_file_name,
+    DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern, TABLE_INDEX_NAME, is_table_file_name,
 };
 
 use crate::error::ConvertError;

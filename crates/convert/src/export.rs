@@ -54,13 +54,11 @@ pub struct Exported {
 /// Checks that a reader can read the shards it gets an index for.
 pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), ConvertError> {
     match reader {
-        Consumer::Wids | Consumer::Dali if is_compressed => {
-            Err(ConvertError::option_hint(
-                "index-for",
-                format!("{reader} reads shards that are not compressed"),
-                "omit --compression, or the reader",
-            ))
-        }
+        Consumer::Wids | Consumer::Dali if is_compressed => Err(ConvertError::option_hint(
+            "index-for",
+            format!("{reader} reads shards that are not compressed"),
+            "omit --compression, or the reader",
+        )),
         Consumer::Wids | Consumer::Dali | Consumer::OpenClip => Ok(()),
         Consumer::Energon => Err(ConvertError::option_hint(
             "index-for",
@@ -334,7 +332,9 @@ fn write(
                 files.push((OPEN_CLIP_NAME.to_owned(), text.into()));
             }
             Consumer::Dali => files.append(&mut dali),
-            Consumer::Webdataset | Consumer::Hf | Consumer::Energon => check_reader(*reader, false)?,
+            Consumer::Webdataset | Consumer::Hf | Consumer::Energon => {
+                check_reader(*reader, false)?
+            }
         }
     }
     files.dedup_by(|a, b| a.0 == b.0);

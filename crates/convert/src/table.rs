@@ -13,8 +13,8 @@ use shardmill_parquet::{ParquetEncodeError, ParquetEncoder, check_type};
 use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
-    ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm,
-    Target, WriteError, default_target, encoded_as, number_lists,
+    ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm, Target,
+    WriteError, default_target, encoded_as, number_lists,
 };
 
 use crate::error::ConvertError;

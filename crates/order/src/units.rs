@@ -308,17 +308,6 @@ impl Units {
         self.starts.windows(2).map(|pair| pair[0]..pair[1])
     }
 
-    /// Returns the shard of each unit, in order.
-    pub(crate) fn shards(&self) -> impl Iterator<Item = usize> + '_ {
-        let shards = self.shards.iter();
-        shards.map(|shard| index(u64::from(*shard)))
-    }
-
-    /// Returns whether every shard is used exactly once and whole.
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.offset.is_some()
-    }
-
     /// Returns the shard that a big id belongs to.
     pub fn shard_of(&self, big: u64) -> Option<usize> {
         let unit = self

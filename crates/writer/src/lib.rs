@@ -59,8 +59,7 @@ pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
 pub use form::{
-    PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm,
-    is_table_file_name,
+    PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm, is_table_file_name,
 };
 pub use index::{INDEX_NAME, TABLE_INDEX_NAME, in_folder, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};

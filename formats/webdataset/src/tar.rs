@@ -9,7 +9,6 @@ mod write;
 
 pub use header::Dialect;
 pub(crate) use header::{BLOCK, block_at};
-pub(crate) use scan::find_header;
 pub use scan::{Member, Scanner, Step, check_member};
 pub use write::{
     KEY_DIGITS, TRAILER_BYTES, TarStyle, content_of_numbered, member_bytes, renumber,

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use shardmill_core::Limits;
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 use shardmill_webdataset::{
-    IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress,
-    read_offsets,
+    IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress, read_offsets,
 };
 
 use super::listing::raw_tar_name;

@@ -1,12 +1,9 @@
-use std::collections::{BTreeMap, BTreeSet};
-
 use proptest::prelude::*;
 use shardmill_codec::{FileHashes, HashAlgo, seekable::TarCompression};
-use shardmill_core::{Diagnostic, Limits};
+use shardmill_core::Limits;
 
 use super::*;
 use crate::names::Consumer;
-use crate::shard::{Profile, ShardMap, ShardView};
 use crate::survey::Survey;
 use crate::testdata::{RawHeader, archive, extension, member, records, shard};
 

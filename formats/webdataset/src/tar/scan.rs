@@ -426,19 +426,3 @@ fn name_problem(name: &str, is_utf8: bool) -> Option<&'static str> {
         _ => None,
     }
 }
-
-/// Finds the first block at or after `from` that is a header with magic and a valid checksum, which random data do not
-/// have.
-pub(crate) fn find_header(data: &[u8], from: u64) -> Option<u64> {
-    let mut at = usize::try_from(from)
-        .ok()?
-        .checked_next_multiple_of(BLOCK)?;
-    while let Some(block) = super::block_at(data, at) {
-        let header = Header::parse(block, at as u64);
-        if header.is_ok_and(|header| header.dialect != Dialect::V7) {
-            return Some(at as u64);
-        }
-        at = at.checked_add(BLOCK)?;
-    }
-    None
-}
