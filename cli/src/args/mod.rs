@@ -52,7 +52,7 @@ pub use samples::SampleArgs;
 pub use select::SelectArgs;
 pub use shared::{JobsArgs, StorageArgs, TakeoverArgs, jobs};
 pub use stats::StatsArgs;
-pub use tar::{LintArgs, RewriteArgs, TarArgs, TarVerb};
+pub use tar::{LintArgs, TarArgs, TarVerb};
 pub use usage::usage_error;
 pub use values::{location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
