@@ -8,7 +8,7 @@ use crate::error::ZarrError;
 use crate::v2::json;
 
 /// Returns the objects that consolidated metadata has copies of, by name: from the bytes of `.zmetadata` of version 2, or
-/// of the `zarr.json` of a group of version 3. It is empty if the group has none.
+/// of the `zarr.json` of a group of version 3, which is one of them.
 ///
 /// # Errors
 ///
@@ -20,14 +20,13 @@ pub fn consolidated(bytes: &[u8], name: &str) -> Result<BTreeMap<String, Vec<u8>
         .unwrap_or(&value)
         .get("metadata")
         .and_then(Value::as_object);
-    let name_of = |name: &str| match inline {
-        Some(_) => format!("{name}/zarr.json"),
-        None => name.to_owned(),
+    let name_of = |own: &str| match inline {
+        Some(_) => format!("{own}/zarr.json"),
+        None => own.to_owned(),
     };
     let objects = metadata.into_iter().flatten();
-    Ok(objects
-        .map(|(name, value)| (name_of(name), value.to_string().into_bytes()))
-        .collect())
+    let copies = objects.map(|(name, value)| (name_of(name), value.to_string().into_bytes()));
+    Ok(copies.chain([(name.to_owned(), bytes.to_vec())]).collect())
 }
 
 /// Returns the attributes of a group, from the bytes of its `zarr.json` or `.zattrs`.
@@ -63,10 +62,16 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let old = br#"{"zarr_consolidated_format": 1, "metadata": {".zgroup": {}, "g/t/.zarray": {"fill_value": NaN}}}"#;
-        assert_eq!(names(old, ".zmetadata"), [".zgroup", "g/t/.zarray"]);
+        assert_eq!(
+            names(old, ".zmetadata"),
+            [".zgroup", ".zmetadata", "g/t/.zarray"]
+        );
         let new = br#"{"zarr_format": 3, "consolidated_metadata": {"kind": "inline", "metadata": {"g/t": {}}}}"#;
-        assert_eq!(names(new, "zarr.json"), ["g/t/zarr.json"]);
-        assert!(names(br#"{"consolidated_metadata": null}"#, "zarr.json").is_empty());
+        assert_eq!(names(new, "zarr.json"), ["g/t/zarr.json", "zarr.json"]);
+        assert_eq!(
+            names(br#"{"consolidated_metadata": null}"#, "zarr.json"),
+            ["zarr.json"]
+        );
         consolidated(b"<html>", "zarr.json").unwrap_err();
         let found = attributes(
             br#"{"attributes": {"title": "NaN \" NaN", "valid_max": [-Infinity]}}"#,
