@@ -680,6 +680,7 @@ fn raw_values_are_stored_with_their_attributes() {
             zarr["arrays"]["packed"]["dimensions"],
             serde_json::json!(["time", "x"])
         );
+        assert_eq!(zarr["arrays"]["packed"]["attributes"]["_FillValue"], -50);
     }
 }
 

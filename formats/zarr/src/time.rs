@@ -199,7 +199,13 @@ impl TimeDecoder {
             unit = SECOND;
         }
         while unit > 1 && number.fract() != 0.0 {
-            number = rounded(dtype, number * 1_000.0);
+            // A short float that overflows keeps its value here.
+            let next = rounded(dtype, number * 1_000.0);
+            number = if next.is_finite() {
+                next
+            } else {
+                number * 1_000.0
+            };
             unit /= 1_000;
         }
         truncated(number).checked_mul(unit.into())

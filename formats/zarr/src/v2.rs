@@ -50,6 +50,10 @@ impl ZarrArray {
         let dimensions = names(attributes.remove("_ARRAY_DIMENSIONS").as_ref())?;
         let fill_value = array.get("fill_value").unwrap_or(&Value::Null);
         let fill = fill_bytes(dtype, fill_value)?;
+        if !fill_value.is_null() {
+            // As for xarray, the fill value of version 2 is the missing value of its attributes.
+            attributes.insert("_FillValue".to_owned(), fill_value.clone());
+        }
         Self {
             dimensions,
             dtype,
