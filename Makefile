@@ -214,6 +214,9 @@ DIFFERENTIAL_SEED ?= random
 differential: install ## convert random sources and compare every row with what independent readers find; DIFFERENTIAL_CASES of them
 	.venv/bin/python -W ignore scripts/random_sources --bin $(BIN) --number $(DIFFERENTIAL_CASES) --seed $(DIFFERENTIAL_SEED) \
 	    --work $(CARGO_TARGET_DIR)/differential
+	@scripts/venv.sh .cache/venv-zarr fixtures/xarray-2026.9.0/requirements.txt
+	.cache/venv-zarr/bin/python scripts/random_zarr.py --bin $(BIN) --number $(DIFFERENTIAL_CASES) --seed $(DIFFERENTIAL_SEED) \
+	    --work $(CARGO_TARGET_DIR)/differential-zarr
 
 .PHONY: soak-python
 soak-python: install ## every way of starting loader processes, killed or not, on local data and from a store

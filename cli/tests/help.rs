@@ -202,6 +202,12 @@ fn convert_help_matches_snapshot() {
           --stride <DIMENSION=STEP,...>
               With `--from zarr`: how far windows move along dimensions [default: their size]
 
+          --raw-values
+              With `--from zarr`: keep the stored numbers [default: decode them by the CF conventions]
+              
+              By default, values are those of xarray: missing ones are NaN, packed ones are unpacked, and
+              times are timestamps.
+
           --csv-delimiter <CHAR>
               In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`
               files]

@@ -420,6 +420,33 @@ fn zarr_windows_are_samples() {
         "{\"lon_start\":0,\"t2m\":[[[58.0,58.25]],[[70.0,70.25]]]}\n\
          {\"lon_start\":6,\"t2m\":[[[59.5,59.75]],[[71.5,71.75]]]}\n"
     );
+    let packed = |options: &[&str]| {
+        let shown = [
+            "--from",
+            "zarr",
+            "--variable",
+            "rain",
+            "--window",
+            "time=2",
+            "--where",
+            "time_start = 2",
+        ];
+        converted(
+            &dir,
+            store,
+            &[&shown[..], &["--column", "time"], options].concat(),
+        )
+    };
+    assert_eq!(
+        packed(&[]),
+        "{\"time\":[\"2026-01-01T12:00:00\",\"2026-01-01T18:00:00\"]}\n"
+    );
+    assert_eq!(
+        packed(&["--raw-values"]),
+        "{\"time\":{\"dtype\":\"int64\",\"shape\":[2],\"data\":[12,18]}}\n"
+    );
+    let shown = refused(&dir, store, &["--raw-values"]);
+    assert!(shown.contains("error[config-raw-values]"), "{shown}");
     let shown = refused(&dir, store, &["--variable", "t2m"]);
     assert!(shown.contains("error[config-variable]"), "{shown}");
     let shown = refused(&dir, store, &["--from", "zarr", "--variable", "t2m"]);

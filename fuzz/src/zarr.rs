@@ -1,11 +1,12 @@
 //! Targets for Zarr arrays.
 
 use shardmill_core::Limits;
-use shardmill_zarr::{Shard, ZarrArray};
+use shardmill_zarr::{CfDecoder, Shard, ZarrArray, consolidated};
 
 /// Parses the metadata of an array, and finds chunks of it.
 pub(crate) fn metadata(bytes: &[u8]) {
     let limits = Limits::default();
+    let _ = consolidated(bytes, "zarr.json");
     let arrays = [
         ZarrArray::parse_v3(bytes, &limits),
         ZarrArray::parse_v2(bytes, None, &limits),
@@ -20,6 +21,14 @@ pub(crate) fn metadata(bytes: &[u8]) {
         let place = array.place(&last);
         assert_eq!(place.in_shard.is_some(), array.shard.is_some());
         let _ = array.decode(bytes, &limits);
+        if let Ok(mut decoder) = CfDecoder::new(&array) {
+            let elements = (bytes.len() / array.dtype.size()).min(64);
+            let mut values = vec![0; elements * decoder.physical().size()];
+            if decoder.decode(bytes, &mut values).is_err() {
+                decoder.widen();
+                let _ = decoder.decode(bytes, &mut values);
+            }
+        }
         if let Some(shard) = &array.shard
             && let Ok(range) = shard.index_range(bytes.len() as u64)
         {

@@ -63,6 +63,7 @@ def convert(
     variables: Sequence[str] = (),
     window: Optional[Mapping[str, int]] = None,
     stride: Optional[Mapping[str, int]] = None,
+    raw_values: bool = False,
     nulls: str = 'error',
     null_as: Optional[Mapping[str, Any]] = None,
     lengths: Sequence[str] = (),
@@ -130,6 +131,7 @@ def convert(
         variables: The arrays of a Zarr store whose windows become columns; ``source_kind`` is ``zarr``.
         window: The size of a window along dimensions of a Zarr store, such as ``{'time': 24, 'lat': 64}``.
         stride: How far windows move along dimensions. Defaults to their size.
+        raw_values: Whether to keep the stored numbers of a Zarr store. By default they are decoded as by xarray.
         nulls: What to do with nulls: ``error``, ``mask``, ``drop``, or ``omit`` for WebDataset.
         null_as: The values to store for nulls, by column.
         lengths: The columns whose lengths are kept beside the index, for `shardmill.lengths`.
@@ -194,6 +196,7 @@ def convert(
         infer_rows=infer_rows,
         window=_by_name(window),
         stride=_by_name(stride),
+        raw_values=check.flag('raw_values', raw_values),
         nulls=nulls,
         tokenize=check.path_or_none('tokenize', tokenize),
         text=text,

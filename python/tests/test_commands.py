@@ -369,11 +369,18 @@ def test_zarr_windows_become_samples(tmp_path: Path) -> None:
         variables=['wind'],
         window={'time': 3},
         stride={'time': 2},
+        raw_values=True,
     )
     assert report.samples == 2
     dataset = LocalDataset(str(out))
     found = [dataset[number]['wind'] for number in range(len(dataset))]
     assert np.array_equal(found, [values[0:3], values[2:5]])
+    # By default, the fill value of version 2 is a missing value, as with xarray.
+    options = {'source_kind': 'zarr', 'variables': ['wind'], 'window': {'time': 3}}
+    shardmill.convert(store, tmp_path / 'decoded', **options)
+    found = LocalDataset(str(tmp_path / 'decoded'))[0]['wind']
+    assert np.isnan(found[0, 0])
+    assert np.array_equal(found.ravel()[1:], values.ravel()[1:12])
     with pytest.raises(UsageError, match='does not fit'):
         shardmill.convert(
             store,

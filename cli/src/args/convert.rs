@@ -152,6 +152,12 @@ pub struct ZarrArgs {
     /// With `--from zarr`: how far windows move along dimensions [default: their size]
     #[arg(long, value_name = "DIMENSION=STEP,...", requires = "window", value_parser = values::windows)]
     pub stride: Option<List<(String, u64)>>,
+
+    /// With `--from zarr`: keep the stored numbers [default: decode them by the CF conventions]
+    ///
+    /// By default, values are those of xarray: missing ones are NaN, packed ones are unpacked, and times are timestamps.
+    #[arg(long)]
+    pub raw_values: bool,
 }
 
 // Nulls, splits and tokens.

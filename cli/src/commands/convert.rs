@@ -102,6 +102,7 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
                 variables: query.zarr.variables.clone(),
                 window: query.zarr.window.clone().unwrap_or_default(),
                 stride: query.zarr.stride.clone().unwrap_or_default(),
+                raw_values: query.zarr.raw_values,
             },
         },
         limits,

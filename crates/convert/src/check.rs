@@ -279,6 +279,7 @@ pub(crate) fn check_source_options(
         ),
         ("variable", !zarr.variables.is_empty() && !is_zarr, of_zarr),
         ("window", !zarr.window.is_empty() && !is_zarr, of_zarr),
+        ("raw-values", zarr.raw_values && !is_zarr, of_zarr),
         (
             "keep-row-groups",
             options.shards.keep_row_groups && !can_keep,

@@ -314,7 +314,8 @@ impl ConvertOptions {
         put("infer_rows", json!(self.source.text.infer_rows));
         if !self.source.samples.zarr.variables.is_empty() {
             let zarr = &self.source.samples.zarr;
-            put("zarr", json!([zarr.variables, zarr.window, zarr.stride]));
+            let options = json!([zarr.variables, zarr.window, zarr.stride, zarr.raw_values]);
+            put("zarr", options);
         }
         // The default is left out, so that conversions of earlier versions keep their fingerprint.
         if self.source.csv.nulls != [""] {

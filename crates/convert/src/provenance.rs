@@ -80,6 +80,9 @@ impl Provenance<'_> {
             "increment": self.increment,
             "tombstones": self.tombstones,
         });
+        if let (Some(zarr), Some(Value::Object(source))) = (&source.zarr, value.get_mut("source")) {
+            source.insert("zarr".to_owned(), zarr.clone());
+        }
         // Without one, the file is that of earlier versions.
         if let (Some(tokenizer), Value::Object(value)) = (self.tokenizer, &mut value) {
             value.insert("tokenizer".to_owned(), tokenizer.provenance());

@@ -66,6 +66,7 @@ shardmill_core::problems! {
         ZarrMetadata => (Corrupt, "zarr-metadata"),
         ZarrCodec => (Unsupported, "zarr-codec", "write the array again with a codec such as zstd"),
         ZarrChunk => (Corrupt, "zarr-chunk"),
+        ZarrTime => (Unsupported, "zarr-time", "pass --raw-values to keep the stored numbers, or write the store again with `convert_calendar` of xarray"),
         TreeSymlink => (InvalidInput, "tree-symlink", "pass --follow-links to read what it points to"),
         TreeLoop => (InvalidInput, "tree-loop"),
         TreeSpecial => (InvalidInput, "tree-special"),

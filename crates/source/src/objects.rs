@@ -210,13 +210,18 @@ impl Store {
 
     /// Returns the object of that name in its current version.
     fn object(self: &Arc<Self>, name: &str) -> Result<Option<Found>, SourceError> {
+        let version = self.version(name)?;
+        Ok(version.map(|version| Found::Object(self.named(name), version)))
+    }
+
+    /// Returns the current version of an object, the only one that is read from now on; `None` if it does not exist.
+    pub(crate) fn version(&self, name: &str) -> Result<Option<FileVersion>, SourceError> {
         let Some(found) = self.remote.look_up(name, &mut |_| true)? else {
             return Ok(None);
         };
         self.remote
             .pin(std::iter::once((name, found.tag.as_str())))?;
-        let version = file_version(found.bytes, &found.tag);
-        Ok(Some(Found::Object(self.named(name), version)))
+        Ok(Some(file_version(found.bytes, &found.tag)))
     }
 
     /// Calls `each` with the names that begin with `prefix`, sorted by bytes. Ignores objects that mark folders. From

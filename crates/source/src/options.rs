@@ -255,6 +255,8 @@ pub struct ZarrOptions {
     pub window: Vec<(String, u64)>,
     /// How far a window moves along a dimension; by default its size.
     pub stride: Vec<(String, u64)>,
+    /// Whether values stay as they are stored. Otherwise they are decoded by the CF conventions, as xarray does.
+    pub raw_values: bool,
 }
 
 /// How the columns of CSV and JSON lines get their types.

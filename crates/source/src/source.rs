@@ -180,6 +180,8 @@ pub struct SourceDescription {
     pub tree: Option<TreeSummary>,
     /// The version of a Delta table.
     pub delta: Option<DeltaSummary>,
+    /// The types, the dimensions and the attributes of the arrays of a Zarr store, and the attributes of their group.
+    pub zarr: Option<serde_json::Value>,
     /// The number of samples left out because they were deleted from the dataset's table.
     pub deleted_samples: u64,
 }
@@ -197,6 +199,7 @@ impl SourceDescription {
             fingerprint: String::new(),
             tree: None,
             delta: None,
+            zarr: None,
             deleted_samples: 0,
         }
     }

@@ -1,4 +1,5 @@
-//! Tests windows of Zarr stores, against stores that the package `zarr` wrote and windows of `xbatcher`.
+//! Tests windows of Zarr stores, against stores that the package `zarr` wrote, windows of `xbatcher` and values that
+//! `xarray` decoded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,12 +7,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, AsArray as _};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit, UInt64Type};
 use serde_json::Value;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_source::{Source, SourceError, SourceKind, SourceOptions, open};
 use shardmill_storage::{Location, RemoteOptions};
-use shardmill_testing::s3::{Objects, S3Server, Settings};
+use shardmill_testing::s3::{Asked, Fault, Flavor, Objects, S3Server, Script, Settings};
 
 use crate::help::{TestDir, batches, check_error, open_with, read, refused};
 use crate::text::types;
@@ -22,7 +23,7 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Selects windows, given as `DIMENSION=SIZE,...`.
+/// Selects windows of stored values, given as `DIMENSION=SIZE,...`.
 fn select(options: &mut SourceOptions, variables: &[&str], window: &str, stride: &str) {
     let parse = |text: &str| {
         let pairs = text.split(',').filter_map(|part| part.split_once('='));
@@ -34,17 +35,22 @@ fn select(options: &mut SourceOptions, variables: &[&str], window: &str, stride:
     options.samples.zarr.variables = variables.iter().map(|name| (*name).to_owned()).collect();
     options.samples.zarr.window = parse(window);
     options.samples.zarr.stride = parse(stride);
+    options.samples.zarr.raw_values = true;
 }
 
 /// Returns the values of one row of a column, without their shape.
-fn flat(column: &ArrayRef, row: usize) -> Vec<f64> {
+fn leaves(column: &ArrayRef, row: usize) -> ArrayRef {
     let mut values = column.slice(row, 1);
     while let DataType::FixedSizeList(..) = values.data_type() {
         let list = values.as_fixed_size_list();
         let size = usize::try_from(list.value_length()).unwrap();
         values = list.values().slice(list.offset() * size, list.len() * size);
     }
-    let floats = cast(&values, &DataType::Float64).unwrap();
+    values
+}
+
+fn flat(column: &ArrayRef, row: usize) -> Vec<f64> {
+    let floats = cast(&leaves(column, row), &DataType::Float64).unwrap();
     floats.as_primitive::<Float64Type>().values().to_vec()
 }
 
@@ -496,11 +502,9 @@ fn store_windows_match_and_read_each_chunk_once() {
             server.forget_counts();
             let found = read(source.as_ref());
             assert_eq!(found.num_rows(), rows.len());
-            // t2m has 18 chunks, rain 3, and height and the coordinates one each. Windows that move along fewer
-            // dimensions have fewer coordinates.
-            let coordinates = window.split(',').count() as u64;
+            // t2m has 18 chunks, rain 3, and height and the three coordinates one each.
             let requests = server.counts().requests;
-            assert!(requests <= 18 + 3 + 1 + coordinates, "{window}: {requests}");
+            assert!(requests <= 18 + 3 + 1 + 3, "{window}: {requests}");
             equals_xbatcher(source.as_ref(), &window, &rows);
         }
     }
@@ -540,4 +544,287 @@ fn changed_chunk_changes_the_fingerprint() {
     assert_eq!(open().description().fingerprint, first);
     dir.write("raw/c/0/0", [0; 32 * 32 * 4]);
     assert_ne!(open().description().fingerprint, first);
+}
+
+/// The variables and coordinates that xarray decoded from `cf2` and `cf3`: their types, and their values in each window.
+fn decoded() -> serde_json::Map<String, Value> {
+    let path = fixture("../xarray-2026.9.0/decoded.json");
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// Selects the windows of `decoded.json`.
+fn select_decoded(options: &mut SourceOptions) {
+    let columns = decoded();
+    let variables = columns
+        .iter()
+        .filter(|(_, own)| own["windows"][0].as_array().unwrap().len() == 8);
+    let variables: Vec<&str> = variables
+        .map(|(name, _)| name.as_str())
+        .filter(|name| *name != "valid")
+        .collect();
+    assert_eq!(variables.len(), 30);
+    select(options, &variables, "time=2", "");
+    options.samples.zarr.raw_values = false;
+}
+
+/// Returns the values of a row as those of `decoded.json`: times and durations in nanoseconds, what is missing as null.
+fn decoded_values(column: &ArrayRef, row: usize) -> (DataType, Vec<Value>) {
+    let values = leaves(column, row);
+    let nanoseconds = match values.data_type() {
+        DataType::Timestamp(TimeUnit::Second, _) => 1_000_000_000,
+        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
+        _ => 1,
+    };
+    let number = |at: usize| match values.data_type() {
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => {
+            let floats = cast(&values, &DataType::Float64).unwrap();
+            serde_json::json!(floats.as_primitive::<Float64Type>().value(at))
+        }
+        DataType::UInt64 => serde_json::json!(values.as_primitive::<UInt64Type>().value(at)),
+        _ if values.is_null(at) => Value::Null,
+        _ => {
+            let wholes = cast(&values, &DataType::Int64).unwrap();
+            let number = i128::from(wholes.as_primitive::<Int64Type>().value(at)) * nanoseconds;
+            Value::Number(number.to_string().parse().unwrap())
+        }
+    };
+    (
+        values.data_type().clone(),
+        (0..values.len()).map(number).collect(),
+    )
+}
+
+/// Counts the windows whose type and values are those of xarray.
+fn equal_windows(source: &dyn Source) -> usize {
+    let found = read(source);
+    let mut equal = 0;
+    for (name, own) in decoded() {
+        let column = found
+            .column_by_name(&name)
+            .unwrap_or_else(|| panic!("no column {name}"));
+        for (row, expected) in own["windows"].as_array().unwrap().iter().enumerate() {
+            let (data_type, values) = decoded_values(column, row);
+            let expected_type = own["dtype"].as_str().unwrap();
+            let (expected_type, unit) = expected_type
+                .trim_end_matches(']')
+                .split_once('[')
+                .unwrap_or((expected_type, ""));
+            let has_type = match data_type {
+                DataType::Timestamp(..) => expected_type == "datetime64",
+                DataType::Duration(_) => expected_type == "timedelta64",
+                // Arrays of truth values have no encoding.
+                DataType::UInt8 if expected_type == "bool" => true,
+                other => other.to_string().to_lowercase() == expected_type,
+            };
+            assert!(has_type, "{name}: {expected_type}");
+            let expected = expected
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|value| match value {
+                    Value::Bool(value) => serde_json::json!(i64::from(*value)),
+                    Value::Number(number) if unit == "us" => {
+                        let number = i128::from(number.as_i64().unwrap()) * 1_000;
+                        Value::Number(number.to_string().parse().unwrap())
+                    }
+                    other => other.clone(),
+                });
+            assert_eq!(values, expected.collect::<Vec<_>>(), "{name} {row}");
+            equal +=
+                usize::from(own["windows"][0].as_array().unwrap().len() == 8 && name != "valid");
+        }
+    }
+    equal
+}
+
+#[test]
+fn decoded_windows_are_those_of_xarray() {
+    for store in ["../xarray-2026.9.0/cf2", "../xarray-2026.9.0/cf3"] {
+        let source = open_with(&fixture(store), select_decoded).unwrap();
+        assert_eq!(equal_windows(source.as_ref()), 90, "{store}");
+        // Coordinates of text and of other dimensions are left out.
+        let starts = source.schema().fields().len() - decoded().len();
+        assert_eq!(starts, 1);
+        let zarr = source.description().zarr.clone().unwrap();
+        assert_eq!(zarr["arrays"]["packed"]["attributes"]["scale_factor"], 0.1);
+        assert_eq!(zarr["arrays"]["packed"]["attributes"]["units"], "K");
+        assert_eq!(zarr["arrays"]["packed"]["dtype"], "int16");
+        assert_eq!(zarr["attributes"]["title"], "NaN, \"Infinity\"");
+    }
+}
+
+#[test]
+fn raw_values_are_stored_with_their_attributes() {
+    for store in ["cf2", "cf3"] {
+        let source = open_with(&fixture("../xarray-2026.9.0").join(store), |options| {
+            select_decoded(options);
+            options.samples.zarr.raw_values = true;
+        });
+        let source = source.unwrap();
+        let found = read(source.as_ref());
+        assert_eq!(
+            flat(found.column_by_name("packed").unwrap(), 0)[..3],
+            [-50.0, -43.0, -36.0]
+        );
+        assert_eq!(
+            flat(found.column_by_name("days").unwrap(), 0)[..2],
+            [-4000.0, -3600.0]
+        );
+        assert_eq!(flat(found.column_by_name("issued").unwrap(), 0), [3.0]);
+        let zarr = source.description().zarr.clone().unwrap();
+        assert_eq!(
+            zarr["arrays"]["issued"]["attributes"]["units"],
+            "days since 2025-12-29"
+        );
+        assert_eq!(
+            zarr["arrays"]["packed"]["dimensions"],
+            serde_json::json!(["time", "x"])
+        );
+        assert_eq!(zarr["arrays"]["packed"]["attributes"]["_FillValue"], -50);
+    }
+}
+
+#[test]
+fn web_servers_and_stores_give_the_same_windows() {
+    for flavor in [Flavor::Web, Flavor::S3] {
+        let settings = Settings {
+            flavor,
+            ..Settings::default()
+        };
+        let objects = Objects::folder("bucket", &fixture("../xarray-2026.9.0"));
+        let server = S3Server::start(objects, settings).unwrap();
+        for store in ["cf2", "cf3"] {
+            let location = Location::parse(&format!("{}/{store}", server.url())).unwrap();
+            let mut options = SourceOptions::default();
+            select_decoded(&mut options);
+            options.remote = RemoteOptions {
+                settings: server.environment(),
+                ..RemoteOptions::default()
+            };
+            let source = open(&[location], &options).unwrap();
+            assert_eq!(equal_windows(source.as_ref()), 90, "{store}");
+            let mut requests = server.counts().by_key;
+            requests.retain(|key, count| *count > 1 && !key.is_empty());
+            assert!(requests.is_empty(), "{requests:?}");
+            // `packed` has four chunks, 29 variables and 5 coordinates have one. One name has no array.
+            let metadata = match flavor {
+                Flavor::Web => 2 + 2,
+                // A store lists the objects of each array.
+                _ => 2 + 2 + 35,
+            };
+            let all = server.counts().requests;
+            assert!(all <= 4 + 29 + 5 + metadata, "{all}");
+            server.forget_counts();
+        }
+    }
+}
+
+#[test]
+fn web_servers_need_no_consolidated_metadata_and_no_complete_chunks() {
+    let settings = Settings {
+        flavor: Flavor::Web,
+        ..Settings::default()
+    };
+    let dir = TestDir::new();
+    for variable in ["sharded", "sharded-start", "raw"] {
+        let part = TestDir::new();
+        name_dimensions(&fixture("codecs3"), variable, &part);
+        for name in ["zarr.json", "c/0/0", "c/0/1", "c/1/0", "c/1/1"] {
+            let name = format!("{variable}/{name}");
+            if let Ok(bytes) = fs::read(part.path(&name)) {
+                dir.write(&name, bytes);
+            }
+        }
+    }
+    fs::remove_file(dir.path("raw/c/1/1")).unwrap();
+    let server = S3Server::start(Objects::folder("bucket", &dir.path("")), settings).unwrap();
+    let location = Location::parse(&server.url()).unwrap();
+    let read_all = |location: &Location, variables: &[&str]| {
+        let mut options = SourceOptions::default();
+        select(&mut options, variables, "y=10,x=7", "");
+        open(std::slice::from_ref(location), &options).map(|source| read(source.as_ref()))
+    };
+    let variables = ["sharded", "sharded-start", "raw"];
+    let found = read_all(&location, &variables).unwrap();
+    let expected = read_all(&Location::from(dir.path("")), &variables).unwrap();
+    assert_eq!(found.num_rows(), 25);
+    for variable in variables {
+        let of = |batch: &arrow::array::RecordBatch| -> Vec<String> {
+            let column = batch.column_by_name(variable).unwrap();
+            (0..25)
+                .map(|row| format!("{:?}", flat(column, row)))
+                .collect()
+        };
+        assert_eq!(of(&found), of(&expected), "{variable}");
+    }
+    let error = read_all(&location, &["absent"]).unwrap_err();
+    assert_eq!(error.id(), "zarr-variable");
+    // Only a missing chunk is one of fill values.
+    let script = |asked: &Asked| {
+        asked
+            .key
+            .ends_with("raw/c/0/1")
+            .then_some(Fault::status(403))
+    };
+    let settings = Settings {
+        flavor: Flavor::Web,
+        faults: Script::by(script),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::folder("bucket", &dir.path("")), settings).unwrap();
+    let location = Location::parse(&server.url()).unwrap();
+    let mut options = SourceOptions::default();
+    select(&mut options, &["raw"], "y=10,x=40", "");
+    let source = open(&[location], &options).unwrap();
+    let error = batches(source.as_ref()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Permission, "{error}");
+}
+
+#[test]
+fn calendars_and_units_without_timestamps_are_errors_naming_them() {
+    for (from, to, text) in [
+        ("\"standard\"", "\"noleap\"", "the calendar `noleap`"),
+        ("\"standard\"", "\"360_day\"", "the calendar `360_day`"),
+        ("\"standard\"", "\"julian\"", "the calendar `julian`"),
+        (
+            "hours since",
+            "months since",
+            "the units `months since 2026-01-01`",
+        ),
+        (
+            "2026-01-01",
+            "the start",
+            "the units `hours since the start`",
+        ),
+    ] {
+        let dir = TestDir::new();
+        for (name, text) in [
+            (
+                "t/.zarray",
+                r#"{"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "<i4", "order": "C", "compressor": null, "filters": null, "fill_value": null}"#,
+            ),
+            (
+                "t/.zattrs",
+                r#"{"_ARRAY_DIMENSIONS": ["t"], "units": "hours since 2026-01-01", "calendar": "standard"}"#,
+            ),
+        ] {
+            dir.write(name, text.replace(from, to));
+        }
+        let open = |raw_values| {
+            open_with(&dir.path(""), |options| {
+                select(options, &["t"], "t=2", "");
+                options.samples.zarr.raw_values = raw_values;
+            })
+        };
+        let error = check_error(open(false).err().unwrap());
+        assert_eq!(
+            (error.kind(), error.id()),
+            (ErrorKind::Unsupported, "zarr-time"),
+            "{error}"
+        );
+        assert!(error.to_string().contains(text), "{error}");
+        assert!(error.object().unwrap().ends_with("/t"));
+        assert!(error.hint().unwrap().contains("--raw-values"));
+        open(true).unwrap();
+    }
 }

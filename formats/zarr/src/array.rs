@@ -1,5 +1,6 @@
 //! The metadata of an array.
 
+use serde_json::{Map, Value};
 use shardmill_core::{DType, Limits};
 
 use crate::codec::Codecs;
@@ -22,6 +23,12 @@ pub struct ZarrArray {
     pub shard: Option<Shard>,
     /// The little-endian bytes of an element that no chunk has.
     pub fill: Vec<u8>,
+    /// Its attributes.
+    pub attributes: Map<String, Value>,
+    /// The element that means a missing value. In version 3, an attribute names it.
+    pub(crate) mask: Option<Vec<u8>>,
+    /// Whether elements are durations of NumPy and not times, and their unit; `None` for numbers.
+    pub(crate) numpy_time: Option<(bool, String)>,
     pub(crate) codecs: Codecs,
     pub(crate) keys: Keys,
 }

@@ -6,33 +6,76 @@ use shardmill_core::DType;
 
 use crate::error::ZarrError;
 
-/// Parses a type of version 2, such as `<f4`. Returns also whether the bytes are big-endian.
-pub(crate) fn parse_v2(value: &Value) -> Result<(DType, bool), ZarrError> {
+/// The type of elements.
+pub(crate) struct ElementType {
+    pub dtype: DType,
+    pub big_endian: bool,
+    /// Whether they are durations and not times, and their unit; `None` for numbers.
+    pub numpy_time: Option<(bool, String)>,
+}
+
+/// Parses a type of version 2, such as `<f4`.
+pub(crate) fn parse_v2(value: &Value) -> Result<ElementType, ZarrError> {
     let unknown = || ZarrError::Type(text_of(value));
     let (order, name) = value
         .as_str()
         .and_then(|text| text.split_at_checked(1))
         .ok_or_else(unknown)?;
-    let dtype = match name.starts_with("M8[") || name.starts_with("m8[") {
-        true => DType::Int64,
-        false => DType::from_short(name).ok_or_else(unknown)?,
+    let numpy_time = [("M8[", false), ("m8[", true)]
+        .iter()
+        .find_map(|(start, is_duration)| {
+            let unit = name.strip_prefix(start)?.strip_suffix(']')?;
+            Some((*is_duration, unit.to_owned()))
+        });
+    let dtype = match numpy_time {
+        Some(_) => DType::Int64,
+        None => DType::from_short(name).ok_or_else(unknown)?,
     };
-    match order {
-        "<" | "|" => Ok((dtype, false)),
-        ">" => Ok((dtype, true)),
-        _ => Err(unknown()),
-    }
+    let big_endian = match order {
+        "<" | "|" => false,
+        ">" => true,
+        _ => return Err(unknown()),
+    };
+    Ok(ElementType {
+        dtype,
+        big_endian,
+        numpy_time,
+    })
 }
 
 /// Parses a type of version 3, such as `float32`.
-pub(crate) fn parse_v3(value: &Value) -> Result<DType, ZarrError> {
+pub(crate) fn parse_v3(value: &Value) -> Result<ElementType, ZarrError> {
     let name = value.as_str().or_else(|| value.get("name")?.as_str());
-    match name {
-        Some("numpy.datetime64" | "numpy.timedelta64") => Ok(DType::Int64),
-        name => name
-            .and_then(DType::from_name)
-            .ok_or_else(|| ZarrError::Type(text_of(value))),
-    }
+    let is_duration = match name {
+        Some("numpy.datetime64") => Some(false),
+        Some("numpy.timedelta64") => Some(true),
+        _ => None,
+    };
+    let numpy_time = is_duration.map(|is_duration| {
+        let option = |name| {
+            value
+                .get("configuration")
+                .and_then(|options| options.get(name))
+        };
+        let (count, unit) = (
+            option("scale_factor").map(text_of),
+            option("unit").map(text_of),
+        );
+        (
+            is_duration,
+            count.unwrap_or_default() + &unit.unwrap_or_default(),
+        )
+    });
+    let dtype = match numpy_time {
+        Some(_) => Some(DType::Int64),
+        None => name.and_then(DType::from_name),
+    };
+    let dtype = dtype.ok_or_else(|| ZarrError::Type(text_of(value)))?;
+    Ok(ElementType {
+        dtype,
+        big_endian: false,
+        numpy_time,
+    })
 }
 
 /// Returns the little-endian bytes of a fill value. Null is zero.

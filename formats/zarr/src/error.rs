@@ -15,6 +15,9 @@ pub enum ZarrError {
     /// The chunks have a codec that is not supported.
     #[error("needs the codec `{}`, which is not supported", escape(.0))]
     Codec(String),
+    /// The values are times that timestamps cannot have.
+    #[error("{0}")]
+    Time(String),
     /// The bytes of a chunk are corrupt.
     #[error("{0}")]
     Chunk(String),

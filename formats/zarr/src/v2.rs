@@ -1,11 +1,12 @@
 //! Metadata of version 2: `.zarray` and `.zattrs`.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use shardmill_core::Limits;
 
 use crate::array::{Keys, ZarrArray};
 use crate::codec::{Codecs, Packer};
-use crate::dtype::{fill_bytes, parse_v2, text_of};
+use crate::consolidated::attributes as attributes_of;
+use crate::dtype::{ElementType, fill_bytes, parse_v2, text_of};
 use crate::error::ZarrError;
 
 impl ZarrArray {
@@ -24,7 +25,11 @@ impl ZarrArray {
         if array.get("zarr_format").and_then(Value::as_u64) != Some(2) {
             return Err(ZarrError::metadata("`.zarray` is not of version 2"));
         }
-        let (dtype, big_endian) = parse_v2(field(&array, "dtype")?)?;
+        let ElementType {
+            dtype,
+            big_endian,
+            numpy_time,
+        } = parse_v2(field(&array, "dtype")?)?;
         let shape = numbers(&array, "shape")?;
         let axes = match field(&array, "order")?.as_str() {
             Some("C") => None,
@@ -38,16 +43,26 @@ impl ZarrArray {
             Packer::named(id.ok_or_else(|| ZarrError::metadata("a compressor has no `id`"))?)
         });
         let separator = array.get("dimension_separator");
-        let dimensions = match attributes {
-            Some(bytes) => names(json(bytes, ".zattrs")?.get("_ARRAY_DIMENSIONS"))?,
-            None => None,
+        let mut attributes = match attributes {
+            Some(bytes) => attributes_of(bytes, ".zattrs")?,
+            None => Map::new(),
         };
+        let dimensions = names(attributes.remove("_ARRAY_DIMENSIONS").as_ref())?;
+        let fill_value = array.get("fill_value").unwrap_or(&Value::Null);
+        let fill = fill_bytes(dtype, fill_value)?;
+        if !fill_value.is_null() {
+            // As for xarray, the fill value of version 2 is the missing value of its attributes.
+            attributes.insert("_FillValue".to_owned(), fill_value.clone());
+        }
         Self {
             dimensions,
             dtype,
             chunk_shape: numbers(&array, "chunks")?,
             shard: None,
-            fill: fill_bytes(dtype, array.get("fill_value").unwrap_or(&Value::Null))?,
+            mask: (!fill_value.is_null()).then(|| fill.clone()),
+            fill,
+            attributes,
+            numpy_time,
             codecs: Codecs {
                 axes,
                 big_endian,
@@ -63,10 +78,34 @@ impl ZarrArray {
     }
 }
 
-/// Parses JSON of an object called `name`.
+/// Parses JSON of an object called `name`. `NaN` and infinities, which Python writes, become texts.
 pub(crate) fn json(bytes: &[u8], name: &str) -> Result<Value, ZarrError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| ZarrError::metadata(format!("`{name}` is not JSON: {error}")))
+    let parsed = serde_json::from_slice(bytes);
+    let parsed = parsed.or_else(|error| serde_json::from_slice(&quoted(bytes)).map_err(|_| error));
+    parsed.map_err(|error| ZarrError::metadata(format!("`{name}` is not JSON: {error}")))
+}
+
+/// Returns JSON with quotes around numbers that JSON does not have.
+fn quoted(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let (mut rest, mut in_text) = (bytes, false);
+    while let [first, after @ ..] = rest {
+        let names: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+        let name = names
+            .into_iter()
+            .find(|name| !in_text && rest.starts_with(name));
+        let taken = match (name, first) {
+            (Some(name), _) => name.len(),
+            (None, b'\\') if !after.is_empty() => 2,
+            _ => 1,
+        };
+        in_text ^= *first == b'"';
+        let (own, after) = rest.split_at(taken);
+        let quote: &[u8] = if name.is_some() { b"\"" } else { b"" };
+        out.extend([quote, own, quote].concat());
+        rest = after;
+    }
+    out
 }
 
 pub(crate) fn field<'a>(value: &'a Value, name: &str) -> Result<&'a Value, ZarrError> {

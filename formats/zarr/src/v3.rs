@@ -5,7 +5,7 @@ use shardmill_core::Limits;
 
 use crate::array::{Keys, ZarrArray};
 use crate::codec::{Codecs, Packer};
-use crate::dtype::{fill_bytes, parse_v3, text_of};
+use crate::dtype::{ElementType, fill_bytes, parse_v3, text_of};
 use crate::error::ZarrError;
 use crate::shard::Shard;
 use crate::v2::{field, json, names, numbers, separator_of};
@@ -34,7 +34,9 @@ impl ZarrArray {
     pub fn parse_v3(bytes: &[u8], limits: &Limits) -> Result<Self, ZarrError> {
         let array = json(bytes, "zarr.json")?;
         check_members(&array)?;
-        let dtype = parse_v3(field(&array, "data_type")?)?;
+        let ElementType {
+            dtype, numpy_time, ..
+        } = parse_v3(field(&array, "data_type")?)?;
         let shape = numbers(&array, "shape")?;
         let (grid, grid_options) = named(field(&array, "chunk_grid")?)?;
         if grid != "regular" {
@@ -61,6 +63,13 @@ impl ZarrArray {
             chunk_shape: chain.chunk_shape.unwrap_or(object_shape),
             shard: chain.shard,
             fill: fill_bytes(dtype, field(&array, "fill_value")?)?,
+            attributes: array
+                .get("attributes")
+                .and_then(Value::as_object)
+                .cloned()
+                .unwrap_or_default(),
+            mask: None,
+            numpy_time,
             codecs: chain.codecs,
             keys: Keys {
                 has_prefix,

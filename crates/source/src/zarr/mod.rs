@@ -7,18 +7,21 @@ mod windows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, FixedSizeListArray, Int64Array};
-use arrow::buffer::MutableBuffer;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{ArrayData, ArrayRef, FixedSizeListArray, Int64Array, make_array};
+use arrow::buffer::{MutableBuffer, NullBuffer};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::error::ArrowError;
+use serde_json::{Map, Value, json};
 use shardmill_core::{Limits, escape};
 use shardmill_storage::Location;
-use shardmill_zarr::{Shard, ZarrArray, copy_region};
+use shardmill_zarr::{
+    CfDecoder, NOT_A_TIME, PhysicalType, Shard, TimeUnit as ZarrTimeUnit, ZarrArray, copy_region,
+};
 
 use crate::base::{Base, TableFacts, batch, project, rows_from};
 use crate::files::Fingerprint;
-use crate::lists::{lists_of_numbers, number_type};
-use crate::walk::Listing;
+use crate::lists::number_type;
+use crate::walk::{FileVersion, Listing};
 use crate::{
     Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
     Unit,
@@ -64,7 +67,12 @@ struct WindowedArray {
     /// Its name in the store.
     path: String,
     array: ZarrArray,
-    objects: Listing,
+    /// A digest of its metadata.
+    metadata: FileVersion,
+    /// From stored values to those of the column.
+    decoder: CfDecoder,
+    /// Its objects; `None` if the store does not list them.
+    objects: Option<Listing>,
     /// The axis of the windows of each dimension; `None` if a window has all of it.
     axes: Vec<Option<usize>>,
     /// The shape of a window.
@@ -78,6 +86,7 @@ struct FoundArray {
     column: String,
     path: String,
     array: ZarrArray,
+    metadata: FileVersion,
 }
 
 /// Finds the variables and the coordinates of their windows.
@@ -100,16 +109,39 @@ pub(crate) fn open(
     let store = ZarrStore::open(location, options)?;
     let mut found = Vec::new();
     for name in &zarr.variables {
-        found.push(variable(&store, name, &options.limits)?);
+        found.push(variable(&store, name)?);
     }
     let windows = Windows::new(zarr, &lengths(&store, &found)?)?;
-    add_coordinates(&store, &windows, &mut found, &options.limits)?;
+    let group = found.first().and_then(|own| own.path.rsplit_once('/'));
+    let group = group.map_or(String::new(), |(group, _)| format!("{group}/"));
+    let attributes = store.attributes(&group)?;
+    add_coordinates(&store, &windows, &group, &attributes, &mut found)?;
     lengths(&store, &found)?;
+    add_units_of_bounds(&mut found);
     let arrays = found
         .into_iter()
-        .map(|found| windowed(&store, found, &windows));
+        .map(|found| windowed(&store, found, &windows, zarr.raw_values));
     let arrays: Vec<WindowedArray> = arrays.collect::<Result<_, _>>()?;
-    let schema = schema(&store, &arrays, &windows)?;
+    let max = options
+        .resources
+        .memory_limit
+        .map_or(CACHE_BYTES, |max| max / 2);
+    let mut shared = Shared {
+        store,
+        arrays,
+        windows,
+        cache: ChunkCache::new(max),
+        limits: options.limits.clone(),
+        rows_per_batch: 1,
+    };
+    shared.widen_times()?;
+    let Shared {
+        store,
+        arrays,
+        windows,
+        ..
+    } = &shared;
+    let schema = schema(store, arrays, windows)?;
     let bytes = arrays.iter().map(WindowedArray::window_bytes);
     let row_bytes = bytes.fold(0, u64::saturating_add);
     SourceError::check_limit(
@@ -118,24 +150,15 @@ pub(crate) fn open(
         options.limits.sample_bytes,
         || "--window".to_owned(),
     )?;
-    let description = describe(&store, &arrays, windows.count);
+    let description = describe(store, arrays, windows.count, &attributes);
     let units = cut(windows.count, row_bytes, description.bytes);
-    let max = options
-        .resources
-        .memory_limit
-        .map_or(CACHE_BYTES, |max| max / 2);
-    let shared = Shared {
-        store,
-        arrays,
-        windows,
-        cache: ChunkCache::new(max),
-        limits: options.limits.clone(),
-        rows_per_batch: (options.resources.batch_bytes as u64 / row_bytes.max(1))
-            .clamp(1, MAX_ROWS),
-    };
+    let is_complete = |field: &Arc<Field>| (!field.is_nullable()).then_some(0);
+    let null_counts = schema.fields().iter().map(is_complete).collect();
+    shared.rows_per_batch =
+        (options.resources.batch_bytes as u64 / row_bytes.max(1)).clamp(1, MAX_ROWS);
     Ok(ZarrTable {
         facts: TableFacts {
-            null_counts: vec![Some(0); schema.fields().len()],
+            null_counts,
             schema: Arc::new(schema),
             units,
             description,
@@ -145,13 +168,13 @@ pub(crate) fn open(
 }
 
 /// Returns the array of a variable.
-fn variable(store: &ZarrStore, name: &str, limits: &Limits) -> Result<FoundArray, SourceError> {
+fn variable(store: &ZarrStore, name: &str) -> Result<FoundArray, SourceError> {
     let is_name = shardmill_core::check_relative_path(name).is_ok();
     let array = match is_name {
-        true => store.array(name, limits)?,
+        true => store.array(name)?,
         false => None,
     };
-    let array = array.ok_or_else(|| {
+    let (array, metadata) = array.ok_or_else(|| {
         let (group, _) = name.rsplit_once('/').unwrap_or_default();
         let reason = format!("there is no array `{}`", escape(name));
         let error = SourceProblem::ZarrVariable.at(store.shown(""), reason);
@@ -167,11 +190,17 @@ fn variable(store: &ZarrStore, name: &str, limits: &Limits) -> Result<FoundArray
             false => error.with_hint(format!("the store has {}", known.join(", "))),
         }
     })?;
-    Ok(FoundArray {
+    let found = FoundArray {
         column: name.to_owned(),
         path: name.to_owned(),
         array,
-    })
+        metadata,
+    };
+    if dimensions(store, &found)?.is_empty() {
+        let reason = "it has a single value, of which there are no windows";
+        return Err(SourceProblem::ZarrWindow.at(store.shown(name), reason));
+    }
+    Ok(found)
 }
 
 /// Returns the names of the dimensions of an array.
@@ -179,11 +208,11 @@ fn dimensions<'a>(store: &ZarrStore, found: &'a FoundArray) -> Result<&'a [Strin
     let FoundArray { path, array, .. } = found;
     let wrong = |reason: &str| Err(SourceProblem::ZarrWindow.at(store.shown(path), reason));
     let Some(names) = &array.dimensions else {
-        return wrong("its dimensions have no names, which windows need");
+        return match array.shape.as_slice() {
+            [] => Ok(&[]),
+            _ => wrong("its dimensions have no names, which windows need"),
+        };
     };
-    if names.is_empty() {
-        return wrong("it has a single value, of which there are no windows");
-    }
     if names
         .iter()
         .enumerate()
@@ -215,39 +244,92 @@ fn lengths<'a>(
     Ok(lengths)
 }
 
-/// Adds the coordinates of the dimensions that windows move along: arrays of one dimension with the name of it, in the
-/// group of the first variable. A coordinate of text is left out.
+/// Adds the coordinates of the windows: arrays of one dimension with the name of it, in the group of the first variable,
+/// and those that the attribute `coordinates` of a variable or of the group names. A coordinate of text is left out.
 fn add_coordinates(
     store: &ZarrStore,
     windows: &Windows,
+    group: &str,
+    attributes: &Map<String, Value>,
     found: &mut Vec<FoundArray>,
-    limits: &Limits,
 ) -> Result<(), SourceError> {
-    let group = found.first().and_then(|own| own.path.rsplit_once('/'));
-    let group = group.map_or(String::new(), |(group, _)| format!("{group}/"));
-    for axis in &windows.axes {
-        let path = format!("{group}{}", axis.name);
+    let mut names: Vec<String> = windows.axes.iter().map(|axis| axis.name.clone()).collect();
+    let own = found
+        .iter()
+        .flat_map(|own| own.array.dimensions.iter().flatten());
+    for name in own {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    let known = names.clone();
+    let lists = found
+        .iter()
+        .map(|own| &own.array.attributes)
+        .chain([attributes]);
+    let lists = lists.filter_map(|attributes| attributes.get("coordinates")?.as_str());
+    for name in lists.flat_map(str::split_whitespace) {
+        if !names.iter().any(|own| own == name) {
+            names.push(name.to_owned());
+        }
+    }
+    for (number, name) in names.into_iter().enumerate() {
+        let path = format!("{group}{name}");
         let is_name = shardmill_core::check_relative_path(&path).is_ok();
         if !is_name || found.iter().any(|own| own.path == path) {
             continue;
         }
-        let array = match store.array(&path, limits) {
-            Ok(array) => array.filter(|array| {
-                array.dimensions.as_deref() == Some(std::slice::from_ref(&axis.name))
-            }),
+        let (array, metadata) = match store.array(&path) {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
             Err(SourceError::Described {
                 id: "type-unsupported",
                 ..
-            }) => None,
+            }) => continue,
             Err(error) => return Err(error),
         };
-        found.extend(array.map(|array| FoundArray {
-            column: axis.name.clone(),
-            path,
-            array,
-        }));
+        let dimensions = array.dimensions.as_deref().unwrap_or_default();
+        let fits = match number < known.len() {
+            true => dimensions == std::slice::from_ref(&name),
+            false => dimensions.iter().all(|name| known.contains(name)),
+        };
+        if fits && dimensions.len() == array.shape.len() {
+            found.push(FoundArray {
+                column: name,
+                path,
+                array,
+                metadata,
+            });
+        }
     }
     Ok(())
+}
+
+/// Gives the bounds of times the units and the calendar of these times, as the CF conventions say.
+fn add_units_of_bounds(found: &mut [FoundArray]) {
+    let mut inherited = Vec::new();
+    for own in &*found {
+        let attributes = &own.array.attributes;
+        let text = |name| attributes.get(name).and_then(Value::as_str);
+        if let (Some(bounds), Some(units)) = (text("bounds"), text("units"))
+            && units.contains("since")
+        {
+            let values = ["units", "calendar"].map(|name| (name, attributes.get(name).cloned()));
+            inherited.push((bounds.to_owned(), values));
+        }
+    }
+    for (bounds, values) in inherited {
+        let own = found
+            .iter_mut()
+            .find(|own| own.path.rsplit('/').next() == Some(&bounds));
+        let Some(own) = own else { continue };
+        for (name, value) in values
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+        {
+            own.array.attributes.entry(name).or_insert(value);
+        }
+    }
 }
 
 /// Lists the objects of an array, and returns the shape of its windows.
@@ -255,7 +337,12 @@ fn windowed(
     store: &ZarrStore,
     found: FoundArray,
     windows: &Windows,
+    raw_values: bool,
 ) -> Result<WindowedArray, SourceError> {
+    let decoder = match raw_values {
+        true => CfDecoder::stored(&found.array),
+        false => CfDecoder::new(&found.array).map_err(|error| store.failed(&found.path, error))?,
+    };
     let names = dimensions(store, &found)?.iter();
     let axes: Vec<Option<usize>> = names
         .map(|name| windows.axes.iter().position(|axis| axis.name == *name))
@@ -276,6 +363,8 @@ fn windowed(
         column: found.column,
         path: found.path,
         array: found.array,
+        metadata: found.metadata,
+        decoder,
         objects,
         axes,
         shape,
@@ -290,7 +379,7 @@ fn schema(
 ) -> Result<Schema, SourceError> {
     let mut fields = Vec::new();
     for own in arrays {
-        let mut data_type = number_type(own.array.dtype);
+        let mut data_type = column_type(own.decoder.physical());
         for length in own.shape.iter().rev() {
             let length = i32::try_from(*length).ok().filter(|length| *length > 0);
             let length = length.ok_or_else(|| {
@@ -299,10 +388,12 @@ fn schema(
                     "a window has no elements, or 2³¹ and more of them, along a dimension",
                 )
             })?;
-            data_type =
-                DataType::FixedSizeList(Arc::new(Field::new("item", data_type, false)), length);
+            let may_be_null = data_type.is_temporal();
+            let item = Field::new("item", data_type, may_be_null);
+            data_type = DataType::FixedSizeList(Arc::new(item), length);
         }
-        fields.push(Field::new(&own.column, data_type, false));
+        let may_be_null = data_type.is_temporal();
+        fields.push(Field::new(&own.column, data_type, may_be_null));
     }
     let starts = windows.axes.iter();
     fields.extend(
@@ -314,15 +405,55 @@ fn schema(
     Ok(Schema::new(fields))
 }
 
-fn describe(store: &ZarrStore, arrays: &[WindowedArray], rows: u64) -> SourceDescription {
+/// Returns the Arrow type of the values of an array.
+const fn column_type(physical: PhysicalType) -> DataType {
+    const fn unit(unit: ZarrTimeUnit) -> TimeUnit {
+        match unit {
+            ZarrTimeUnit::Second => TimeUnit::Second,
+            ZarrTimeUnit::Microsecond => TimeUnit::Microsecond,
+            ZarrTimeUnit::Nanosecond => TimeUnit::Nanosecond,
+        }
+    }
+    match physical {
+        PhysicalType::Number(dtype) => number_type(dtype),
+        PhysicalType::Time(own) => DataType::Timestamp(unit(own), None),
+        PhysicalType::Duration(own) => DataType::Duration(unit(own)),
+    }
+}
+
+fn describe(
+    store: &ZarrStore,
+    arrays: &[WindowedArray],
+    rows: u64,
+    attributes: &Map<String, Value>,
+) -> SourceDescription {
     let mut description = SourceDescription::new(SourceKind::Zarr);
     let mut fingerprint = Fingerprint::new(SourceKind::Zarr);
+    let mut metadata = Map::new();
     for own in arrays {
-        for (name, file_version) in own.objects.iter() {
+        fingerprint.add(&own.path, own.metadata);
+        let objects = own.objects.iter().flat_map(Listing::iter);
+        for (name, file_version) in objects {
             description.bytes += file_version.bytes;
             fingerprint.add(&format!("{}/{name}", own.path), file_version);
         }
+        if own.objects.is_none() {
+            let elements = own
+                .array
+                .shape
+                .iter()
+                .fold(1_u64, |all, own| all.saturating_mul(*own));
+            let bytes = elements.saturating_mul(own.array.dtype.size() as u64);
+            description.bytes = description.bytes.saturating_add(bytes);
+        }
+        let about = json!({
+            "dtype": own.array.dtype.name(),
+            "dimensions": own.array.dimensions,
+            "attributes": own.array.attributes,
+        });
+        metadata.insert(own.column.clone(), about);
     }
+    description.zarr = Some(json!({"attributes": attributes, "arrays": metadata}));
     description.files.push(SourceFile {
         path: store.shown(""),
         bytes: description.bytes,
@@ -393,52 +524,82 @@ impl Shared {
         let bytes = usize::try_from(own.window_bytes()).unwrap_or(usize::MAX);
         let mut values = MutableBuffer::from_len_zeroed(bytes.saturating_mul(starts.len()));
         for (window, starts) in values.as_slice_mut().chunks_exact_mut(bytes).zip(starts) {
-            self.fill_window(column, own, starts, window)?;
+            let axes = own.axes.iter();
+            let starts =
+                axes.map(|axis| axis.and_then(|axis| starts.get(axis)).copied().unwrap_or(0));
+            self.fill_window(column, &starts.collect::<Vec<u64>>(), &own.shape, window)?;
         }
         fixed_lists(data_type, values)
             .map_err(|error| SourceError::bug(format!("windows do not fit their type: {error}")))
     }
 
-    /// Copies a window of an array from its chunks.
+    /// Decodes the times of an array into microseconds, if its first or last one does not fit nanoseconds. As with xarray,
+    /// which decides by the same two, a time between them that does not fit is an error.
+    fn widen_times(&mut self) -> Result<(), SourceError> {
+        for number in 0..self.arrays.len() {
+            let Some(own) = self.arrays.get(number) else {
+                continue;
+            };
+            let is_time = column_type(own.decoder.physical()).is_temporal();
+            if !is_time || own.array.shape.contains(&0) {
+                continue;
+            }
+            let ends = [
+                own.array.shape.iter().map(|_| 0).collect(),
+                own.array.shape.iter().map(|length| length - 1).collect(),
+            ];
+            let one: Vec<u64> = own.array.shape.iter().map(|_| 1).collect();
+            let ends: [Vec<u64>; 2] = ends;
+            for start in ends {
+                match self.fill_window(number, &start, &one, &mut [0; 8]) {
+                    Err(SourceError::Described {
+                        id: "zarr-time", ..
+                    }) => {
+                        if let Some(own) = self.arrays.get_mut(number) {
+                            own.decoder.widen();
+                        }
+                    }
+                    other => other?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the values of a part of an array from its chunks.
     fn fill_window(
         &self,
         number: usize,
-        own: &WindowedArray,
         starts: &[u64],
+        shape: &[u64],
         window: &mut [u8],
     ) -> Result<(), SourceError> {
-        let starts: Vec<u64> = own
-            .axes
-            .iter()
-            .map(|axis| axis.and_then(|axis| starts.get(axis)).copied().unwrap_or(0))
-            .collect();
+        let Some(own) = self.arrays.get(number) else {
+            return Err(SourceError::bug("there is no such array"));
+        };
+        let item = own.array.dtype.size();
+        let mut stored = vec![0; window.len() / own.decoder.physical().size() * item];
         let chunk_shape = &own.array.chunk_shape;
-        let needed = chunks_of(&starts, &own.shape, chunk_shape);
+        let needed = chunks_of(starts, shape, chunk_shape);
         for group in needed.chunks(CONCURRENT) {
             for (chunk, decoded) in group.iter().zip(self.chunks(number, own, group)?) {
                 let mut from = Vec::with_capacity(starts.len());
                 let mut to = Vec::with_capacity(starts.len());
                 let mut extent = Vec::with_capacity(starts.len());
                 for (((start, size), at), length) in
-                    starts.iter().zip(&own.shape).zip(chunk).zip(chunk_shape)
+                    starts.iter().zip(shape).zip(chunk).zip(chunk_shape)
                 {
                     let first = (*start).max(at * length);
                     from.push(first - at * length);
                     to.push(first - start);
                     extent.push((start + size).min((at + 1) * length) - first);
                 }
-                let into = (&mut *window, own.shape.as_slice());
-                copy_region(
-                    (&decoded, chunk_shape),
-                    &from,
-                    into,
-                    &to,
-                    &extent,
-                    own.array.dtype.size(),
-                );
+                let into = (stored.as_mut_slice(), shape);
+                copy_region((&decoded, chunk_shape), &from, into, &to, &extent, item);
             }
         }
-        Ok(())
+        let failed = |error| self.store.failed(&own.path, error);
+        own.decoder.decode(&stored, window).map_err(failed)
     }
 
     /// Returns decoded chunks, whose indexes ascend.
@@ -471,8 +632,8 @@ impl Shared {
             let mut found = self.store.fetch(&present)?.into_iter().zip(&present);
             let decode = |wanted: &Option<Wanted>| match wanted.as_ref().and_then(|_| found.next())
             {
-                None => Ok(Arc::clone(&own.filled)),
-                Some((bytes, wanted)) => own
+                None | Some((None, _)) => Ok(Arc::clone(&own.filled)),
+                Some((Some(bytes), wanted)) => own
                     .array
                     .decode(&bytes, &self.limits)
                     .map(Arc::new)
@@ -491,11 +652,23 @@ impl Shared {
         chunk: &[u64],
     ) -> Result<Option<Wanted>, SourceError> {
         let location = own.array.place(chunk);
-        let Some(file_version) = own.objects.find(&location.object) else {
+        let name = format!("{}/{}", own.path, location.object);
+        let file_version = match &own.objects {
+            Some(objects) => objects.find(&location.object),
+            None if location.in_shard.is_some() => self.store.look_up(&name)?,
+            // A chunk is requested without knowing whether it exists.
+            None => {
+                return Ok(Some(Wanted {
+                    name,
+                    file_version: None,
+                    range: None,
+                }));
+            }
+        };
+        let Some(listed) = file_version else {
             return Ok(None);
         };
-        let name = format!("{}/{}", own.path, location.object);
-        let bytes = file_version.bytes;
+        let bytes = listed.bytes;
         let wanted = |range| Wanted {
             name: name.clone(),
             file_version,
@@ -516,7 +689,7 @@ impl Shared {
         let index = self.cache.get(&[key], |_| {
             let range = shard.index_range(bytes).map_err(failed)?;
             let found = self.store.fetch(&[&wanted(Some(range))])?;
-            let found = found.iter().map(|bytes| {
+            let found = found.iter().flatten().map(|bytes| {
                 shard
                     .index(bytes, &self.limits)
                     .map(Arc::new)
@@ -531,12 +704,13 @@ impl Shared {
 }
 
 impl WindowedArray {
+    /// Returns the bytes of the values of a window.
     fn window_bytes(&self) -> u64 {
         let elements = self
             .shape
             .iter()
             .fold(1_u64, |all, own| all.saturating_mul(*own));
-        elements.saturating_mul(self.array.dtype.size() as u64)
+        elements.saturating_mul(self.decoder.physical().size() as u64)
     }
 }
 
@@ -554,10 +728,22 @@ fn chunks_of(starts: &[u64], shape: &[u64], chunk_shape: &[u64]) -> Vec<Vec<u64>
     all
 }
 
-/// Returns an array of nested lists of fixed sizes over these values.
+/// Returns an array of nested lists of fixed sizes over these values. Times that are missing are null.
 fn fixed_lists(data_type: &DataType, values: MutableBuffer) -> Result<ArrayRef, ArrowError> {
     let DataType::FixedSizeList(item, size) = data_type else {
-        return lists_of_numbers(data_type, Vec::new(), values);
+        let width = data_type.primitive_width().unwrap_or(1);
+        let missing = NOT_A_TIME.to_le_bytes();
+        let is_time = data_type.is_temporal();
+        let nulls = is_time.then(|| {
+            values
+                .chunks_exact(width)
+                .map(|own| own != missing)
+                .collect::<NullBuffer>()
+        });
+        let data = ArrayData::builder(data_type.clone()).len(values.len() / width);
+        return Ok(make_array(
+            data.add_buffer(values.into()).nulls(nulls).build()?,
+        ));
     };
     let items = fixed_lists(item.data_type(), values)?;
     let lists = FixedSizeListArray::try_new(Arc::clone(item), *size, items, None)?;
