@@ -142,7 +142,7 @@ pub const ROOMS: &[Room] = &[
         PYTHON,
         Floor::Edge,
         &[
-            CORE, MMAP, ORDER, MDS, WEBDATASET, STORAGE, DATASET, WRITER, READER, TABLE,
+            CORE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, STORAGE, DATASET, WRITER, READER, TABLE,
         ],
     ),
     room(TESTING, Floor::Engine, &[CORE, STORAGE, MDS, WEBDATASET]),

@@ -118,6 +118,14 @@ pub(crate) fn null_plan(
                     format!("`{text}` is not a value of column {name}, whose type is {data_type}");
                 ConvertError::option("null-as", fact)
             })?;
+            // A column that cannot be stored at all is another error, which is found later.
+            let encoder =
+                ColumnEncoder::compile(position, field, target.clone(), &options.source.limits);
+            if let Ok(Err(reason)) = encoder.map(|encoder| encoder.check(&value)) {
+                let (text, name) = (escape(text), escape(name));
+                let fact = format!("`{text}` cannot be stored in column {name}: {reason}");
+                return Err(ConvertError::option("null-as", fact));
+            }
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
         }

@@ -93,6 +93,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
         options.source.resources.divide_row_groups = true;
     }
     options.source.resources.jobs = options.source.resources.jobs.max(1);
+    options.source.schema.keep_extensions = options.shards.to == ShardFormat::Parquet;
     check_overlap(&options)?;
     let (mut source, increment) = open_source(&options)?;
     let known_types = table::known_types(source.as_ref(), &options)?;

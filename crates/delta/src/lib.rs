@@ -20,7 +20,6 @@ mod store;
 mod summary;
 mod time;
 mod values;
-mod variant;
 
 pub use error::DeltaError;
 pub use log::{Deletion, DeltaTable, LOG_FOLDER, LogFile, LogPath, Version};

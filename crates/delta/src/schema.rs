@@ -34,13 +34,8 @@ pub(crate) fn is_void(field: &StructField) -> bool {
 /// Returns the columns of a table in the order of its schema.
 pub(crate) fn columns(table: &str, schema: &StructType) -> Result<Vec<Column>, DeltaError> {
     let column = |definition: &StructField| {
-        let mut field = field(table, definition, definition.name())?;
-        if matches!(definition.data_type(), DeltaType::Variant(_)) {
-            let json = [(ENCODING_KEY.to_owned(), "json".to_owned())];
-            field = field.with_metadata(json.into());
-        }
         Ok(Column {
-            field: Arc::new(field),
+            field: Arc::new(field(table, definition, definition.name())?),
             definition: definition.clone(),
         })
     };
@@ -48,15 +43,29 @@ pub(crate) fn columns(table: &str, schema: &StructType) -> Result<Vec<Column>, D
 }
 
 fn field(table: &str, field: &StructField, path: &str) -> Result<Field, DeltaError> {
-    let data_type = arrow_type(table, field.data_type(), path)?;
     let nullable = field.is_nullable() || is_void(field);
-    Ok(Field::new(field.name(), data_type, nullable))
+    named(table, field.name(), field.data_type(), nullable, path)
+}
+
+/// Returns a field of a type. A variant is marked as JSON.
+fn named(
+    table: &str,
+    name: &str,
+    data_type: &DeltaType,
+    nullable: bool,
+    path: &str,
+) -> Result<Field, DeltaError> {
+    let field = Field::new(name, arrow_type(table, data_type, path)?, nullable);
+    Ok(match data_type {
+        DeltaType::Variant(_) => {
+            let json = [(ENCODING_KEY.to_owned(), "json".to_owned())];
+            field.with_metadata(json.into())
+        }
+        _ => field,
+    })
 }
 
 fn arrow_type(table: &str, data_type: &DeltaType, path: &str) -> Result<DataType, DeltaError> {
-    let item = |name: &str, data_type, nullable, path| {
-        arrow_type(table, data_type, path).map(|data_type| Field::new(name, data_type, nullable))
-    };
     let unsupported = || {
         let reason = format!(
             "column `{}` has the type {data_type}, which is not supported",
@@ -75,13 +84,20 @@ fn arrow_type(table: &str, data_type: &DeltaType, path: &str) -> Result<DataType
         }
         DeltaType::Array(list) => {
             let path = format!("{path}[]");
-            let item = item("element", list.element_type(), list.contains_null(), &path)?;
+            let item = named(
+                table,
+                "element",
+                list.element_type(),
+                list.contains_null(),
+                &path,
+            )?;
             DataType::List(Arc::new(item))
         }
         DeltaType::Map(map) => {
             let (key, value) = (format!("{path}.key"), format!("{path}.value"));
-            let key = item("key", map.key_type(), false, &key)?;
-            let value = item("value", map.value_type(), map.value_contains_null(), &value)?;
+            let key = named(table, "key", map.key_type(), false, &key)?;
+            let nullable = map.value_contains_null();
+            let value = named(table, "value", map.value_type(), nullable, &value)?;
             let entry = Field::new_struct("key_value", vec![key, value], false);
             DataType::Map(Arc::new(entry), false)
         }

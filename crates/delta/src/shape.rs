@@ -17,11 +17,10 @@ use parquet::arrow::{PARQUET_FIELD_ID_META_KEY, parquet_to_arrow_schema};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::schema::{Column, is_void};
-use super::variant::to_json;
 use crate::error::{DeltaError, Problem};
 use shardmill_core::catch_panic::attempt;
 use shardmill_core::escape;
-use shardmill_parquet::{in_microseconds, leaf_count, leaves_of};
+use shardmill_parquet::{in_microseconds, leaf_count, leaves_of, variant_to_text};
 
 /// How a decoded column is converted.
 #[derive(Clone, Debug)]
@@ -344,7 +343,7 @@ impl Shape {
     pub fn apply(&self, array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Self::Leaf(wanted) => return leaf(array, wanted),
-            Self::Variant => Arc::new(to_json(array)?),
+            Self::Variant => Arc::new(variant_to_text(array)?),
             Self::Struct(fields, children) => {
                 let from = expect(array.as_struct_opt(), "struct")?;
                 let columns = children.iter().zip(fields);

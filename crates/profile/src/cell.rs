@@ -1,13 +1,12 @@
 //! Single values of Arrow columns as values that need no Arrow.
 
-use std::sync::Arc;
-
 use arrow::array::{Array, ArrayRef, AsArray as _, RecordBatch};
 use arrow::datatypes::{
-    DataType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    DataType, Field, Fields, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+use shardmill_core::catch_panic::catch;
 use shardmill_source::{ENCODING_KEY, Source};
 
 /// A value of a row.
@@ -38,6 +37,18 @@ pub enum Cell {
 }
 
 impl Cell {
+    /// Returns the value of a row of a column, whose texts may be JSON.
+    fn in_field(field: &Field, array: &ArrayRef, row: usize) -> Self {
+        let is_json = field
+            .metadata()
+            .get(ENCODING_KEY)
+            .is_some_and(|name| name == "json");
+        match Self::of(array, row) {
+            Self::Text(text) if is_json => Self::Json(text),
+            cell => cell,
+        }
+    }
+
     /// Returns the value of a row.
     #[must_use]
     pub fn of(array: &ArrayRef, row: usize) -> Self {
@@ -52,26 +63,28 @@ impl Cell {
             }
             DataType::Float32 => Self::Float32(array.as_primitive::<Float32Type>().value(row)),
             DataType::Float64 => Self::Float(array.as_primitive::<Float64Type>().value(row)),
-            DataType::List(_) => list(&array.as_list::<i32>().value(row)),
-            DataType::LargeList(_) => list(&array.as_list::<i64>().value(row)),
-            DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row)),
-            DataType::ListView(_) => list(&array.as_list_view::<i32>().value(row)),
-            DataType::LargeListView(_) => list(&array.as_list_view::<i64>().value(row)),
+            DataType::List(item) => list(item, &array.as_list::<i32>().value(row)),
+            DataType::LargeList(item) => list(item, &array.as_list::<i64>().value(row)),
+            DataType::FixedSizeList(item, _) => list(item, &array.as_fixed_size_list().value(row)),
+            DataType::ListView(item) => list(item, &array.as_list_view::<i32>().value(row)),
+            DataType::LargeListView(item) => list(item, &array.as_list_view::<i64>().value(row)),
             DataType::Struct(fields) => {
                 let values = array.as_struct().columns();
                 let values = fields.iter().zip(values);
                 Self::Struct(
                     values
-                        .map(|(field, values)| (field.name().clone(), Self::of(values, row)))
+                        .map(|(field, values)| {
+                            (field.name().clone(), Self::in_field(field, values, row))
+                        })
                         .collect(),
                 )
             }
             DataType::Map(..) => {
                 let entries = array.as_map().value(row);
-                match entries.columns() {
-                    [keys, values] => Self::Struct(
+                match (entries.columns(), &**entries.fields()) {
+                    ([keys, values], [_, field]) => Self::Struct(
                         (0..entries.len())
-                            .map(|at| (text(keys, at), Self::of(values, at)))
+                            .map(|at| (text(keys, at), Self::in_field(field, values, at)))
                             .collect(),
                     ),
                     _ => Self::Null,
@@ -103,46 +116,41 @@ impl Cell {
 pub(crate) struct RowShape {
     /// Their names.
     pub(crate) names: Vec<String>,
-    /// Which of them are JSON as text.
-    is_json: Vec<bool>,
+    fields: Fields,
 }
 
 impl RowShape {
     pub(crate) fn of(source: &dyn Source) -> Self {
         let schema = source.schema();
-        let fields = schema.fields().iter();
-        let is_json = |field: &Arc<arrow::datatypes::Field>| {
-            let encoding = field.metadata().get(ENCODING_KEY);
-            encoding.is_some_and(|name| name == "json")
-        };
+        let names = schema.fields().iter().map(|field| field.name().clone());
         Self {
-            names: fields.clone().map(|field| field.name().clone()).collect(),
-            is_json: fields.map(is_json).collect(),
+            names: names.collect(),
+            fields: schema.fields().clone(),
         }
     }
 
     /// Returns the values of a row, one for each column.
     pub(crate) fn cells(&self, batch: &RecordBatch, row: usize) -> Vec<Cell> {
-        let columns = batch.columns().iter().zip(&self.is_json);
-        let cells = columns.map(|(column, is_json)| match Cell::of(column, row) {
-            Cell::Text(text) if *is_json => Cell::Json(text),
-            cell => cell,
-        });
+        let columns = self.fields.iter().zip(batch.columns());
+        let cells = columns.map(|(field, column)| Cell::in_field(field, column, row));
         cells.collect()
     }
 }
 
-fn list(values: &ArrayRef) -> Cell {
-    Cell::List((0..values.len()).map(|at| Cell::of(values, at)).collect())
+fn list(item: &Field, values: &ArrayRef) -> Cell {
+    let cells = (0..values.len()).map(|at| Cell::in_field(item, values, at));
+    Cell::List(cells.collect())
 }
 
 /// Returns a value as text, in the form of Arrow.
 pub(crate) fn text(array: &dyn Array, row: usize) -> String {
     let options = FormatOptions::default();
-    match ArrayFormatter::try_new(array, &options) {
+    // A time whose local time is outside the calendar makes the formatter panic.
+    let shown = catch(|| match ArrayFormatter::try_new(array, &options) {
         Ok(formatter) => formatter.value(row).to_string(),
         Err(error) => error.to_string(),
-    }
+    });
+    shown.unwrap_or_else(|reason| reason)
 }
 
 /// Returns the value of a column of text.

@@ -22,7 +22,7 @@ use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
 use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
-use shardmill_parquet::plain_field;
+use shardmill_parquet::{plain_field, plain_values};
 
 const MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_V1: &[u8; 4] = b"FEA1";
@@ -64,6 +64,7 @@ pub(crate) struct ArrowTable {
     /// The record batch of each unit.
     numbers: Vec<usize>,
     batch_bytes: usize,
+    keep_extensions: bool,
     /// The decoder of the last unit, after its file and its number of dictionaries, so that the dictionaries of one file
     /// are decoded once.
     last: Mutex<Option<LastDecoder>>,
@@ -84,7 +85,7 @@ pub(crate) fn open(
         let names = own.iter().map(|field| field.name().as_str());
         let file = files.get(number).map_or("", |file| &file.shown);
         SourceError::check_names(names, || file.to_owned())?;
-        uniter.add(&own);
+        uniter.add(&options.schema.columns_of(&own));
     }
     let united = uniter.finish();
     let fields = united.fields.clone();
@@ -120,6 +121,7 @@ pub(crate) fn open(
         united,
         numbers,
         batch_bytes: options.resources.batch_bytes,
+        keep_extensions: options.schema.keep_extensions,
         last: Mutex::new(None),
     })
 }
@@ -565,6 +567,8 @@ impl Base for ArrowTable {
         let forms = forms.filter_map(|column| self.united.forms.get(*column).copied());
         let forms: Vec<Form> = forms.collect();
         let file = input.shown.clone();
+        let own = layout.schema.fields().clone();
+        let keep_extensions = self.keep_extensions;
         Ok(rows_from(move || {
             let Some(slice) = slices.next() else {
                 return Ok(None);
@@ -572,7 +576,12 @@ impl Base for ArrowTable {
             let mut columns = Vec::with_capacity(forms.len());
             let wanted = schema.fields().iter().zip(&forms);
             for (column, (field, form)) in slice.columns().iter().zip(wanted) {
-                let formed = catch(|| form.apply(column, field.data_type()));
+                let formed = catch(|| match own.find(field.name()) {
+                    Some((_, own)) if !keep_extensions => {
+                        form.apply(&plain_values(column, own)?, field.data_type())
+                    }
+                    _ => form.apply(column, field.data_type()),
+                });
                 let formed = formed.map_err(|reason| corrupt(&reason))?;
                 let formed = formed.map_err(|error| {
                     SourceError::conversion(&file, field, &one_line(&error.to_string()))

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Fields};
 use shardmill_core::{FileClass, Limits};
 use shardmill_delta::VersionChoice;
+use shardmill_parquet::without_extensions;
 use shardmill_storage::{Location, RemoteOptions};
 
 shardmill_core::named_enum! {
@@ -210,6 +211,19 @@ pub struct SchemaOptions {
     /// Types for columns whose types in several files cannot be combined. [`open`](crate::open) adds the types that
     /// the [`QueryOptions`] cast to.
     pub read_as: Vec<ReadAs>,
+    /// Whether extension types stay as they are stored. Otherwise tensors become nested lists, UUIDs text, and variants
+    /// JSON.
+    pub keep_extensions: bool,
+}
+
+impl SchemaOptions {
+    /// Returns the columns of a file as the table has them.
+    pub(crate) fn columns_of(&self, fields: &Fields) -> Fields {
+        match self.keep_extensions {
+            true => fields.clone(),
+            false => fields.iter().map(without_extensions).collect(),
+        }
+    }
 }
 
 /// Which version and files of a Delta table are read. The default is all of the latest version.

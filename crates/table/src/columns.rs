@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use parquet::file::metadata::RowGroupMetaData;
 use shardmill_core::{Format, Limits, escape};
 use shardmill_mds::{Column, DType, Encoding, Layout, ShardConfig};
+use shardmill_parquet::{media_bytes, media_column, plain_values, without_extensions};
 use shardmill_writer::{
     ColumnEncoder, NullPlan, NullPolicy, RowEncoder, Target, default_target, is_json_text,
     masked_value, parse_value, stores_null,
@@ -18,6 +21,8 @@ use crate::error::{Problem, TableError};
 #[derive(Debug)]
 pub(crate) struct TableColumns {
     /// The columns as files have them, in the order of the samples.
+    pub(crate) stored: Fields,
+    /// The same columns as samples have them: without extension types, and bytes instead of images.
     pub(crate) schema: SchemaRef,
     encodings: Vec<Encoding>,
     /// Replaces nulls, and marks them in the columns of `masks`.
@@ -56,15 +61,17 @@ impl TableColumns {
         if chosen.is_empty() {
             return Err(Problem::Columns.at(file, "the table has no columns"));
         }
-        let encodings = chosen.iter().map(|field| encoding_of(field));
+        let sampled: Vec<FieldRef> = chosen.iter().map(sample_field).collect();
+        let encodings = sampled.iter().map(|field| encoding_of(field));
         let encodings = encodings.collect::<Result<_, _>>()?;
-        let schema = Arc::new(Schema::new(chosen));
-        Self::with_policies(schema, encodings, &BTreeSet::new(), limits)
+        let schema = Arc::new(Schema::new(sampled));
+        Self::with_policies(chosen.into(), schema, encodings, &BTreeSet::new(), limits)
     }
 
     /// Chooses the first column of a file that samples can have.
     pub(crate) fn any(file: &str, fields: &Fields, limits: &Limits) -> Result<Self, TableError> {
-        let first = fields.iter().find(|field| encoding_of(field).is_ok());
+        let mut fields_in_order = fields.iter();
+        let first = fields_in_order.find(|field| encoding_of(&sample_field(field)).is_ok());
         let wanted = first.map(|field| field.name().clone());
         Self::new(file, fields, wanted.as_slice(), limits)
     }
@@ -75,10 +82,11 @@ impl TableColumns {
         has_nulls: &BTreeSet<usize>,
         limits: &Limits,
     ) -> Result<Self, TableError> {
-        Self::with_policies(self.schema, self.encodings, has_nulls, limits)
+        Self::with_policies(self.stored, self.schema, self.encodings, has_nulls, limits)
     }
 
     fn with_policies(
+        stored: Fields,
         schema: SchemaRef,
         encodings: Vec<Encoding>,
         has_nulls: &BTreeSet<usize>,
@@ -127,6 +135,7 @@ impl TableColumns {
         Ok(Self {
             encoder: RowEncoder::new(encoders, &layout, limits.sample_bytes),
             config: Arc::new(config),
+            stored,
             schema,
             encodings,
             nulls,
@@ -176,11 +185,32 @@ impl TableColumns {
         bytes
     }
 
+    /// Returns whether a column of the files has structs of which samples have the bytes.
+    pub(crate) fn is_media(&self, column: usize) -> bool {
+        let field = self.stored.get(column);
+        field.is_some_and(|field| media_column(field).is_some())
+    }
+
     /// Returns what identifies the samples: names, types and encodings.
     pub(crate) fn identity(&self) -> String {
         let fields = self.schema.fields().iter();
         let types: Vec<&DataType> = fields.map(|field| field.data_type()).collect();
         format!("{} {types:?}", self.config.to_json())
+    }
+}
+
+/// Returns a column of a file as samples have it.
+fn sample_field(field: &FieldRef) -> FieldRef {
+    let plain = without_extensions(field);
+    media_column(&plain).map_or(plain, Arc::new)
+}
+
+/// Returns the values of a column of a file as samples have them.
+pub(crate) fn sample_values(array: &ArrayRef, field: &Field) -> Result<ArrayRef, ArrowError> {
+    let plain = plain_values(array, field)?;
+    match media_column(field) {
+        Some(_) => media_bytes(&plain),
+        None => Ok(plain),
     }
 }
 
@@ -208,17 +238,25 @@ fn null_policy(field: &Field, target: &Target) -> NullPolicy {
 /// # Errors
 ///
 /// [`Problem::Drift`] if the file lacks the column, or has it with another type.
-pub(crate) fn column_of(file: &str, fields: &Fields, field: &Field) -> Result<usize, TableError> {
+pub(crate) fn column_of(
+    file: &str,
+    fields: &Fields,
+    field: &FieldRef,
+) -> Result<usize, TableError> {
     let name = escape(field.name());
     let Some((root, own)) = fields.find(field.name()) else {
         let reason = format!("it has no column `{name}`, and other files of the table have");
         return Err(Problem::Drift.at(file, reason));
     };
-    if own.data_type() != field.data_type() {
+    let mut types = [own.data_type().clone(), field.data_type().clone()];
+    if types[0] == types[1] {
+        // Tensors of different shapes are stored in the same way.
+        types = [own, field].map(|field| sample_field(field).data_type().clone());
+    }
+    if types[0] != types[1] {
         let reason = format!(
             "column `{name}` has the type {}, and {} in other files of the table",
-            own.data_type(),
-            field.data_type()
+            types[0], types[1]
         );
         return Err(Problem::Drift.at(file, reason));
     }

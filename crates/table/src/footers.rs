@@ -104,8 +104,11 @@ impl Footers {
                 (part.group, own.live_rows(part), bytes)
             });
             let fields = columns.schema.fields().iter().enumerate();
-            let nullable =
-                fields.filter(|(column, field)| own.may_have_nulls(*column, field.is_nullable()));
+            let nullable = fields.filter(|(column, field)| {
+                // A conversion does not know the nulls among the bytes of images.
+                let is_unknown = columns.is_media(*column) && field.is_nullable();
+                is_unknown || own.may_have_nulls(*column, field.is_nullable())
+            });
             let nullable: Vec<usize> = nullable.map(|(column, _)| column).collect();
             Ok::<_, DatasetError>((facts.collect::<Vec<_>>(), nullable, footer, index))
         };

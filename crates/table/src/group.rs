@@ -24,7 +24,7 @@ use shardmill_parquet::{
 };
 use shardmill_writer::MemoryShard;
 
-use crate::columns::{TableColumns, column_of};
+use crate::columns::{TableColumns, column_of, sample_values};
 use crate::error::{Problem, TableError};
 use crate::files::{FileBytes, TableFiles};
 
@@ -58,7 +58,7 @@ impl FileColumns {
     ) -> Result<Self, TableError> {
         let file = &*files.name(number);
         let parts = divide_groups(&metadata, &index.bytes, index.start);
-        let wanted = columns.schema.fields().iter();
+        let wanted = columns.stored.iter();
         let Some(delta) = &files.delta else {
             let fields =
                 arrow_fields(&metadata).map_err(|problem| TableError::fields(file, &problem))?;
@@ -123,7 +123,8 @@ impl FileColumns {
             None => false,
             Some(ColumnOrigin::Constant(value)) => value.logical_null_count() > 0,
             Some(ColumnOrigin::Missing) => true,
-            // The count of a leaf includes empty lists, so more columns than those with nulls are found.
+            // The count of a leaf includes empty lists and other children, so more columns than those with nulls are
+            // found.
             Some(ColumnOrigin::Stored(Found { leaves, .. })) => {
                 let groups = self.metadata.row_groups().iter();
                 let mut groups = groups.filter(|group| group.num_rows() > 0);
@@ -222,10 +223,13 @@ impl FileColumns {
             match found.take() {
                 None => damaged(reason),
                 Some(page) => {
-                    let object = format!("{name} column `{}`", page.column);
+                    // The error of a shard names the row group only.
+                    let reason = |reason: &str| format!("column `{}`: {reason}", page.column);
                     match page.problem {
-                        PageProblem::Damaged(reason) => Problem::Corrupt.at(object, reason),
-                        PageProblem::Large(limit) => Problem::Limit.at(object, limit.to_string()),
+                        PageProblem::Damaged(text) => damaged(&reason(&text)),
+                        PageProblem::Large(limit) => {
+                            Problem::Limit.at(name, reason(&limit.to_string()))
+                        }
                     }
                 }
             }
@@ -262,6 +266,11 @@ impl FileColumns {
             let decoded = self.table_columns(&batch, &in_file, columns);
             let decoded = decoded.map_err(|reason| damaged(&reason))?;
             check_required(&decoded, columns, name)?;
+            let values = decoded.iter().zip(&columns.stored);
+            let values = values.map(|(array, field)| sample_values(array, field));
+            let decoded = values
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| damaged(&error.to_string()))?;
             let whole = RecordBatch::try_new(Arc::clone(&columns.schema), decoded)
                 .map_err(|error| damaged(&error.to_string()))?;
             let start = part.before + first as u64;
@@ -296,7 +305,7 @@ impl FileColumns {
         columns: &TableColumns,
     ) -> Result<Vec<ArrayRef>, String> {
         let rows = batch.num_rows();
-        let fields = columns.schema.fields();
+        let fields = &columns.stored;
         let column = |(origin, field): (&ColumnOrigin, &FieldRef)| match origin {
             ColumnOrigin::Stored(Found { root, shape, .. }) => {
                 let position = in_file.binary_search(root).ok();
@@ -331,10 +340,10 @@ fn check_required(
     columns: &TableColumns,
     name: &str,
 ) -> Result<(), TableError> {
-    for (column, field) in decoded.iter().zip(columns.schema.fields()) {
+    for (column, field) in decoded.iter().zip(&columns.stored) {
         if !field.is_nullable() && column.logical_null_count() > 0 {
-            let object = format!("{name} column `{}`", field.name());
-            return Err(Problem::Corrupt.at(object, "has nulls though it is required"));
+            let reason = format!("column `{}` has nulls though it is required", field.name());
+            return Err(Problem::Corrupt.at(name, reason));
         }
     }
     Ok(())

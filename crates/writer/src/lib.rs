@@ -35,6 +35,7 @@ mod columns;
 mod content;
 mod entry;
 mod error;
+mod fill;
 mod form;
 mod index;
 mod input;
@@ -58,13 +59,14 @@ pub use columns::{
 pub use content::{DedupIndex, UnitSamples};
 pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
+pub use fill::parse_value;
 pub use form::{
     PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm, is_table_file_name,
 };
 pub use index::{INDEX_NAME, TABLE_INDEX_NAME, in_folder, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};
 pub use memory::MemoryShard;
-pub use nulls::{MASK_SUFFIX, NullPlan, NullPolicy, masked_value, parse_value};
+pub use nulls::{MASK_SUFFIX, NullPlan, NullPolicy, masked_value};
 pub use pack::{Position, ShardEnds};
 pub use pipeline::{Base, Checkpoint, Output, Published, Resources, Written, run};
 pub use record::{FileRecord, ShardRecord};

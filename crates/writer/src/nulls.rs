@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, LargeListArray, ListArray,
-    RecordBatch, Scalar, StringArray, UInt8Array, UInt64Array, make_array, new_null_array,
+    RecordBatch, Scalar, UInt8Array, UInt64Array, make_array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{
-    CastOptions, cast, cast_with_options, filter_record_batch, kernels::zip::zip, take,
-};
+use arrow::compute::{cast, filter_record_batch, kernels::zip::zip, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use shardmill_mds::Encoding;
 
 use crate::columns::{FieldEncoding, Offsets, Target, leaf_type};
+use crate::fill::parse_value;
 
 /// The policy for the nulls of one column.
 #[derive(Clone, Debug)]
@@ -280,22 +279,6 @@ fn zero_bytes(data_type: &DataType, bytes: u64) -> Option<ArrayRef> {
         .filter(|bytes| *bytes <= MAX_ZEROS)?;
     let zeros: ArrayRef = Arc::new(BinaryArray::from_vec(vec![&vec![0; bytes]]));
     cast(&zeros, data_type).ok()
-}
-
-/// Parses a text as one value of a type.
-#[must_use]
-pub fn parse_value(text: &str, data_type: &DataType) -> Option<ArrayRef> {
-    let strict = CastOptions {
-        safe: false,
-        ..CastOptions::default()
-    };
-    let array: ArrayRef = Arc::new(StringArray::from(vec![text]));
-    let target = match data_type {
-        DataType::Dictionary(_, values) => values,
-        other => other,
-    };
-    let value = cast_with_options(&array, target, &strict).ok()?;
-    (value.null_count() == 0).then_some(value)
 }
 
 /// Returns the value that replaces a masked null: the zero of the type in this encoding. Returns `None` if there is

@@ -10,6 +10,7 @@ use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::catch_panic::attempt;
 use shardmill_core::escape;
 
+use crate::extension::with_logical_types;
 use crate::int96::in_microseconds;
 
 /// Why the columns of a file cannot be read.
@@ -32,7 +33,7 @@ pub enum FieldsProblem {
 }
 
 /// Returns the Arrow fields of a file. They follow the embedded Arrow schema, with plain values instead of dictionaries
-/// and views.
+/// and views, and with the extension types of UUIDs, JSON and variants.
 ///
 /// # Errors
 ///
@@ -50,16 +51,19 @@ pub fn arrow_fields(metadata: &Arc<ParquetMetaData>) -> Result<Fields, FieldsPro
         let plain: Fields = embedded.fields().iter().map(plain_field).collect();
         let plain = in_microseconds(schema, &plain);
         if plain == *embedded.fields() {
-            return Ok(plain);
+            return Ok(with_logical_types(schema, &plain));
         }
         let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(plain.clone())));
         if attempt(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options)).is_ok() {
-            return Ok(plain);
+            return Ok(with_logical_types(schema, &plain));
         }
     }
     // Fall back to the Parquet schema if the embedded Arrow schema does not match it.
     match convert(None) {
-        Ok(found) => Ok(in_microseconds(schema, found.fields())),
+        Ok(found) => {
+            let found = in_microseconds(schema, found.fields());
+            Ok(with_logical_types(schema, &found))
+        }
         Err(reason) => Err(unsupported_type(metadata).unwrap_or(FieldsProblem::Damaged(reason))),
     }
 }

@@ -183,7 +183,8 @@ pub fn group_sizes(metadata: &ParquetMetaData) -> Vec<(u64, u64)> {
 }
 
 /// Returns the nulls of a top-level column in a row group. A required column has none, and a column of the null type
-/// has one in each row. For a leaf, statistics record the number; for a nested column, it is unknown.
+/// has one in each row. For a leaf, statistics record the number. For a nested column, it is unknown unless there are no
+/// nulls at any level.
 #[must_use]
 pub fn group_null_count(
     metadata: &ParquetMetaData,
@@ -199,8 +200,14 @@ pub fn group_null_count(
         _ if rows == Some(0) => return rows,
         _ => {}
     }
-    let leaf = leaf_of(metadata, column)?;
-    group.columns().get(leaf)?.statistics()?.null_count_opt()
+    let count = |leaf: usize| group.columns().get(leaf)?.statistics()?.null_count_opt();
+    if let Some(leaf) = leaf_of(metadata, column) {
+        return count(leaf);
+    }
+    let schema = metadata.file_metadata().schema_descr();
+    let leaves = 0..schema.num_columns();
+    let mut leaves = leaves.filter(|leaf| schema.get_column_root_idx(*leaf) == column);
+    leaves.all(|leaf| count(leaf) == Some(0)).then_some(0)
 }
 
 /// Returns the leaf of a top-level column that is itself a leaf.

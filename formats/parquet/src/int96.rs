@@ -12,38 +12,70 @@ use parquet::schema::types::SchemaDescriptor;
 #[must_use]
 pub fn in_microseconds(descr: &SchemaDescriptor, fields: &Fields) -> Fields {
     let is_wide = |leaf: usize| descr.column(leaf).physical_type() == PhysicalType::INT96;
-    let leaves = leaves_of(fields);
-    if leaves != descr.num_columns() || !(0..leaves).any(is_wide) {
+    if !(0..descr.num_columns()).any(is_wide) {
         return fields.clone();
     }
-    let mut leaf = 0;
-    change(fields, &mut |data_type| {
-        let wide = is_wide(leaf);
-        leaf += 1;
-        match data_type {
-            DataType::Timestamp(..) if wide => DataType::Timestamp(TimeUnit::Microsecond, None),
-            other => other.clone(),
+    change_leaves(descr, fields, &mut |leaf, field| match field.data_type() {
+        DataType::Timestamp(..) if is_wide(leaf) => {
+            let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
+            Arc::new(Field::clone(field).with_data_type(microseconds))
         }
+        _ => Arc::clone(field),
     })
 }
 
-fn change(fields: &Fields, leaf: &mut impl FnMut(&DataType) -> DataType) -> Fields {
-    let changed = fields.iter().map(|field| change_field(field, leaf));
+/// Returns the columns of a file with changed leaves, which are given with their numbers. The columns stay as they are
+/// if they do not correspond one to one to the leaves.
+pub(crate) fn change_leaves(
+    descr: &SchemaDescriptor,
+    fields: &Fields,
+    change: &mut dyn FnMut(usize, &FieldRef) -> FieldRef,
+) -> Fields {
+    if leaves_of(fields) != descr.num_columns() {
+        return fields.clone();
+    }
+    let mut leaf = 0;
+    let mut next = |field: &FieldRef| {
+        let changed = change(leaf, field);
+        leaf += 1;
+        changed
+    };
+    let changed = fields.iter().map(|field| change_field(field, &mut next));
     changed.collect()
 }
 
-fn change_field(field: &FieldRef, leaf: &mut impl FnMut(&DataType) -> DataType) -> FieldRef {
-    let data_type = match field.data_type() {
-        DataType::Struct(fields) => DataType::Struct(change(fields, leaf)),
-        DataType::List(item) => DataType::List(change_field(item, leaf)),
-        DataType::LargeList(item) => DataType::LargeList(change_field(item, leaf)),
-        DataType::FixedSizeList(item, length) => {
-            DataType::FixedSizeList(change_field(item, leaf), *length)
-        }
-        DataType::Map(entry, sorted) => DataType::Map(change_field(entry, leaf), *sorted),
-        other => leaf(other),
-    };
+fn change_field(field: &FieldRef, leaf: &mut dyn FnMut(&FieldRef) -> FieldRef) -> FieldRef {
+    if !is_group(field.data_type()) {
+        return leaf(field);
+    }
+    let data_type = with_children(field.data_type(), &mut |child| change_field(child, leaf));
     Arc::new(Field::clone(field).with_data_type(data_type))
+}
+
+/// Returns whether a type has leaf columns below it.
+const fn is_group(data_type: &DataType) -> bool {
+    use DataType::{FixedSizeList, LargeList, List, Map, Struct};
+    matches!(
+        data_type,
+        Struct(_) | List(_) | LargeList(_) | FixedSizeList(..) | Map(..)
+    )
+}
+
+/// Returns a type with changed fields inside it. A type without others inside it stays as it is.
+pub(crate) fn with_children(
+    data_type: &DataType,
+    change: &mut dyn FnMut(&FieldRef) -> FieldRef,
+) -> DataType {
+    match data_type {
+        DataType::List(item) => DataType::List(change(item)),
+        DataType::LargeList(item) => DataType::LargeList(change(item)),
+        DataType::ListView(item) => DataType::ListView(change(item)),
+        DataType::LargeListView(item) => DataType::LargeListView(change(item)),
+        DataType::FixedSizeList(item, len) => DataType::FixedSizeList(change(item), *len),
+        DataType::Map(entries, sorted) => DataType::Map(change(entries), *sorted),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(change).collect()),
+        other => other.clone(),
+    }
 }
 
 /// Returns the number of leaf columns below a column; 1 for a leaf.

@@ -10,28 +10,34 @@
 
 mod encode;
 mod error;
+mod extension;
 mod fields;
 mod footer;
 mod int96;
 mod levels;
+mod media;
 mod pages;
 mod partitions;
 mod parts;
 mod sizing;
 mod thrift;
+mod variant;
 
 pub use encode::{ParquetEncoder, check_type};
 pub use error::ParquetEncodeError;
+pub use extension::{plain_values, without_extensions};
 pub use fields::{FieldsProblem, arrow_fields, plain_field};
 pub use footer::{
     END_BYTES, FooterProblem, check_start, chunk_range, decode_footer, footer_range,
     group_null_count, group_ranges, group_sizes, leaf_of,
 };
 pub use int96::{in_microseconds, leaf_count, leaves_of};
+pub use media::{media_bytes, media_column};
 pub use pages::{CheckedPages, ErrorSlot, OneGroup, PageError, PageProblem};
 pub use partitions::{PartitionProblem, Partitions, repeated};
 pub use parts::{GroupPages, GroupPart, divide_groups, index_range};
 pub use sizing::{batch_rows, fixed_bytes};
+pub use variant::variant_to_text;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

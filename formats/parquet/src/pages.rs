@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::sync::{Arc, Mutex};
 
 use parquet::arrow::arrow_reader::RowGroups;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type as PhysicalType};
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
@@ -81,6 +81,7 @@ impl<R: ChunkReader + 'static> OneGroup<R> {
             file: Arc::clone(&self.file),
             column: chunk.column_path().string(),
             codec: chunk.compression(),
+            is_int96: chunk.column_type() == PhysicalType::INT96,
             levels: (
                 chunk.column_descr().max_rep_level(),
                 chunk.column_descr().max_def_level(),
@@ -172,6 +173,8 @@ pub struct CheckedPages<R: ChunkReader> {
     file: Arc<R>,
     column: String,
     codec: Compression,
+    /// Whether its values are timestamps of 96 bits.
+    is_int96: bool,
     /// The maximum repetition and definition levels.
     levels: (i16, i16),
     /// The offset of the next page header, in step with `inner`.
@@ -383,27 +386,31 @@ impl<R: ChunkReader> CheckedPages<R> {
     }
 
     /// Checks the content of a page. DELTA encodings begin with a count of lengths, for which the decoder allocates
-    /// memory.
+    /// memory. Of timestamps of 96 bits, the decoder would turn those outside the range of microseconds into others.
     fn check_content(&self, page: &Page) -> Result<()> {
         let (encoding, values) = (page.encoding(), u64::from(page.num_values()));
-        if !matches!(
-            encoding,
-            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
-        ) {
+        let is_dictionary = matches!(page, Page::DictionaryPage { .. });
+        let are_times = self.is_int96 && (is_dictionary || encoding == Encoding::PLAIN);
+        let are_lengths = !is_dictionary
+            && matches!(
+                encoding,
+                Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
+            );
+        if !are_times && !are_lengths {
             return Ok(());
         }
-        let start = match page {
-            Page::DataPage { buf, .. } => self.levels_length(buf),
-            Page::DataPageV2 {
-                def_levels_byte_len,
-                rep_levels_byte_len,
-                ..
-            } => usize::try_from(u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len))
-                .ok(),
-            Page::DictionaryPage { .. } => return Ok(()),
-        };
-        let data = start.and_then(|start| page.buffer().get(start..));
-        let data = data.ok_or_else(|| self.corrupt("levels go beyond their page"))?;
+        let data = self
+            .levels_length(page)
+            .and_then(|start| page.buffer().get(start..))
+            .ok_or_else(|| self.corrupt("levels go beyond their page"))?;
+        if are_times {
+            return match unreachable_day(data) {
+                None => Ok(()),
+                Some(day) => Err(self.corrupt(format!(
+                    "a 96-bit timestamp is on the Julian day {day}, outside the calendar"
+                ))),
+            };
+        }
         let wrong = |reason| match reason {
             END => self.corrupt("delta lengths go beyond their page"),
             reason => self.corrupt(reason),
@@ -415,19 +422,55 @@ impl<R: ChunkReader> CheckedPages<R> {
         Ok(())
     }
 
-    /// Returns the bytes of the levels in a version 1 page, where a length precedes each kind of level.
-    fn levels_length(&self, page: &[u8]) -> Option<usize> {
+    /// Returns the bytes of the levels before the values of a page. In version 1, a length precedes each kind of level,
+    /// unless it is in the deprecated encoding.
+    fn levels_length(&self, page: &Page) -> Option<usize> {
+        let (bytes, values, encodings) = match page {
+            Page::DictionaryPage { .. } => return Some(0),
+            Page::DataPageV2 {
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                ..
+            } => {
+                let length = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
+                return usize::try_from(length).ok();
+            }
+            Page::DataPage {
+                buf,
+                num_values,
+                rep_level_encoding,
+                def_level_encoding,
+                ..
+            } => (buf, *num_values, [rep_level_encoding, def_level_encoding]),
+        };
         let mut at = 0_usize;
-        for max in [self.levels.0, self.levels.1] {
-            if max > 0 {
-                let length = page.get(at..at.checked_add(4)?)?.first_chunk::<4>()?;
+        for (max, encoding) in [self.levels.0, self.levels.1].into_iter().zip(encodings) {
+            if max > 0 && *encoding == Encoding::RLE {
+                let length = bytes.get(at..at.checked_add(4)?)?.first_chunk::<4>()?;
                 at = at
                     .checked_add(4)?
                     .checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+            } else if max > 0 {
+                let bits = u64::from(16 - max.leading_zeros()) * u64::from(values);
+                at = at.checked_add(usize::try_from(bits.div_ceil(8)).ok()?)?;
             }
         }
         Some(at)
     }
+}
+
+/// Returns the day of the first 96-bit timestamp that 64-bit microseconds do not reach.
+fn unreachable_day(values: &[u8]) -> Option<i32> {
+    const DAY_OF_EPOCH: i128 = 2_440_588;
+    const DAY_MICROSECONDS: i128 = 86_400_000_000;
+    let (values, _) = values.as_chunks::<12>();
+    values.iter().find_map(|value| {
+        let (nanoseconds, day) = value.split_first_chunk::<8>()?;
+        let day = i32::from_le_bytes(*day.first_chunk()?);
+        let microseconds = (i128::from(day) - DAY_OF_EPOCH) * DAY_MICROSECONDS
+            + i128::from(i64::from_le_bytes(*nanoseconds) / 1000);
+        i64::try_from(microseconds).is_err().then_some(day)
+    })
 }
 
 /// The ratio of a page that consists of repetition only: deflate expands two bits to 258 bytes.

@@ -15,7 +15,7 @@ const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// The columns that directories form, sorted by name, and their values for each file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
-    /// The columns: integers if all values are, else texts.
+    /// The columns: integers if all values are integers in the shortest form, else texts.
     pub fields: Vec<FieldRef>,
     /// For each file, a value for each field.
     values: Vec<Vec<Option<String>>>,
@@ -132,11 +132,10 @@ fn names(own: &BTreeMap<String, Option<String>>) -> String {
         .join(", ")
 }
 
+/// Returns the integer that a text writes in the shortest way. Others, such as `01730`, `+1` or `-0`, are identifiers.
 fn integer(value: &str) -> Option<i64> {
-    if value.starts_with('+') {
-        return None;
-    }
-    value.parse().ok()
+    let number: i64 = value.parse().ok()?;
+    (number.to_string() == value).then_some(number)
 }
 
 fn keys_of(path: &str) -> Result<BTreeMap<String, Option<String>>, &'static str> {
@@ -191,7 +190,7 @@ mod tests {
     fn hive_directories_become_partition_columns() {
         let partitions = Partitions::of([
             "year=2024/lang=en/x",
-            "lang=a%20b%2Fc/year=02/x",
+            "lang=a%20b%2Fc/year=-2/x",
             "year=__HIVE_DEFAULT_PARTITION__/lang=100%/x",
         ])
         .unwrap();
@@ -205,7 +204,7 @@ mod tests {
         let text = |value: &str| -> ArrayRef { Arc::new(StringArray::from(vec![value])) };
         let number = |value: Option<i64>| -> ArrayRef { Arc::new(Int64Array::from(vec![value])) };
         assert_eq!(&partitions.value(1, 0), &text("a b/c"));
-        assert_eq!(&partitions.value(1, 1), &number(Some(2)));
+        assert_eq!(&partitions.value(1, 1), &number(Some(-2)));
         assert_eq!(&partitions.value(2, 0), &text("100%"));
         assert_eq!(&partitions.value(2, 1), &number(None));
         assert!(partitions.is_null(2, 1) && !partitions.is_null(1, 1));
@@ -213,8 +212,27 @@ mod tests {
 
     #[test]
     fn one_non_integer_value_makes_the_partition_text() {
-        let partitions = Partitions::of(["k=1/x", "k=1.5/x"]).unwrap();
-        assert_eq!(types(&partitions), [("k", &DataType::Utf8, false)]);
+        for other in [
+            "1.5",
+            "01730",
+            "00",
+            "+1",
+            "-0",
+            "-01",
+            "9223372036854775808",
+            "",
+            " 1",
+        ] {
+            let path = format!("k={other}/x");
+            let partitions = Partitions::of(["k=1730/x", &path]).unwrap();
+            assert_eq!(
+                types(&partitions),
+                [("k", &DataType::Utf8, false)],
+                "{other}"
+            );
+            let text: ArrayRef = Arc::new(StringArray::from(vec![other]));
+            assert_eq!(&partitions.value(1, 0), &text);
+        }
         let partitions = Partitions::of(["k=__HIVE_DEFAULT_PARTITION__/x"]).unwrap();
         assert_eq!(types(&partitions), [("k", &DataType::Utf8, true)]);
     }

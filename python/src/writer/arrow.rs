@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use shardmill_core::Limits;
 use shardmill_mds::{Layout, ShardConfig};
+use shardmill_parquet::{plain_values, without_extensions};
 use shardmill_writer::{ColumnEncoder, RowEncoder, Target};
 
 use crate::errors::raised;
@@ -72,10 +73,11 @@ impl Batches {
         Ok(Self::One(schema, Some(batch.map_err(failed)?)))
     }
 
+    /// Returns the columns, without extension types.
     pub(crate) fn schema(&self) -> SchemaRef {
         match self {
-            Self::Stream(stream) => stream.schema(),
-            Self::One(schema, _) => Arc::clone(schema),
+            Self::Stream(stream) => plain_schema(&stream.schema()),
+            Self::One(schema, _) => plain_schema(schema),
         }
     }
 }
@@ -84,11 +86,29 @@ impl Iterator for Batches {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self {
+        let batch = match self {
             Self::Stream(stream) => stream.next(),
             Self::One(_, batch) => batch.take().map(Ok),
-        }
+        };
+        batch.map(|batch| plain_batch(&batch?))
     }
+}
+
+fn plain_schema(schema: &Schema) -> SchemaRef {
+    let fields: Vec<_> = schema.fields().iter().map(without_extensions).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// Returns a batch with plain values instead of those of extension types.
+fn plain_batch(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let (schema, options) = (batch.schema(), RecordBatchOptions::new());
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| plain_values(column, field));
+    RecordBatch::try_new_with_options(
+        plain_schema(&schema),
+        columns.collect::<Result<_, _>>()?,
+        &options.with_row_count(Some(batch.num_rows())),
+    )
 }
 
 fn struct_of(data: arrow::array::ArrayData) -> PyResult<arrow::array::ArrayData> {

@@ -28,6 +28,7 @@ struct ParquetFiles {
     files: Vec<InputFile>,
     united: United,
     partitions: Partitions,
+    keep_extensions: bool,
 }
 
 /// What is kept of a footer even if the footer is not cached.
@@ -109,6 +110,7 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTab
         files,
         united,
         partitions,
+        keep_extensions: options.schema.keep_extensions,
     };
     Ok(groups.table(fields, null_counts, description, files))
 }
@@ -128,7 +130,7 @@ fn summarise(
     };
     Ok(Summary {
         null_counts: (0..fields.len()).map(null_count).collect(),
-        fields,
+        fields: options.schema.columns_of(&fields),
         metadata,
         parts,
     })
@@ -159,9 +161,10 @@ impl GroupFiles for ParquetFiles {
             origins.push(match own.get(*column) {
                 None => Origin::Constant(self.partitions.value(number, column - own.len())),
                 Some((field, form)) => match fields.find(field.name()) {
-                    Some((root, _)) => {
+                    Some((root, own)) => {
                         roots.push(root);
-                        Origin::Decoded(root, Form::Conform(**form))
+                        let extension = (!self.keep_extensions).then(|| Arc::clone(own));
+                        Origin::Decoded(root, Form::Conform(extension, **form))
                     }
                     None => Origin::Missing,
                 },

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::{Array as _, ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::{Fields, SchemaRef};
+use arrow::datatypes::{FieldRef, Fields, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::Compression;
@@ -12,7 +12,8 @@ use parquet::file::metadata::ParquetMetaData;
 use shardmill_core::catch_panic::{catch, one_line};
 use shardmill_delta::Shape;
 use shardmill_parquet::{
-    ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, fixed_bytes, repeated,
+    ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, fixed_bytes, plain_values,
+    repeated,
 };
 
 use super::metadata::levels;
@@ -34,8 +35,8 @@ pub(crate) enum Origin {
 
 /// How a decoded column is converted to the column of the table.
 pub(crate) enum Form {
-    /// A column of one of several files.
-    Conform(Conform),
+    /// A column of one of several files, with its field in the file if extension types are replaced.
+    Conform(Option<FieldRef>, Conform),
     /// A column of a Delta table.
     Delta(Shape),
 }
@@ -284,7 +285,12 @@ impl GroupRows {
                         return Err(self.open.in_column(field.name(), reason));
                     }
                     match form {
-                        Form::Conform(form) => {
+                        Form::Conform(extension, form) => {
+                            let plain = extension.as_ref().map(|own| plain_values(column, own));
+                            let plain = plain.transpose().map_err(|error| {
+                                self.open.in_column(field.name(), &error.to_string())
+                            })?;
+                            let column = plain.as_ref().unwrap_or(column);
                             form.apply(column, field.data_type()).map_err(|error| {
                                 let reason = one_line(&error.to_string());
                                 SourceError::conversion(&self.open.input.shown, field, &reason)

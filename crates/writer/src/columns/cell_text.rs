@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray, LargeStringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, TimeUnit};
+use shardmill_core::catch_panic::catch;
 use shardmill_mds::{DType, MdsError};
 
 use super::number;
@@ -16,6 +17,8 @@ use crate::error::ValueReason;
 pub(crate) enum Unwritable {
     /// A map has a duplicate key. Readers would keep only one of the values.
     Key(String),
+    /// A text that should be JSON is not.
+    Json(MdsError),
     /// A time is outside the range of the calendar.
     Time(String),
 }
@@ -25,6 +28,7 @@ impl Unwritable {
     pub(crate) fn reason(self, encoding: &str) -> ValueReason {
         match self {
             Self::Key(key) => ValueReason::Datum(MdsError::json_key_twice(&key)),
+            Self::Json(error) => ValueReason::Datum(error),
             Self::Time(value) => ValueReason::Range {
                 value,
                 encoding: encoding.to_owned(),
@@ -66,7 +70,7 @@ impl Texts {
 /// Returns the texts of a column, or `None` if the type has no text form. Times are in ISO 8601. Times outside the
 /// calendar are errors only if the caller reads them.
 pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
-    if let Ok(text) = cast(array, &DataType::LargeUtf8) {
+    if let Some(text) = as_text(array) {
         let text = text.as_string::<i64>();
         return Some(match array.data_type() {
             // A date has no time of day. If a value has one despite its type, it is kept.
@@ -79,7 +83,7 @@ pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
         });
     }
     // An empty array fails to cast only because of its type: an unknown time zone.
-    if !is_temporal(array.data_type()) || cast(&array.slice(0, 0), &DataType::LargeUtf8).is_err() {
+    if !is_temporal(array.data_type()) || as_text(&array.slice(0, 0)).is_none() {
         return None;
     }
     let mut builder = LargeStringBuilder::new();
@@ -101,10 +105,20 @@ pub(crate) fn texts(array: &ArrayRef) -> Option<Texts> {
     })
 }
 
+/// Casts a column to text. A time whose local time is outside the calendar makes the cast panic.
+fn as_text(array: &ArrayRef) -> Option<ArrayRef> {
+    catch(|| cast(array, &DataType::LargeUtf8)).ok()?.ok()
+}
+
 /// Returns the text of the single value of an array, if it has one.
 fn texts_of_one(array: &ArrayRef) -> Option<String> {
-    cast(array, &DataType::LargeUtf8).ok()?;
+    as_text(array)?;
     texts(array)?.value(0).ok().map(str::to_owned)
+}
+
+/// Returns the single value of an array in messages.
+pub(super) fn shown(array: &ArrayRef) -> String {
+    texts_of_one(array).unwrap_or_else(|| beyond(array))
 }
 
 /// Describes a time outside the calendar, with its unit.

@@ -10,7 +10,7 @@ use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, encode_ten, npy_
 use super::encoded_column::{EncodedColumn, checked};
 use super::list;
 use super::target::FieldEncoding;
-use super::types::{ENCODING_KEY, encoded_as, is_integer_text, is_temporal, metadata, stored_type};
+use super::types::{encoded_as, is_integer_text, is_json, is_temporal, stored_type};
 use super::{hint, json, number, text};
 use crate::error::{RowError, WriteError};
 
@@ -174,7 +174,7 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
     Some(match (data_type, encoded_as(field)) {
         (_, Some(Encoding::NdArray { .. })) => FieldEncoding::Npy,
         (_, Some(Encoding::Json)) => FieldEncoding::Json,
-        (other, _) if other.is_string() && is_json_by_hint(field) => FieldEncoding::Json,
+        (other, _) if other.is_string() && is_json(field) => FieldEncoding::Json,
         (other, _) if other.is_binary() => FieldEncoding::Bytes,
         (other, _) if other.is_string() || is_temporal(other) => FieldEncoding::Str,
         (DataType::Boolean, _) => FieldEncoding::Int,
@@ -194,11 +194,6 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
         (other, _) if json::is_representable(other) => FieldEncoding::Json,
         _ => return None,
     })
-}
-
-/// Returns whether the source declares the texts of the column as JSON.
-fn is_json_by_hint(field: &Field) -> bool {
-    metadata(field, ENCODING_KEY).is_some_and(|name| name.parse() == Ok(Encoding::Json))
 }
 
 /// Returns whether values of this type can be stored with the encoding.
@@ -364,7 +359,7 @@ fn from_mds(
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::ENCODED_KEY;
+    use super::super::types::{ENCODED_KEY, ENCODING_KEY};
     use super::*;
     use std::collections::HashMap;
 

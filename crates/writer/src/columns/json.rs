@@ -7,18 +7,18 @@ use std::io::Write as _;
 use arrow::array::{Array, ArrayRef, AsArray, LargeStringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Decimal128Type, Decimal256Type, DecimalType, Float16Type,
+    ArrowPrimitiveType, DataType, Decimal128Type, Decimal256Type, DecimalType, Field, Float16Type,
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use shardmill_core::escape;
-use shardmill_mds::{write_json_float, write_json_string};
+use shardmill_core::{Limits, escape};
+use shardmill_mds::{check_new_json, write_json_float, write_json_string};
 
 use super::cell_text::{Texts, Unwritable, texts};
 use super::encoded_column::{EncodedColumn, Offsets};
-use super::types::is_temporal;
+use super::types::{is_json, is_temporal};
 
 /// Returns whether values of this type can be written as JSON. Decimals, times and durations become strings, bytes
 /// become base64 strings.
@@ -72,6 +72,8 @@ pub(crate) enum Node {
         write: fn(&dyn Array, usize, &mut Vec<u8>),
     },
     Text(Texts),
+    /// Texts that are JSON.
+    Json(Texts),
     Struct {
         array: ArrayRef,
         fields: Vec<(Vec<u8>, Node)>,
@@ -90,6 +92,16 @@ pub(crate) enum Node {
 }
 
 impl Node {
+    /// Prepares an array inside of another one.
+    fn child(array: &ArrayRef, field: &Field) -> Option<Self> {
+        Some(match Self::new(array)? {
+            Self::Text(texts) if is_json(field) && field.data_type().is_string() => {
+                Self::Json(texts)
+            }
+            node => node,
+        })
+    }
+
     /// Prepares an array. Returns `None` for types that [`is_representable`] does not support.
     pub(crate) fn new(array: &ArrayRef) -> Option<Self> {
         let plain = |write| Self::Plain {
@@ -120,23 +132,24 @@ impl Node {
                     let mut key = Vec::new();
                     write_json_string(field.name(), &mut key);
                     key.extend_from_slice(b": ");
-                    nodes.push((key, Self::new(column)?));
+                    nodes.push((key, Self::child(column, field)?));
                 }
                 Self::Struct {
                     array: ArrayRef::clone(array),
                     fields: nodes,
                 }
             }
-            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
                 let (bounds, values) = Offsets::of_lists(array)?;
                 Self::List {
                     array: ArrayRef::clone(array),
                     bounds,
-                    values: Box::new(Self::new(values)?),
+                    values: Box::new(Self::child(values, item)?),
                 }
             }
             DataType::Map(..) => {
                 let map = array.as_map();
+                let (_, value) = map.entries_fields();
                 Self::Map {
                     array: ArrayRef::clone(array),
                     bounds: Offsets::I32(map.offsets().clone()),
@@ -144,7 +157,7 @@ impl Node {
                         Some(keys) => keys.into(),
                         None => texts(map.keys())?,
                     },
-                    values: Box::new(Self::new(map.values())?),
+                    values: Box::new(Self::child(map.values(), value)?),
                 }
             }
             DataType::Dictionary(_, values) => Self::new(&cast(array, values).ok()?)?,
@@ -157,7 +170,7 @@ impl Node {
     fn is_null(&self, row: usize) -> bool {
         match self {
             Self::Null => true,
-            Self::Text(texts) => texts.is_null(row),
+            Self::Text(texts) | Self::Json(texts) => texts.is_null(row),
             Self::Plain { array, .. }
             | Self::Struct { array, .. }
             | Self::List { array, .. }
@@ -175,6 +188,11 @@ impl Node {
             Self::Null => {}
             Self::Plain { array, write } => write(array, row, out),
             Self::Text(texts) => write_json_string(texts.value(row)?, out),
+            Self::Json(texts) => {
+                let text = texts.value(row)?.trim_ascii();
+                check_new_json(text.as_bytes(), &Limits::default()).map_err(Unwritable::Json)?;
+                out.extend_from_slice(text.as_bytes());
+            }
             Self::Struct { fields, .. } => {
                 out.push(b'{');
                 for (position, (key, node)) in fields.iter().enumerate() {

@@ -338,6 +338,19 @@ impl ColumnEncoder {
         }
     }
 
+    /// Checks that the column can store a value, an array of one element.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason why it cannot.
+    pub fn check(&self, value: &ArrayRef) -> Result<(), ValueReason> {
+        let stored = match &self.table {
+            Some(_) => self.convert(value).map(|_| ()),
+            None => self.prepare(value).map(|_| ()),
+        };
+        stored.map_err(|error| error.reason)
+    }
+
     /// Parses texts of integers into numbers.
     fn parsed(&self, array: &ArrayRef) -> Result<ArrayRef, RowError> {
         let numbers = cast(array, &DataType::Int64).map_err(|_| self.unfit(array))?;

@@ -7,12 +7,14 @@ use arrow::array::{
     Array, ArrayData, ArrayRef, AsArray, FixedSizeListArray, Int64Array, ListArray, make_array,
 };
 use arrow::buffer::{MutableBuffer, OffsetBuffer};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, FieldRef};
-use arrow::util::display::array_value_to_string;
+use arrow::compute::{cast, cast_with_options};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::error::ArrowError;
 use shardmill_core::Limits;
+use shardmill_core::catch_panic::catch;
 use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
 
+use super::cell_text::shown;
 use super::encoded_column::{EncodedColumn, Offsets};
 use super::list::leaf_type;
 use super::number::number_type;
@@ -20,6 +22,7 @@ use super::types::{
     ENCODED_KEY, ENCODING_KEY, EXPRESSION_KEY, encoded_as, is_integer_text, with_children,
 };
 use crate::error::{RowError, ValueReason};
+use crate::fill::STRICT;
 
 /// The name of the values of a list, as the Parquet specification has it.
 const ELEMENT: &str = "element";
@@ -35,7 +38,7 @@ pub(super) struct TableColumn {
     arrays: Option<Encoding>,
 }
 
-/// Returns the type of the column of a table for a column: its own, with plain types instead of views. Numbers, text
+/// Returns the type of the column of a table for a column: its own, as [`table_type`] stores it. Numbers, text
 /// and arrays of one shape that come from MDS get the type of their values. Arrays whose shape differs, images and
 /// pickles stay bytes.
 pub(super) fn default_type(field: &Field) -> DataType {
@@ -50,7 +53,7 @@ pub(super) fn default_type(field: &Field) -> DataType {
     {
         return fixed;
     }
-    without_views(field.data_type())
+    table_type(field.data_type())
 }
 
 /// Returns the type of nested lists of numbers: of the lengths in `shape`, the outermost first.
@@ -75,23 +78,29 @@ fn element(data_type: DataType) -> FieldRef {
     Arc::new(Field::new(ELEMENT, data_type, false))
 }
 
-/// Returns a type in which views are replaced by plain types, at every level.
-fn without_views(data_type: &DataType) -> DataType {
+/// Returns the type in which a table stores a column: views become plain types at every level, and dates and times get
+/// units that Parquet has.
+fn table_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8View => DataType::Utf8,
         DataType::BinaryView => DataType::Binary,
-        DataType::Dictionary(keys, values) => {
-            DataType::Dictionary(keys.clone(), Box::new(without_views(values)))
+        DataType::Date64 => DataType::Date32,
+        DataType::Time32(TimeUnit::Second) => DataType::Time32(TimeUnit::Millisecond),
+        DataType::Timestamp(TimeUnit::Second, zone) => {
+            DataType::Timestamp(TimeUnit::Millisecond, zone.clone())
         }
-        other => with_children(other, without_views),
+        DataType::Dictionary(keys, values) => {
+            DataType::Dictionary(keys.clone(), Box::new(table_type(values)))
+        }
+        other => with_children(other, table_type),
     }
 }
 
 /// Returns whether the values of a column can become a type.
 pub(super) fn is_storable(field: &Field, target: &DataType) -> bool {
     let own = field.data_type();
-    // Another part of the type than the views must not change.
-    let is_same = without_views(own) == *target;
+    // Another part of the type must not change.
+    let is_same = table_type(own) == *target;
     let is_text = |data_type: &DataType| data_type.is_string() || data_type.is_binary();
     match encoded_as(field) {
         _ if is_same => true,
@@ -116,7 +125,7 @@ impl TableColumn {
         let mut metadata: HashMap<String, String> = field.metadata().clone();
         metadata.remove(EXPRESSION_KEY);
         let encoding = encoded_as(field);
-        let is_changed = without_views(field.data_type()) != *target;
+        let is_changed = table_type(field.data_type()) != *target;
         let arrays = encoding.filter(|encoding| {
             is_changed && matches!(encoding, Encoding::NdArray { .. }) && target.is_nested()
         });
@@ -159,49 +168,22 @@ impl TableColumn {
         {
             return Ok(numbers);
         }
-        let unfit = || RowError::unfit(array.data_type(), &self.stored);
-        let converted = cast(array, &self.stored).map_err(|_| unfit())?;
-        self.check(array, &converted, |_| match array.data_type().is_binary() {
-            true => "a value that is not UTF-8".to_owned(),
-            false => format!("a value of type {}", array.data_type()),
-        })?;
-        self.check_inside(array, &converted)?;
-        Ok(converted)
-    }
-
-    /// Returns an error for the first number inside lists that could not be converted.
-    fn check_inside(&self, before: &ArrayRef, after: &ArrayRef) -> Result<(), RowError> {
-        let (mut levels, mut leaves) = (Vec::new(), [before, after]);
-        while let (Some((offsets, values)), Some((_, converted))) =
-            (Offsets::of_lists(leaves[0]), Offsets::of_lists(leaves[1]))
-        {
-            levels.push(offsets);
-            leaves = [values, converted];
+        if let Ok(converted) = exactly(array, &self.stored) {
+            return Ok(converted);
         }
-        let [values, converted] = leaves;
-        if values.null_count() == converted.null_count() {
-            return Ok(());
-        }
-        for row in 0..before.len() {
-            // The lists of a list follow one another.
-            let range = levels
-                .iter()
-                .fold(row..row + 1, |range, offsets| match range.is_empty() {
-                    true => range,
-                    false => offsets.range(range.start).start..offsets.range(range.end - 1).end,
-                });
-            if let Some(at) = range
-                .clone()
-                .find(|at| converted.is_null(*at) && !values.is_null(*at))
-            {
-                let value = array_value_to_string(values, at).unwrap_or_default();
-                return Err(RowError::at(row)(ValueReason::Range {
-                    value,
-                    encoding: converted.data_type().to_string(),
-                }));
-            }
-        }
-        Ok(())
+        let Some((row, value)) = first_misfit(array, &self.stored) else {
+            // Only what is below nulls does not fit.
+            let converted = cast(array, &self.stored);
+            return converted.map_err(|_| RowError::unfit(array.data_type(), &self.stored));
+        };
+        let value = match value.data_type() {
+            other if other.is_binary() => "a value that is not UTF-8".to_owned(),
+            _ => shown(&value),
+        };
+        Err(RowError::at(row)(ValueReason::Range {
+            value,
+            encoding: self.stored.to_string(),
+        }))
     }
 
     /// Parses texts, or the bytes of texts, as integers. Whitespace around them is ignored, as in Python.
@@ -303,6 +285,55 @@ impl TableColumn {
         }
         Ok(values)
     }
+}
+
+/// Converts an array to a type that has all of its values.
+fn exactly(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowError> {
+    // The text of a time outside the calendar makes the cast panic.
+    let converted = catch(|| cast_with_options(array, target, &STRICT));
+    let converted = converted.map_err(ArrowError::CastError)??;
+    // A cast to days drops the time of day.
+    if has_date64(array.data_type()) {
+        let back = cast_with_options(&converted, array.data_type(), &STRICT)?;
+        if back.to_data() != array.to_data() {
+            let reason = "a date with a time of day".to_owned();
+            return Err(ArrowError::CastError(reason));
+        }
+    }
+    Ok(converted)
+}
+
+fn has_date64(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Date64 => true,
+        DataType::Dictionary(_, values) => has_date64(values),
+        DataType::Struct(fields) => fields.iter().any(|field| has_date64(field.data_type())),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => has_date64(item.data_type()),
+        _ => false,
+    }
+}
+
+/// Returns the first row that [`exactly`] refuses, and its value; the value inside of it if it is a list.
+fn first_misfit(array: &ArrayRef, target: &DataType) -> Option<(usize, ArrayRef)> {
+    let mut rows = (0..array.len()).filter(|row| array.is_valid(*row));
+    let row = rows.find(|row| exactly(&array.slice(*row, 1), target).is_err())?;
+    let value = array.slice(row, 1);
+    let inside = match (Offsets::of_lists(&value), target) {
+        (
+            Some((bounds, values)),
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
+        ) => {
+            let range = bounds.range(0);
+            first_misfit(&values.slice(range.start, range.len()), item.data_type())
+        }
+        _ => None,
+    };
+    Some((row, inside.map_or(value, |(_, inner)| inner)))
 }
 
 fn described(dtype: &str, dimensions: usize) -> String {

@@ -28,6 +28,11 @@ pub(super) fn is_integer_text(field: &Field) -> bool {
     metadata(field, ENCODED_KEY) == Some(ENCODED_TEXT)
 }
 
+/// Returns whether the source declares the texts of a column as JSON.
+pub(super) fn is_json(field: &Field) -> bool {
+    metadata(field, ENCODING_KEY).is_some_and(|name| name.parse() == Ok(Encoding::Json))
+}
+
 /// Returns the MDS encoding of the values, if the column was read from MDS shards.
 #[must_use]
 pub fn encoded_as(field: &Field) -> Option<Encoding> {

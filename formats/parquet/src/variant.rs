@@ -11,7 +11,11 @@ use parquet_variant_compute::{VariantArray, unshred_variant, variant_to_json};
 use shardmill_core::catch_panic::catch;
 
 /// Returns the JSON text of each variant; null for a null variant.
-pub(crate) fn to_json(array: &ArrayRef) -> Result<StringArray, ArrowError> {
+///
+/// # Errors
+///
+/// An error of Arrow if a variant is damaged.
+pub fn variant_to_text(array: &ArrayRef) -> Result<StringArray, ArrowError> {
     catch(|| decode(array))
         .unwrap_or_else(|panic| Err(ArrowError::ParseError(format!("variant: {panic}"))))
 }
