@@ -23,7 +23,7 @@ pub(super) fn access(
     let known = Settings(settings);
     match location.kind() {
         StoreKind::S3 => s3::access(location, &known),
-        StoreKind::Google => google::access(location, &known),
+        StoreKind::Google | StoreKind::GoogleXml => google::access(location, &known),
         StoreKind::Azure => azure::access(location, &known),
         StoreKind::Volumes => databricks::access(location, &known),
         StoreKind::Http => web::access(location, &known),

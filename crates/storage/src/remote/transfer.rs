@@ -252,13 +252,14 @@ async fn attempt<S: Sink>(
         },
     };
     let etag = before.etag.filter(|etag| !etag.starts_with("W/"));
-    let ask = StoreKind::get(wanted.key, range.as_ref(), etag.as_deref());
+    let kind = live.signer.kind();
+    let ask = kind.get(wanted.key, range.as_ref(), etag.as_deref());
     let sent = Arc::default();
     pin(live, clock).await?;
     let signed = live.signer.sign(&ask, None, &sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
     let response = exchange(live, request, &sent, 0, clock).await?;
-    let head = Head::of(&response);
+    let head = Head::of(live.signer.kind(), &response);
     if matches!(head.status, 200 | 206) {
         if live.signer.kind() == StoreKind::HubBucket {
             StoreKind::HubBucket.check_tag(head.etag.as_deref(), head.length)?;
