@@ -38,10 +38,11 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|_| protocol_error("it is not JSON"))
     }
 
-    /// Reads the body as XML, as [`xml::read`] does. Fails if its root element is not `expected`.
+    /// Reads the body as XML, as [`xml::read`] does. Fails if its root element is none of `expected`, of which the
+    /// message names the first.
     pub(super) fn xml(
         &self,
-        expected: &str,
+        expected: &[&str],
         mut each: impl FnMut(&str, &str) -> Result<(), &'static str>,
     ) -> Result<(), Failure> {
         /// The characters of another name that a message shows.
@@ -58,11 +59,12 @@ impl Answer {
         });
         read.map_err(protocol_error)?;
         match root.as_str() {
-            found if found == expected => Ok(()),
+            found if expected.contains(&found) => Ok(()),
             "Error" => Err(inside(self.head.status, self.code())),
             other => {
                 let shown: String = other.chars().take(SHOWN).collect();
                 let shown = escape(&shown);
+                let expected = expected.first().copied().unwrap_or_default();
                 Err(protocol_error(format!(
                     "its root element is `{shown}`, not `{expected}`"
                 )))
@@ -178,7 +180,7 @@ pub(super) fn inside(status: u16, code: Option<String>) -> Failure {
     }
 }
 
-fn again(status: u16, code: Option<&str>) -> String {
+pub(super) fn again(status: u16, code: Option<&str>) -> String {
     match code {
         Some(code) => format!("status {status}, {code}"),
         None => format!("status {status}"),
@@ -234,7 +236,9 @@ impl Head {
             retry_after: text(&RETRY_AFTER)
                 .and_then(|value| value.trim().parse().ok())
                 .map(Duration::from_secs),
-            redirect: target.as_ref().and_then(|url| url.host_str().map(str::to_owned)),
+            redirect: target
+                .as_ref()
+                .and_then(|url| url.host_str().map(str::to_owned)),
             region: text_of(headers, "x-amz-bucket-region").filter(|value| is_code(value)),
             code: text_of(headers, "x-ms-error-code")
                 .or_else(|| text_of(headers, "x-error-code"))

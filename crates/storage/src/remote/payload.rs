@@ -161,7 +161,11 @@ pub(super) struct PartPayloads(Md5);
 impl PartPayloads {
     /// Returns the body of the next part. Google compares the checksum of the whole object, so the checksum of a part is
     /// that of the object up to its end.
-    pub(super) fn next(&mut self, kind: StoreKind, bytes: Vec<u8>) -> Result<Payload, StorageError> {
+    pub(super) fn next(
+        &mut self,
+        kind: StoreKind,
+        bytes: Vec<u8>,
+    ) -> Result<Payload, StorageError> {
         if kind != StoreKind::Google {
             return Payload::new(kind, bytes);
         }

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use http::HeaderValue;
 use reqwest::Method;
 
-use super::answer::{Answer, Failure, inside, protocol_error};
+use super::answer::{Answer, Failure, again, inside, protocol_error};
 use super::pages::{
     GoogleObject, Page, Paging, azure_page, google_page, hub_bucket_page, hub_page, s3_page,
     volume_page,
@@ -115,8 +115,8 @@ pub(super) enum Put {
     Taken,
     /// The store does not support a header of the request.
     Unknown,
-    /// The store dropped the upload, which has to begin again.
-    Dropped,
+    /// The store ended the upload for this reason, so it has to begin again.
+    Ended(String),
 }
 
 /// An object or a part to upload.
@@ -473,8 +473,10 @@ impl StoreKind {
             return address.ok_or(protocol_error("it has no address of an upload"));
         }
         let mut id = String::new();
-        answer.xml("InitiateMultipartUploadResult", |path, inside| {
-            if path == "InitiateMultipartUploadResult/UploadId" {
+        // COMPAT: the second one is the answer of `rclone serve s3`.
+        let roots = ["InitiateMultipartUploadResult", "InitiateMultipartUpload"];
+        answer.xml(&roots, |path, inside| {
+            if path.ends_with("/UploadId") {
                 inside.clone_into(&mut id);
             }
             Ok(())
@@ -691,7 +693,7 @@ fn check_repository(answer: &Answer) -> Result<(), Failure> {
 
 fn completed(answer: &Answer, sum: Option<&str>) -> Result<(), Failure> {
     let (mut etag, mut found) = (false, None);
-    answer.xml("CompleteMultipartUploadResult", |path, inside| {
+    answer.xml(&["CompleteMultipartUploadResult"], |path, inside| {
         match path {
             "CompleteMultipartUploadResult/ETag" => etag = !inside.is_empty(),
             "CompleteMultipartUploadResult/ChecksumSHA256" => found = Some(inside.to_owned()),
@@ -752,7 +754,10 @@ fn part_answer(answer: &Answer, sent: u64) -> Result<Put, Failure> {
             "the store has {} of {sent} bytes",
             answer.head.kept.unwrap_or_default()
         ))),
-        _ => Ok(Put::Dropped),
+        status => Ok(Put::Ended(format!(
+            "the store ended the upload: {}",
+            again(status, answer.code().as_deref())
+        ))),
     }
 }
 
@@ -766,7 +771,10 @@ fn google_put(key: &str, payload: &Payload, only_new: bool) -> RequestSpec {
         .query("uploadType", "multipart")
         .query("name", key)
         .query("fields", FIELDS)
-        .header("content-type", format!("multipart/related; boundary={border}"));
+        .header(
+            "content-type",
+            format!("multipart/related; boundary={border}"),
+        );
     ask.frame = Some(Frame {
         head: format!(
             "--{border}\r\nContent-Type: application/json\r\n\r\n{{\"md5Hash\":\"{sum}\"}}\r\n\
@@ -803,6 +811,14 @@ mod tests {
                 ..Head::default()
             },
             body: body.into(),
+        }
+    }
+
+    #[test]
+    fn upload_id_is_found_in_both_forms() {
+        for root in ["InitiateMultipartUploadResult", "InitiateMultipartUpload"] {
+            let body = format!("<{root}><Key>k</Key><UploadId>7</UploadId></{root}>");
+            assert_eq!(StoreKind::S3.upload_id(&answer(&body)).unwrap(), "7");
         }
     }
 

@@ -74,7 +74,7 @@ pub(super) async fn put_whole(
     match put? {
         Put::Done(_) => Ok(()),
         // They are answers to headers that were not sent.
-        Put::Taken | Put::Unknown | Put::Dropped => Err(StorageError::NoAnswer),
+        Put::Taken | Put::Unknown | Put::Ended(_) => Err(StorageError::NoAnswer),
     }
 }
 
@@ -91,7 +91,7 @@ async fn put_new(
             live.unpin(key);
             return Ok(true);
         }
-        Put::Taken | Put::Dropped => {}
+        Put::Taken | Put::Ended(_) => {}
         Put::Unknown => {
             if stat(live, key).await?.is_none() {
                 return put_whole(live, key, payload, sent).await.map(|()| true);
@@ -151,28 +151,32 @@ async fn create(live: &Live, key: &str, bytes: u64) -> Result<Upload, StorageErr
     }
 }
 
-/// Uploads one part. Returns `None` if the store dropped the upload.
+/// Uploads one part. Returns the reason if the store ended the upload.
 async fn put_part(
     live: &Live,
     upload: &Upload,
     part: PartId,
     payload: &Payload,
     sent: &Arc<AtomicU64>,
-) -> Result<Option<Part>, StorageError> {
+) -> Result<Result<Part, String>, StorageError> {
     let part = Some((upload, part));
     match put(live, &upload.key, part, payload, false, sent).await? {
-        Put::Done(etag) => Ok(Some(Part {
+        Put::Done(etag) => Ok(Ok(Part {
             etag,
             digest: *payload.digest(),
             bytes: payload.len(),
         })),
-        Put::Dropped => Ok(None),
+        Put::Ended(reason) => Ok(Err(reason)),
         Put::Taken | Put::Unknown => Err(StorageError::NoAnswer),
     }
 }
 
-/// Completes the upload from its parts. Returns `false` if the store dropped it.
-async fn complete(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, StorageError> {
+/// Completes the upload from its parts. Returns the reason if the store ended it.
+async fn complete(
+    live: &Live,
+    upload: &Upload,
+    parts: &[Part],
+) -> Result<Result<(), String>, StorageError> {
     let (kind, bytes) = (live.signer.kind(), upload.bytes);
     let (ask, list) = kind.complete(upload, parts);
     let list = Payload::new(kind, list.into_bytes())?;
@@ -183,23 +187,19 @@ async fn complete(live: &Live, upload: &Upload, parts: &[Part]) -> Result<bool, 
     .await?;
     live.unpin(&upload.key);
     if known {
-        return Ok(true);
+        return Ok(Ok(()));
     }
     // The answer to an earlier attempt may have been lost. Only this very object counts as success.
     let sum = kind.sum_of(parts);
-    match stat(live, &upload.key).await? {
-        Some(found) if found.bytes == bytes && sum.is_some() => Ok(found.sum == sum),
-        Some(found) if found.bytes == bytes => is_there(live, upload, parts).await,
-        _ => Ok(false),
-    }
-}
-
-fn dropped() -> StorageError {
-    StorageError::GaveUp {
-        last: "the store no longer knows the upload, nor shows that it is complete".to_owned(),
-        attempts: 1,
-        after_ms: 0,
-    }
+    let is_complete = match stat(live, &upload.key).await? {
+        Some(found) if found.bytes != bytes => false,
+        Some(found) if sum.is_some() => found.sum == sum,
+        Some(_) => is_there(live, upload, parts).await?,
+        None => false,
+    };
+    Ok(is_complete.then_some(()).ok_or_else(|| {
+        "the store no longer knows the upload, nor shows that it is complete".to_owned()
+    }))
 }
 
 /// Returns whether the object consists of these parts. Reads them back, for stores without a checksum of multipart
@@ -390,7 +390,7 @@ impl Remote {
             return self.put(name, file.read_all(whole)?, cancel);
         }
         let key = self.shared.location.key(name);
-        // Google asks to begin again if an upload is dropped. It compares the checksum of the whole object only.
+        // Google asks to begin again if it ended an upload, for example because of the checksum of the object.
         let mut again = if kind == StoreKind::Google { LIES } else { 0 };
         loop {
             let (key, bytes) = (key.clone(), file.len());
@@ -399,7 +399,7 @@ impl Remote {
             })?;
             let upload = Arc::new(upload);
             let put = self.put_parts(name, file, &upload, cancel);
-            if put.is_err() {
+            if !matches!(put, Ok(Ok(()))) {
                 let upload = Arc::clone(&upload);
                 // It ends by itself, and its error is of no use.
                 let _ = self.wait_while(name, &mut |_| true, |live, _| async move {
@@ -408,21 +408,29 @@ impl Remote {
                 });
             }
             match put? {
-                true => return Ok(()),
-                false if again == 0 => return Err(self.error(name, dropped())),
-                false => again -= 1,
+                Ok(()) => return Ok(()),
+                Err(_) if again > 0 => again -= 1,
+                Err(last) => {
+                    let (attempts, after_ms) = (1, 0);
+                    let fault = StorageError::GaveUp {
+                        last,
+                        attempts,
+                        after_ms,
+                    };
+                    return Err(self.error(name, fault));
+                }
             }
         }
     }
 
-    /// Uploads the parts and completes the upload. Returns `false` if the store dropped it.
+    /// Uploads the parts and completes the upload. Returns the reason if the store ended it.
     fn put_parts(
         &self,
         name: &str,
         file: &FileHandle,
         upload: &Arc<Upload>,
         cancel: &mut CancelToken<'_>,
-    ) -> Result<bool, StorageError> {
+    ) -> Result<Result<(), String>, StorageError> {
         let failed = |fault| self.error(name, fault);
         let live = self.live().map_err(failed)?;
         let options = &self.shared.options.upload;
@@ -468,10 +476,10 @@ impl Remote {
                 };
                 if let Some((number, length, put)) = answer {
                     under_way.0.remove(&number);
-                    let Some(part) = put.map_err(failed)? else {
-                        return Ok(false);
+                    match put.map_err(failed)? {
+                        Ok(part) => parts.insert(number, part),
+                        Err(reason) => return Ok(Err(reason)),
                     };
-                    parts.insert(number, part);
                     done += length;
                 }
             }

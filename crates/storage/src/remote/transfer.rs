@@ -268,13 +268,15 @@ async fn attempt<S: Sink>(
         live.check_pin(wanted.key, head.etag.as_deref())
             .map_err(Failure::Final)?;
     }
+    // COMPAT: `rclone serve s3` answers a range with 200 and `Content-Range`.
+    let is_range = head.status == 206 || range.is_some() && head.range.is_some();
     let end = match head.status {
-        200 => begin_whole(wanted, sink, &head, range.as_ref())?,
-        206 => begin_range(wanted, &head, range.as_ref())?,
+        200 if !is_range => begin_whole(wanted, sink, &head, range.as_ref())?,
+        200 | 206 => begin_range(wanted, &head, range.as_ref())?,
         _ => return Err(classify(live, wanted, response, head, range).await),
     };
     let whole = match (&head.range, end) {
-        (Some((_, _, whole)), _) if head.status == 206 => *whole,
+        (Some((_, _, whole)), _) if is_range => *whole,
         (_, end) => end.filter(|_| wanted.range.is_none()),
     };
     seen.agree(head.etag.as_deref(), whole)?;

@@ -23,7 +23,9 @@ pub(super) fn access(
 ) -> Result<Access, StorageError> {
     let allow_http = known.allows_http("GOOGLE_ALLOW_HTTP")?;
     let endpoint = known.text("GOOGLE_ENDPOINT_URL");
-    let emulator = known.text("STORAGE_EMULATOR_HOST").filter(|_| endpoint.is_none());
+    let emulator = known
+        .text("STORAGE_EMULATOR_HOST")
+        .filter(|_| endpoint.is_none());
     let endpoint = match endpoint.or(emulator) {
         // Google's own tools accept an address without a scheme.
         Some(text) if !text.contains("://") => {
