@@ -592,8 +592,8 @@ fn web_server_serves_single_files_but_not_patterns() {
 }
 
 #[test]
-fn google_azure_and_volumes_read_like_a_directory() {
-    for flavor in [Flavor::Google, Flavor::Azure, Flavor::Files] {
+fn every_store_kind_reads_like_a_directory() {
+    for flavor in Flavor::WRITABLE {
         let settings = Settings {
             flavor,
             ..Settings::default()

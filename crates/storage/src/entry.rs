@@ -101,8 +101,10 @@ impl From<Entry> for DestinationEntry {
 pub enum StoreKind {
     /// S3 and compatible stores.
     S3,
-    /// Google Cloud Storage.
+    /// Google Cloud Storage, by its JSON API.
     Google,
+    /// Google Cloud Storage, by its XML API, which is the only one that HMAC keys can sign requests of.
+    GoogleXml,
     /// Azure Blob Storage and Azure Data Lake Storage.
     Azure,
     /// Databricks volumes.
@@ -119,7 +121,7 @@ impl fmt::Display for StoreKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::S3 => "S3",
-            Self::Google => "Google Cloud Storage",
+            Self::Google | Self::GoogleXml => "Google Cloud Storage",
             Self::Azure => "Azure Blob Storage",
             Self::Volumes => "Databricks Files API",
             Self::Http => "HTTP",

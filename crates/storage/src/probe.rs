@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn probe_reports_stores_as_read_write() {
-        for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+        for flavor in Flavor::WRITABLE {
             let server = server(flavor, &[], Script::default());
             let report = probed(&server);
             assert_eq!(report.verdict(), ProbeVerdict::ReadWrite, "{report:?}");

@@ -24,6 +24,7 @@ mod checksum;
 mod connection;
 mod fault;
 mod flavor;
+mod google;
 mod handler;
 mod login;
 mod objects;
@@ -111,6 +112,10 @@ impl S3Server {
             ],
             Flavor::Google => vec![
                 ("GOOGLE_ENDPOINT_URL", self.endpoint()),
+                ("GOOGLE_OAUTH_ACCESS_TOKEN", "test".to_owned()),
+            ],
+            Flavor::GoogleXml => vec![
+                ("GOOGLE_ENDPOINT_URL", self.endpoint()),
                 ("GCS_KEY", "test".to_owned()),
                 ("GCS_SECRET", "test".to_owned()),
             ],
@@ -144,7 +149,7 @@ impl S3Server {
         let bucket = self.shared.objects.bucket();
         match self.shared.flavor {
             Flavor::S3 => format!("s3://{bucket}"),
-            Flavor::Google => format!("gs://{bucket}"),
+            Flavor::Google | Flavor::GoogleXml => format!("gs://{bucket}"),
             Flavor::Azure => format!("az://{bucket}"),
             Flavor::Files => format!("dbfs:/Volumes/{bucket}"),
             Flavor::Web => self.endpoint(),

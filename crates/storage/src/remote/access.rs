@@ -23,7 +23,7 @@ pub(super) fn access(
     let known = Settings(settings);
     match location.kind() {
         StoreKind::S3 => s3::access(location, &known),
-        StoreKind::Google => google::access(location, &known),
+        StoreKind::Google | StoreKind::GoogleXml => google::access(location, &known),
         StoreKind::Azure => azure::access(location, &known),
         StoreKind::Volumes => databricks::access(location, &known),
         StoreKind::Http => web::access(location, &known),
@@ -203,12 +203,31 @@ mod tests {
         let emulator = ("STORAGE_EMULATOR_HOST", "localhost:4443");
         let coreweave = ("AWS_ENDPOINT_URL", "https://cwobject.com");
         for (url, settings, expected) in [
-            ("gs://b/x", &[][..], "https://storage.googleapis.com/b/k"),
-            ("gs://b/x", &[emulator], "http://localhost:4443/b/k"),
+            (
+                "gs://b/x",
+                &[][..],
+                "https://storage.googleapis.com/storage/v1/b/b/o/k",
+            ),
+            (
+                "gs://b/x",
+                &[emulator],
+                "http://localhost:4443/storage/v1/b/b/o/k",
+            ),
             (
                 "gs://b/x",
                 &[("GOOGLE_ENDPOINT_URL", "https://one"), emulator],
-                "https://one/b/k",
+                "https://one/storage/v1/b/b/o/k",
+            ),
+            // Only the XML API knows HMAC keys.
+            (
+                "gs://b/x",
+                &[("GCS_KEY", "k"), ("GCS_SECRET", "s")],
+                "https://storage.googleapis.com/b/k",
+            ),
+            (
+                "gs://b/x",
+                &[("GCS_KEY", "k"), ("GCS_SECRET", "s"), emulator],
+                "http://localhost:4443/storage/v1/b/b/o/k",
             ),
             (
                 "az://c/x",
@@ -248,6 +267,11 @@ mod tests {
             let access = of(url, settings).unwrap();
             assert_eq!(access.url("k"), expected, "{url} {settings:?}");
         }
+        let access = of("gs://b/x", &[emulator]).unwrap();
+        let base = "http://localhost:4443/storage/v1/b/b/o";
+        assert_eq!(access.url("a/b c"), format!("{base}/a%2Fb%20c"));
+        assert_eq!(access.url(""), base);
+        assert_eq!(access.folders, base.replace("/storage", "/upload/storage"));
         let volume = [("DATABRICKS_HOST", "adb.net"), ("DATABRICKS_TOKEN", "t")];
         let access = of("dbfs:/Volumes/c/s/v w/x", &volume).unwrap();
         let root = "https://adb.net/api/2.0/fs";

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use http::HeaderName;
 use http::header::{
-    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LAST_MODIFIED, LOCATION, RETRY_AFTER,
+    CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
     TRANSFER_ENCODING,
 };
 use reqwest::Response;
 use serde_json::Value;
 use shardmill_core::escape;
+use url::Position;
 
 use super::xml;
 use crate::entry::StoreKind;
@@ -37,10 +38,11 @@ impl Answer {
         serde_json::from_slice(&self.body).map_err(|_| protocol_error("it is not JSON"))
     }
 
-    /// Reads the body as XML, as [`xml::read`] does. Fails if its root element is not `expected`.
+    /// Reads the body as XML, as [`xml::read`] does. Fails if its root element is none of `expected`, of which the
+    /// message names the first.
     pub(super) fn xml(
         &self,
-        expected: &str,
+        expected: &[&str],
         mut each: impl FnMut(&str, &str) -> Result<(), &'static str>,
     ) -> Result<(), Failure> {
         /// The characters of another name that a message shows.
@@ -57,11 +59,12 @@ impl Answer {
         });
         read.map_err(protocol_error)?;
         match root.as_str() {
-            found if found == expected => Ok(()),
+            found if expected.contains(&found) => Ok(()),
             "Error" => Err(inside(self.head.status, self.code())),
             other => {
                 let shown: String = other.chars().take(SHOWN).collect();
                 let shown = escape(&shown);
+                let expected = expected.first().copied().unwrap_or_default();
                 Err(protocol_error(format!(
                     "its root element is `{shown}`, not `{expected}`"
                 )))
@@ -147,6 +150,8 @@ pub(super) async fn refused(
             "XAmzContentSHA256Mismatch",
             "Md5Mismatch",
             "InvalidMd5",
+            // Google's answer to another checksum.
+            "invalid",
         ]) =>
         {
             Failure::ProtocolError(StorageError::Refused { status, code })
@@ -175,7 +180,7 @@ pub(super) fn inside(status: u16, code: Option<String>) -> Failure {
     }
 }
 
-fn again(status: u16, code: Option<&str>) -> String {
+pub(super) fn again(status: u16, code: Option<&str>) -> String {
     match code {
         Some(code) => format!("status {status}, {code}"),
         None => format!("status {status}"),
@@ -203,21 +208,26 @@ pub(super) struct Head {
     pub(super) sum: Option<String>,
     /// The header `Link`.
     pub(super) link: Option<String>,
+    /// Path and query of the header `Location`.
+    pub(super) location: Option<String>,
+    /// How many bytes of a resumable upload the store has, by its header `Range`.
+    pub(super) kept: Option<u64>,
 }
 
 impl Head {
-    pub(super) fn of(response: &Response) -> Self {
+    pub(super) fn of(kind: StoreKind, response: &Response) -> Self {
         let headers = response.headers();
         let text = |name: &HeaderName| text_of(headers, name.as_str());
         let range_text = text(&CONTENT_RANGE);
-        let host = |to: String| {
-            let url = response.url().join(&to).ok()?;
-            url.host_str().map(str::to_owned)
-        };
+        let target = text(&LOCATION).and_then(|to| response.url().join(&to).ok());
+        let generation = text_of(headers, "x-goog-generation");
         Self {
             status: response.status().as_u16(),
             // COMPAT: volumes and many web servers have no ETags. The time as a weak tag is compared, but never sent.
-            etag: text(&ETAG).or_else(|| Some(format!("W/\"{}\"", text(&LAST_MODIFIED)?))),
+            etag: match kind {
+                StoreKind::Google => generation,
+                _ => text(&ETAG).or_else(|| Some(format!("W/\"{}\"", text(&LAST_MODIFIED)?))),
+            },
             length: text(&CONTENT_LENGTH).and_then(|value| value.parse().ok()),
             chunked: text(&TRANSFER_ENCODING)
                 .is_some_and(|value| value.to_ascii_lowercase().contains("chunked")),
@@ -226,13 +236,20 @@ impl Head {
             retry_after: text(&RETRY_AFTER)
                 .and_then(|value| value.trim().parse().ok())
                 .map(Duration::from_secs),
-            redirect: text(&LOCATION).and_then(host),
+            redirect: target
+                .as_ref()
+                .and_then(|url| url.host_str().map(str::to_owned)),
             region: text_of(headers, "x-amz-bucket-region").filter(|value| is_code(value)),
             code: text_of(headers, "x-ms-error-code")
                 .or_else(|| text_of(headers, "x-error-code"))
                 .filter(|value| is_code(value)),
             sum: text_of(headers, "x-amz-checksum-sha256"),
             link: text_of(headers, "link"),
+            location: target.map(|url| url[Position::BeforePath..].to_owned()),
+            kept: text(&RANGE).and_then(|value| {
+                let last: u64 = value.strip_prefix("bytes=0-")?.parse().ok()?;
+                last.checked_add(1)
+            }),
         }
     }
 
@@ -296,7 +313,11 @@ fn is_code(word: &str) -> bool {
 /// Returns the error code in the body of an error.
 fn json_code(body: &[u8]) -> Option<String> {
     let json: Value = serde_json::from_slice(body).ok()?;
-    Some(json.get("error_code")?.as_str()?.to_owned())
+    let code = json
+        .get("error_code")
+        // Google.
+        .or_else(|| json.pointer("/error/errors/0/reason"));
+    Some(code?.as_str()?.to_owned())
 }
 
 #[cfg(test)]

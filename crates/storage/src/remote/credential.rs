@@ -307,7 +307,7 @@ fn azure(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, 
 const fn hint(kind: StoreKind) -> &'static str {
     match kind {
         StoreKind::S3 => aws::HINT,
-        StoreKind::Google => {
+        StoreKind::Google | StoreKind::GoogleXml => {
             "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS, or GCS_KEY and GCS_SECRET, or GOOGLE_SKIP_SIGNATURE=true for a public bucket"
         }
         StoreKind::Azure => {
@@ -328,7 +328,7 @@ pub(super) fn authorize(
 ) -> Result<(), StorageError> {
     let bug = |_| StorageError::NoAnswer;
     if let Some(project) = access.account.as_deref()
-        && access.kind == StoreKind::Google
+        && matches!(access.kind, StoreKind::Google | StoreKind::GoogleXml)
     {
         let value = HeaderValue::from_str(project).map_err(bug)?;
         request.headers_mut().insert("x-goog-user-project", value);

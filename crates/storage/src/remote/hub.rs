@@ -40,7 +40,7 @@ async fn commit_of(live: &Live, clock: &mut Clock) -> Result<String, Failure> {
     let signed = signer.sign(&ask, None, &sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
     let response = exchange(live, request, &sent, 0, clock).await?;
-    let head = Head::of(&response);
+    let head = Head::of(StoreKind::Hub, &response);
     if head.status != 200 {
         let patience = live.options.request.idle_timeout;
         return Err(refused(StoreKind::Hub, patience, response, head).await);
@@ -133,7 +133,7 @@ fn target(response: &Response) -> Option<Url> {
 
 /// Returns the length of the file of which an answer has the first byte.
 fn length_of(response: &Response) -> Option<u64> {
-    let head = Head::of(response);
+    let head = Head::of(StoreKind::Hub, response);
     match head.status {
         206 => head.range?.2,
         416 => head.whole(),

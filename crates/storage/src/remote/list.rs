@@ -81,7 +81,7 @@ pub(super) async fn page(live: &Live, paging: Paging<'_>) -> Result<Page, Storag
     }
     let ask = kind.page(paging);
     send(live, &ask, None, &Arc::default(), |answer| {
-        kind.page_answer(&answer, &live.signer.access, paging.prefix)
+        kind.page_answer(&answer, &live.signer.access, paging)
     })
     .await
 }

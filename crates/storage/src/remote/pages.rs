@@ -38,7 +38,7 @@ pub(super) struct Paging<'a> {
     pub(super) max: u32,
 }
 
-/// Parses a page in the format of S3 and Google.
+/// Parses a page in the format of S3 and of Google's XML API.
 pub(super) fn s3_page(answer: &Answer) -> Result<Page, Failure> {
     let (mut page, truncated) = xml_page(answer, "ListBucketResult")?;
     if truncated && page.next.is_none() {
@@ -60,7 +60,7 @@ fn xml_page(answer: &Answer, root: &str) -> Result<(Page, bool), Failure> {
     let (mut page, mut truncated) = (Page::default(), false);
     let (mut key, mut bytes, mut tag, mut modified) = (None, None, String::new(), None);
     let mut is_folder = false;
-    answer.xml(root, |path, inside| {
+    answer.xml(&[root], |path, inside| {
         match path {
             "ListBucketResult/Contents/Key" | "EnumerationResults/Blobs/Blob/Name" => {
                 key = Some(inside.to_owned());
@@ -110,6 +110,74 @@ fn xml_page(answer: &Answer, root: &str) -> Result<(Page, bool), Failure> {
         Ok(())
     })?;
     Ok((page, truncated))
+}
+
+/// An object of Google's JSON API.
+#[derive(Debug)]
+pub(super) struct GoogleObject {
+    pub(super) bytes: u64,
+    pub(super) generation: String,
+    /// An object that was composed of others has none.
+    pub(super) md5: Option<String>,
+}
+
+impl GoogleObject {
+    pub(super) fn of(json: &Value) -> Result<Self, Failure> {
+        let text = |name: &str| Some(json.get(name)?.as_str()?.to_owned());
+        // COMPAT: numbers are texts. One emulator has numbers, and Google's own test bench leaves out a size of 0.
+        let bytes = match json.get("size") {
+            None => Some(0),
+            Some(Value::String(size)) => size.parse().ok(),
+            Some(size) => size.as_u64(),
+        };
+        Ok(Self {
+            bytes: bytes.ok_or(protocol_error("an object without a key or a size"))?,
+            generation: text("generation").ok_or(protocol_error("it has no generation"))?,
+            md5: text("md5Hash"),
+        })
+    }
+
+    /// Checks that the object has the checksum of what was sent.
+    pub(super) fn check(&self, sum: &str) -> Result<(), Failure> {
+        match &self.md5 {
+            Some(found) if found != sum => Err(protocol_error(
+                "another checksum than that of what was sent",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Parses a page of Google. It begins with the key `after`, which is left out.
+pub(super) fn google_page(answer: &Answer, after: Option<&str>) -> Result<Page, Failure> {
+    let json = answer.json()?;
+    let list = |name: &str| match json.get(name) {
+        None if json.is_object() => Ok(&[][..]),
+        Some(Value::Array(entries)) => Ok(&entries[..]),
+        _ => Err(protocol_error("it is no listing")),
+    };
+    let mut page = Page::default();
+    for item in list("items")? {
+        let text = |name: &str| item.get(name).and_then(Value::as_str);
+        let key = text("name").ok_or(protocol_error("an object without a key or a size"))?;
+        let object = GoogleObject::of(item)?;
+        let modified = text("updated").and_then(|time| DateTime::parse_from_rfc3339(time).ok());
+        if Some(key) != after {
+            page.objects.push(Listed {
+                key: key.to_owned(),
+                bytes: object.bytes,
+                tag: object.generation,
+                modified_ms: modified.map(|time| time.timestamp_millis()),
+            });
+        }
+    }
+    for prefix in list("prefixes")? {
+        let prefix = prefix.as_str().ok_or(protocol_error("it is no listing"))?;
+        page.prefixes.push(prefix.to_owned());
+    }
+    let next = json.get("nextPageToken").and_then(Value::as_str);
+    page.next = next.filter(|next| !next.is_empty()).map(str::to_owned);
+    Ok(page)
 }
 
 /// Parses the entries of a folder. `root` is the path of the volume with a trailing slash.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
+use futures::stream::{self, StreamExt as _};
 use md5::{Digest as _, Md5};
 use object_store::client::HttpRequestBody;
 use ring::digest;
@@ -26,7 +27,7 @@ impl Digest {
     pub(super) fn of(kind: StoreKind, bytes: &[u8]) -> Option<Self> {
         match kind {
             StoreKind::S3 => Self::sha256(bytes),
-            StoreKind::Google | StoreKind::Azure => Some(Self::md5(bytes)),
+            StoreKind::Google | StoreKind::GoogleXml | StoreKind::Azure => Some(Self::md5(bytes)),
             StoreKind::Volumes | StoreKind::Http | StoreKind::Hub | StoreKind::HubBucket => {
                 Some(Self::None)
             }
@@ -57,6 +58,19 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What is sent before and after the bytes of an upload.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Frame {
+    pub(super) head: String,
+    pub(super) tail: String,
+}
+
+impl Frame {
+    pub(super) fn len(&self) -> u64 {
+        (self.head.len() + self.tail.len()) as u64
+    }
+}
+
 /// The body of a request and its checksum. Clones share the bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Payload {
@@ -68,10 +82,12 @@ impl Payload {
     /// Computes the checksum, so it must not be called on the thread of the engine.
     pub(super) fn new(kind: StoreKind, bytes: Vec<u8>) -> Result<Self, StorageError> {
         let digest = Digest::of(kind, &bytes).ok_or(StorageError::NoAnswer)?;
-        Ok(Self {
-            bytes: HttpRequestBody::from(bytes),
-            digest,
-        })
+        Ok(Self::with(bytes, digest))
+    }
+
+    pub(super) fn with(bytes: Vec<u8>, digest: Digest) -> Self {
+        let bytes = HttpRequestBody::from(bytes);
+        Self { bytes, digest }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -102,15 +118,21 @@ impl Payload {
     }
 
     /// Returns the body as a stream. It ends with an error if another writer may have taken over the lease.
-    pub(super) fn body(&self, sent: &Arc<AtomicU64>, leases: &Arc<Leases>) -> reqwest::Body {
+    pub(super) fn body(
+        &self,
+        frame: &Option<Frame>,
+        sent: &Arc<AtomicU64>,
+        leases: &Arc<Leases>,
+    ) -> reqwest::Body {
         /// The number of bytes counted at once.
         const PIECE: usize = 64 << 10;
 
-        let Some(bytes) = self.bytes.as_bytes().filter(|bytes| !bytes.is_empty()) else {
+        let bytes = self.bytes.as_bytes().cloned().unwrap_or_default();
+        if bytes.is_empty() && frame.is_none() {
             return reqwest::Body::from("");
-        };
-        let whole = (bytes.clone(), Arc::clone(sent), Arc::clone(leases));
-        let pieces = futures::stream::unfold(whole, |(mut rest, sent, leases)| async move {
+        }
+        let whole = (bytes, Arc::clone(sent), Arc::clone(leases));
+        let pieces = stream::unfold(whole, |(mut rest, sent, leases)| async move {
             if rest.is_empty() {
                 return None;
             }
@@ -122,8 +144,34 @@ impl Payload {
             sent.fetch_add(piece.len() as u64, Ordering::Relaxed);
             Some((Ok(piece), (rest, sent, leases)))
         });
+        let Frame { head, tail } = frame.clone().unwrap_or_default();
+        let one = |text: String| {
+            let text = Some(text).filter(|text| !text.is_empty());
+            stream::iter(text.map(|text| Ok(text.into())))
+        };
         // `wrap_stream` needs the feature `stream` of reqwest, which object_store enables.
-        reqwest::Body::wrap_stream(pieces)
+        reqwest::Body::wrap_stream(one(head).chain(pieces).chain(one(tail)))
+    }
+}
+
+/// Makes the bodies of the parts of an object, in order.
+#[derive(Default)]
+pub(super) struct PartPayloads(Md5);
+
+impl PartPayloads {
+    /// Returns the body of the next part. Google compares the checksum of the whole object, so the checksum of a part is
+    /// that of the object up to its end.
+    pub(super) fn next(
+        &mut self,
+        kind: StoreKind,
+        bytes: Vec<u8>,
+    ) -> Result<Payload, StorageError> {
+        if kind != StoreKind::Google {
+            return Payload::new(kind, bytes);
+        }
+        self.0.update(&bytes);
+        let digest = Digest::Md5(self.0.clone().finalize().into());
+        Ok(Payload::with(bytes, digest))
     }
 }
 

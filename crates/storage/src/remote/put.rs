@@ -13,8 +13,9 @@ use super::engine::Task;
 use super::handle::{Remote, SLICE};
 use super::list::stat;
 use super::live::Live;
-use super::payload::{Digest, Payload};
-use super::protocol::{Part, Put, Putting, Upload, sum_of_parts};
+use super::payload::{Digest, PartPayloads, Payload};
+use super::protocol::{Part, PartId, Put, Putting, Upload};
+use super::retry::LIES;
 use super::send::send;
 use crate::entry::{FileVersion, StoreKind};
 use crate::error::{StorageError, check_name};
@@ -29,7 +30,7 @@ const ABORT: Duration = Duration::from_secs(10);
 async fn put(
     live: &Live,
     key: &str,
-    part: Option<(&Upload, usize)>,
+    part: Option<(&Upload, PartId)>,
     payload: &Payload,
     only_new: bool,
     sent: &Arc<AtomicU64>,
@@ -72,8 +73,8 @@ pub(super) async fn put_whole(
     live.unpin(key);
     match put? {
         Put::Done(_) => Ok(()),
-        // Both are answers to headers that were not sent.
-        Put::Taken | Put::Unknown => Err(StorageError::NoAnswer),
+        // They are answers to headers that were not sent.
+        Put::Taken | Put::Unknown | Put::Ended(_) => Err(StorageError::NoAnswer),
     }
 }
 
@@ -90,7 +91,7 @@ async fn put_new(
             live.unpin(key);
             return Ok(true);
         }
-        Put::Taken => {}
+        Put::Taken | Put::Ended(_) => {}
         Put::Unknown => {
             if stat(live, key).await?.is_none() {
                 return put_whole(live, key, payload, sent).await.map(|()| true);
@@ -118,13 +119,14 @@ async fn put_new(
     }
 }
 
-async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
+async fn create(live: &Live, key: &str, bytes: u64) -> Result<Upload, StorageError> {
     let kind = live.signer.kind();
     loop {
         let sums = live.sums();
         let upload = |id| Upload {
             key: key.to_owned(),
             id,
+            bytes,
             sums,
         };
         let Some(ask) = kind.begin(key, sums, live.signer.access.acl.as_deref()) else {
@@ -138,7 +140,7 @@ async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
                     status: 501,
                     code: answer.code(),
                 })),
-                _ => StoreKind::upload_id(&answer).map(Some),
+                _ => kind.upload_id(&answer).map(Some),
             }
         })
         .await?;
@@ -149,58 +151,55 @@ async fn create(live: &Live, key: &str) -> Result<Upload, StorageError> {
     }
 }
 
+/// Uploads one part. Returns the reason if the store ended the upload.
 async fn put_part(
     live: &Live,
     upload: &Upload,
-    number: usize,
+    part: PartId,
     payload: &Payload,
     sent: &Arc<AtomicU64>,
-) -> Result<Part, StorageError> {
-    let part = Some((upload, number));
+) -> Result<Result<Part, String>, StorageError> {
+    let part = Some((upload, part));
     match put(live, &upload.key, part, payload, false, sent).await? {
-        Put::Done(etag) => Ok(Part {
+        Put::Done(etag) => Ok(Ok(Part {
             etag,
             digest: *payload.digest(),
             bytes: payload.len(),
-        }),
+        })),
+        Put::Ended(reason) => Ok(Err(reason)),
         Put::Taken | Put::Unknown => Err(StorageError::NoAnswer),
     }
 }
 
-/// Completes the upload from its parts.
+/// Completes the upload from its parts. Returns the reason if the store ended it.
 async fn complete(
     live: &Live,
     upload: &Upload,
     parts: &[Part],
-    bytes: u64,
-) -> Result<(), StorageError> {
-    let kind = live.signer.kind();
+) -> Result<Result<(), String>, StorageError> {
+    let (kind, bytes) = (live.signer.kind(), upload.bytes);
     let (ask, list) = kind.complete(upload, parts);
     let list = Payload::new(kind, list.into_bytes())?;
     live.unpin(&upload.key);
     let known = send(live, &ask, Some(&list), &Arc::default(), |answer| {
-        kind.completed(&answer, parts)
+        kind.completed(&answer, upload, parts)
     })
     .await?;
     live.unpin(&upload.key);
     if known {
-        return Ok(());
+        return Ok(Ok(()));
     }
     // The answer to an earlier attempt may have been lost. Only this very object counts as success.
-    let sum = sum_of_parts(parts);
-    match stat(live, &upload.key).await? {
-        Some(found) if found.bytes == bytes && sum.is_some() && found.sum == sum => Ok(()),
-        Some(found)
-            if found.bytes == bytes && sum.is_none() && is_there(live, upload, parts).await? =>
-        {
-            Ok(())
-        }
-        _ => Err(StorageError::GaveUp {
-            last: "the store no longer knows the upload, nor shows that it is complete".to_owned(),
-            attempts: 1,
-            after_ms: 0,
-        }),
-    }
+    let sum = kind.sum_of(parts);
+    let is_complete = match stat(live, &upload.key).await? {
+        Some(found) if found.bytes != bytes => false,
+        Some(found) if sum.is_some() => found.sum == sum,
+        Some(_) => is_there(live, upload, parts).await?,
+        None => false,
+    };
+    Ok(is_complete.then_some(()).ok_or_else(|| {
+        "the store no longer knows the upload, nor shows that it is complete".to_owned()
+    }))
 }
 
 /// Returns whether the object consists of these parts. Reads them back, for stores without a checksum of multipart
@@ -229,15 +228,6 @@ async fn abort(live: &Live, upload: &Upload) {
     ask.changes = false;
     // The caller reports the failure that led here.
     let _ = tokio::time::timeout(ABORT, send(live, &ask, None, &Arc::default(), |_| Ok(()))).await;
-}
-
-/// Returns the size of all parts but the last, for a file of `bytes` bytes.
-fn part_bytes(bytes: u64, max: u64, parts: u64) -> u64 {
-    /// S3 and compatible stores refuse smaller parts, except as the last one.
-    const MIN: u64 = 5 << 20;
-
-    let count = bytes.div_ceil(max.max(1)).clamp(1, parts.max(1));
-    bytes.div_ceil(count).max(max.min(MIN)).max(1)
 }
 
 /// The parts in flight. Dropping them cancels the uploads.
@@ -400,54 +390,73 @@ impl Remote {
             return self.put(name, file.read_all(whole)?, cancel);
         }
         let key = self.shared.location.key(name);
-        let upload =
-            self.wait_while(
-                name,
-                cancel,
-                |live, _| async move { create(&live, &key).await },
-            )?;
-        let upload = Arc::new(upload);
-        let put = self.put_parts(name, file, &upload, cancel);
-        if put.is_err() {
-            let upload = Arc::clone(&upload);
-            // It ends by itself, and its error is of no use.
-            let _ = self.wait_while(name, &mut |_| true, |live, _| async move {
-                abort(&live, &upload).await;
-                Ok(())
-            });
+        // Google asks to begin again if it ended an upload, for example because of the checksum of the object.
+        let mut again = if kind == StoreKind::Google { LIES } else { 0 };
+        loop {
+            let (key, bytes) = (key.clone(), file.len());
+            let upload = self.wait_while(name, cancel, |live, _| async move {
+                create(&live, &key, bytes).await
+            })?;
+            let upload = Arc::new(upload);
+            let put = self.put_parts(name, file, &upload, cancel);
+            if !matches!(put, Ok(Ok(()))) {
+                let upload = Arc::clone(&upload);
+                // It ends by itself, and its error is of no use.
+                let _ = self.wait_while(name, &mut |_| true, |live, _| async move {
+                    abort(&live, &upload).await;
+                    Ok(())
+                });
+            }
+            match put? {
+                Ok(()) => return Ok(()),
+                Err(_) if again > 0 => again -= 1,
+                Err(last) => {
+                    let (attempts, after_ms) = (1, 0);
+                    let fault = StorageError::GaveUp {
+                        last,
+                        attempts,
+                        after_ms,
+                    };
+                    return Err(self.error(name, fault));
+                }
+            }
         }
-        put
     }
 
+    /// Uploads the parts and completes the upload. Returns the reason if the store ended it.
     fn put_parts(
         &self,
         name: &str,
         file: &FileHandle,
         upload: &Arc<Upload>,
         cancel: &mut CancelToken<'_>,
-    ) -> Result<(), StorageError> {
+    ) -> Result<Result<(), String>, StorageError> {
         let failed = |fault| self.error(name, fault);
         let live = self.live().map_err(failed)?;
-        let options = &self.shared.options;
+        let options = &self.shared.options.upload;
         let kind = live.signer.kind();
+        let at_once = kind.parts_at_once(options.parts);
         let bytes = file.len();
-        let part = part_bytes(bytes, options.upload.part_bytes, kind.max_parts());
+        let part = kind.part_bytes(bytes, options.part_bytes);
+        let mut payloads = PartPayloads::default();
         let (sender, receiver) = mpsc::channel();
         let mut under_way = UnderWay::default();
         let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
         let (mut read, mut done, mut started) = (0_u64, 0_u64, 0_usize);
         while read < bytes || !under_way.0.is_empty() {
-            if read < bytes && under_way.0.len() < options.upload.parts.max(1) {
+            if read < bytes && under_way.0.len() < at_once {
                 let length = part.min(bytes - read);
-                let payload = Payload::new(kind, file.read_range(read, length)?).map_err(failed)?;
-                read += length;
+                let payload = payloads.next(kind, file.read_range(read, length)?);
+                let payload = payload.map_err(failed)?;
                 started += 1;
-                let (number, sender) = (started, sender.clone());
+                let (number, start, sender) = (started, read, sender.clone());
+                read += length;
                 let (of_task, upload) = (Arc::clone(&live), Arc::clone(upload));
                 let sent = Arc::new(AtomicU64::new(0));
                 let counted = Arc::clone(&sent);
                 let task = live.engine.handle.spawn(async move {
-                    let put = put_part(&of_task, &upload, number, &payload, &counted).await;
+                    let part = PartId { number, start };
+                    let put = put_part(&of_task, &upload, part, &payload, &counted).await;
                     // If the receiver was dropped, the caller cancelled.
                     let _ = sender.send((number, payload.len(), put));
                 });
@@ -455,7 +464,7 @@ impl Remote {
                     .0
                     .insert(number, (Task(task.abort_handle()), sent));
             }
-            if read >= bytes || under_way.0.len() >= options.upload.parts.max(1) {
+            if read >= bytes || under_way.0.len() >= at_once {
                 let answer = match receiver.recv_timeout(SLICE) {
                     Ok(answer) => Some(answer),
                     // A task that has finished has sent its answer.
@@ -467,7 +476,10 @@ impl Remote {
                 };
                 if let Some((number, length, put)) = answer {
                     under_way.0.remove(&number);
-                    parts.insert(number, put.map_err(failed)?);
+                    match put.map_err(failed)? {
+                        Ok(part) => parts.insert(number, part),
+                        Err(reason) => return Ok(Err(reason)),
+                    };
                     done += length;
                 }
             }
@@ -480,14 +492,14 @@ impl Remote {
         let upload = Arc::clone(upload);
         self.wait_while(name, cancel, |live, sent| async move {
             sent.store(bytes, Ordering::Relaxed);
-            complete(&live, &upload, &parts, bytes).await
+            complete(&live, &upload, &parts).await
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::part_bytes;
+    use crate::StoreKind;
 
     const MIB: u64 = 1 << 20;
 
@@ -501,12 +513,16 @@ mod tests {
             (1, 5 * MIB),
             (0, 5 * MIB),
         ] {
-            assert_eq!(part_bytes(bytes, 16 * MIB, 10_000), expected);
+            assert_eq!(StoreKind::S3.part_bytes(bytes, 16 * MIB), expected);
         }
-        assert_eq!(part_bytes(12 * MIB, 5 * MIB, 10_000), 5 * MIB);
-        assert_eq!(part_bytes(200_000, 32 << 10, 10_000), 32 << 10);
+        assert_eq!(StoreKind::S3.part_bytes(12 * MIB, 5 * MIB), 5 * MIB);
+        assert_eq!(StoreKind::S3.part_bytes(200_000, 32 << 10), 32 << 10);
+        // Google takes parts of whole grains of 256 KiB.
+        assert_eq!(StoreKind::Google.part_bytes(200_000, 32 << 10), 256 << 10);
+        let part = StoreKind::Google.part_bytes(81 * MIB, 16 * MIB);
+        assert_eq!(part, 13 * MIB + MIB / 2);
         let huge = 5 << 40;
-        let part = part_bytes(huge, 16 * MIB, 10_000);
+        let part = StoreKind::S3.part_bytes(huge, 16 * MIB);
         assert_eq!((huge.div_ceil(part), part), (10_000, huge.div_ceil(10_000)));
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::credential::{CredentialCache, authorize};
-use super::payload::Payload;
+use super::payload::{Frame, Payload};
 use super::protocol::{RequestSpec, UrlKind};
 use super::settings::with_query;
 use super::signing::Access;
@@ -59,10 +59,14 @@ impl Signer {
             (UrlKind::Folder, Some(commit)) => {
                 self.access.folder_url(&format!("tree/{commit}/{key}"))
             }
-            // The root of a bucket of the Hub.
-            (UrlKind::Folder, None) if key.is_empty() && self.kind() == StoreKind::HubBucket => {
+            // The root of a bucket of the Hub, and the address of Google's uploads.
+            (UrlKind::Folder, None)
+                if key.is_empty()
+                    && matches!(self.kind(), StoreKind::HubBucket | StoreKind::Google) =>
+            {
                 self.access.folders.clone()
             }
+            (UrlKind::Session, _) => format!("{}{key}", self.access.origin),
             (UrlKind::Object, None) => self.access.url(key),
             (UrlKind::Folder, None) => self.access.folder_url(key),
         };
@@ -77,14 +81,11 @@ impl Signer {
             let value = HeaderValue::from_str(value).map_err(|_| bug())?;
             headers.insert(HeaderName::from_static(name), value);
         }
-        // COMPAT: without this, Google decompresses objects stored as gzip, and their lengths and ranges are wrong.
-        let encoding = match self.kind() {
-            StoreKind::Google => "gzip",
-            _ => "identity",
-        };
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
+        let identity = HeaderValue::from_static("identity");
+        headers.entry(ACCEPT_ENCODING).or_insert(identity);
         if let Some(payload) = payload {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from(payload.len()));
+            let length = payload.len() + ask.frame.as_ref().map_or(0, Frame::len);
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
         }
         let digest = payload.and_then(Payload::sha256);
         authorize(&self.access, &credential, &mut signed, digest)?;
@@ -92,7 +93,7 @@ impl Signer {
         let url = Url::parse(&signed.uri().to_string()).map_err(|_| bug())?;
         let mut request = Request::new(ask.method.clone(), url);
         *request.headers_mut() = std::mem::take(signed.headers_mut());
-        *request.body_mut() = payload.map(|payload| payload.body(sent, leases));
+        *request.body_mut() = payload.map(|payload| payload.body(&ask.frame, sent, leases));
         Ok(request)
     }
 }

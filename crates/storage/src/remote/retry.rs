@@ -16,7 +16,7 @@ use crate::error::StorageError;
 use crate::random::random_number;
 
 /// How often an answer with a wrong length or range is retried before it is returned as an error.
-const LIES: u32 = 2;
+pub(super) const LIES: u32 = 2;
 
 /// The maximum number of bytes of a request that this machine may buffer. It is unknown whether they have been sent.
 const BUFFERED: u64 = 1 << 20;

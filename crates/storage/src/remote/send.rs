@@ -76,7 +76,7 @@ async fn attempt(
     let request = signed.map_err(Failure::Final)?;
     let bytes = payload.map_or(0, Payload::len);
     let response = exchange(live, request, sent, bytes, clock).await?;
-    let head = Head::of(&response);
+    let head = Head::of(live.signer.kind(), &response);
     if !ask.accepts.contains(&head.status) {
         let (kind, patience) = (live.signer.kind(), live.options.request.idle_timeout);
         return Err(refused(kind, patience, response, head).await);

@@ -73,7 +73,7 @@ pub(super) struct Access {
     pub(super) kind: StoreKind,
     /// Scheme, host and path of the bucket, without a trailing slash.
     pub(super) base: String,
-    /// The same for folders of the bucket, for stores where folders have their own addresses.
+    /// The same for folders of the bucket, for stores where folders have their own addresses; for uploads (Google).
     pub(super) folders: String,
     /// Scheme, host and port of the connections.
     pub(super) origin: String,
@@ -117,12 +117,16 @@ impl Access {
 
     /// Returns the URL of a key. The key is percent-encoded once and not normalised.
     pub(super) fn url(&self, key: &str) -> String {
-        join(&self.base, key)
+        match self.kind {
+            StoreKind::Google if key.is_empty() => self.base.clone(),
+            // The key is one part of the path.
+            kind => join(&self.base, key, kind != StoreKind::Google),
+        }
     }
 
     /// Returns the URL of a folder.
     pub(super) fn folder_url(&self, key: &str) -> String {
-        join(&self.folders, key)
+        join(&self.folders, key, true)
     }
 
     /// Returns the URL of a revision, for stores with revisions.
@@ -137,10 +141,10 @@ impl Access {
     }
 }
 
-fn join(base: &str, key: &str) -> String {
+fn join(base: &str, key: &str, is_path: bool) -> String {
     let mut url = String::with_capacity(base.len() + key.len() + 8);
     url.push_str(base);
     url.push('/');
-    encode(&mut url, key, true);
+    encode(&mut url, key, is_path);
     url
 }

@@ -252,13 +252,14 @@ async fn attempt<S: Sink>(
         },
     };
     let etag = before.etag.filter(|etag| !etag.starts_with("W/"));
-    let ask = StoreKind::get(wanted.key, range.as_ref(), etag.as_deref());
+    let kind = live.signer.kind();
+    let ask = kind.get(wanted.key, range.as_ref(), etag.as_deref());
     let sent = Arc::default();
     pin(live, clock).await?;
     let signed = live.signer.sign(&ask, None, &sent, &live.leases).await;
     let request = signed.map_err(Failure::Final)?;
     let response = exchange(live, request, &sent, 0, clock).await?;
-    let head = Head::of(&response);
+    let head = Head::of(live.signer.kind(), &response);
     if matches!(head.status, 200 | 206) {
         if live.signer.kind() == StoreKind::HubBucket {
             StoreKind::HubBucket.check_tag(head.etag.as_deref(), head.length)?;
@@ -267,13 +268,15 @@ async fn attempt<S: Sink>(
         live.check_pin(wanted.key, head.etag.as_deref())
             .map_err(Failure::Final)?;
     }
+    // COMPAT: `rclone serve s3` answers a range with 200 and `Content-Range`.
+    let is_range = head.status == 206 || range.is_some() && head.range.is_some();
     let end = match head.status {
-        200 => begin_whole(wanted, sink, &head, range.as_ref())?,
-        206 => begin_range(wanted, &head, range.as_ref())?,
+        200 if !is_range => begin_whole(wanted, sink, &head, range.as_ref())?,
+        200 | 206 => begin_range(wanted, &head, range.as_ref())?,
         _ => return Err(classify(live, wanted, response, head, range).await),
     };
     let whole = match (&head.range, end) {
-        (Some((_, _, whole)), _) if head.status == 206 => *whole,
+        (Some((_, _, whole)), _) if is_range => *whole,
         (_, end) => end.filter(|_| wanted.range.is_none()),
     };
     seen.agree(head.etag.as_deref(), whole)?;

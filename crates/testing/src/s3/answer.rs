@@ -50,6 +50,11 @@ impl Answer {
         }
     }
 
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
     pub(super) fn set(&mut self, name: &'static str, value: String) {
         self.headers.retain(|(known, _)| *known != name);
         self.headers.push((name, value));

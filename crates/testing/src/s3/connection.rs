@@ -23,7 +23,7 @@ pub(super) fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
         let closes = request
             .header("connection")
             .is_some_and(|value| value.eq_ignore_ascii_case("close"));
-        let key = shared.flavor.key(&request.path, shared.objects.bucket());
+        let key = shared.flavor.key(&request, shared.objects.bucket());
         let asked = count(shared, &request, key.as_deref());
         let fault = settings.faults.decide(&asked);
         if fault.is_some() {

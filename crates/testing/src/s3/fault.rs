@@ -33,6 +33,8 @@ pub enum Fault {
     ContentRange(i64),
     /// `Range` is ignored.
     WholeObject,
+    /// A range has the status 200, as from `rclone serve s3`.
+    RangeAsWhole,
     /// The `ETag` is another one.
     OtherEtag,
     /// The `ETag` is missing.

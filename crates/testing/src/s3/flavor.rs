@@ -5,6 +5,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::answer::{Answer, escape};
 use super::fault::Action;
+use super::google;
 use super::objects::Page;
 use super::request::Request;
 
@@ -14,9 +15,11 @@ pub enum Flavor {
     /// Amazon S3.
     #[default]
     S3,
+    /// Google Cloud Storage with its JSON API.
+    Google,
     /// Google Cloud Storage with its XML API. The condition is `x-goog-if-generation-match: 0`, not `If-None-Match`.
     /// Headers of Amazon are refused.
-    Google,
+    GoogleXml,
     /// Azure: blobs, blocks and block lists.
     Azure,
     /// The Databricks Files API; the bucket is `CATALOG/SCHEMA/VOLUME`.
@@ -26,9 +29,20 @@ pub enum Flavor {
 }
 
 impl Flavor {
-    /// Returns the key in a path; `None` for another bucket.
-    pub(super) fn key(self, path: &str, bucket: &str) -> Option<String> {
+    /// The kinds that take objects.
+    pub const WRITABLE: [Self; 5] = [
+        Self::S3,
+        Self::Google,
+        Self::GoogleXml,
+        Self::Azure,
+        Self::Files,
+    ];
+
+    /// Returns the key of a request; `None` for another bucket.
+    pub(super) fn key(self, request: &Request, bucket: &str) -> Option<String> {
+        let path = request.path.as_str();
         let path = match self {
+            Self::Google => return google::key(request, bucket),
             Self::Web => return Some(path.to_owned()),
             Self::Files => path
                 .strip_prefix("api/2.0/fs/files/Volumes/")
@@ -45,8 +59,10 @@ impl Flavor {
 
     /// Returns what a request for a key does.
     pub(super) fn action(self, request: &Request, key: Option<&str>) -> Action {
-        if let Self::S3 | Self::Google = self {
-            return s3_action(request);
+        match self {
+            Self::S3 | Self::GoogleXml => return s3_action(request),
+            Self::Google => return google::action(request, key.unwrap_or_default()),
+            _ => {}
         }
         let is_folder = request.path.starts_with("api/2.0/fs/directories/");
         let comp = request.of("comp");
@@ -70,7 +86,7 @@ impl Flavor {
     /// Returns the error for a write that the store would refuse.
     pub(super) fn refuses(self, request: &Request, action: Action) -> Option<Answer> {
         let wrong = match self {
-            Self::Google => request
+            Self::GoogleXml => request
                 .headers
                 .keys()
                 .any(|name| name.starts_with("x-amz-")),
@@ -86,7 +102,8 @@ impl Flavor {
     pub(super) fn only_new(self, request: &Request) -> bool {
         match self {
             Self::S3 | Self::Azure => request.header("if-none-match") == Some("*"),
-            Self::Google => request.header("x-goog-if-generation-match") == Some("0"),
+            Self::Google => request.of("ifGenerationMatch") == Some("0"),
+            Self::GoogleXml => request.header("x-goog-if-generation-match") == Some("0"),
             Self::Files => request.of("overwrite") == Some("false"),
             Self::Web => false,
         }
@@ -112,6 +129,7 @@ impl Flavor {
                     "next_page_token": page.next.as_deref().unwrap_or_default()});
                 return Answer::new(200, "application/json", body.to_string().into_bytes());
             }
+            Self::Google => return google::page(page),
             Self::Azure => azure(page),
             _ => s3(bucket, page),
         };
@@ -121,11 +139,7 @@ impl Flavor {
 
     /// Converts an answer to the format of the store.
     pub(super) fn dress(self, answer: &mut Answer, action: Action) {
-        let etag = answer
-            .headers
-            .iter()
-            .find(|(name, _)| *name == "ETag")
-            .map(|(_, tag)| tag.clone());
+        let etag = answer.header("ETag").map(str::to_owned);
         if let (Self::Files | Self::Web, Some(tag)) = (self, etag) {
             if self == Self::Files {
                 answer.unset("ETag");
@@ -137,6 +151,11 @@ impl Flavor {
                 time.0, time.1, time.2
             );
             answer.set("Last-Modified", date);
+        }
+        if self == Self::Google
+            && let Some(tag) = answer.header("ETag")
+        {
+            answer.set("x-goog-generation", google::generation(tag));
         }
         if let Some(code) = answer.code.clone() {
             self.dress_error(answer, &code, action);
@@ -157,7 +176,8 @@ impl Flavor {
             (_, code) => (answer.status, code),
         };
         let (kind, body) = match self {
-            Self::S3 | Self::Google => return,
+            Self::S3 | Self::GoogleXml => return,
+            Self::Google => ("application/json", google::error(answer.status, code)),
             Self::Azure => {
                 let code = match code {
                     "NoSuchKey" => "BlobNotFound",

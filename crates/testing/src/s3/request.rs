@@ -16,6 +16,8 @@ pub(super) struct Request {
     pub(super) method: String,
     /// Decoded, without the leading slash.
     pub(super) path: String,
+    /// The same as it was sent.
+    pub(super) encoded_path: String,
     pub(super) query: Vec<(String, String)>,
     /// By their names in lower case.
     pub(super) headers: BTreeMap<String, String>,
@@ -57,6 +59,7 @@ impl Request {
         Ok(Some(Self {
             method,
             path: decode(path.trim_start_matches('/')),
+            encoded_path: path.trim_start_matches('/').to_owned(),
             query: query
                 .split('&')
                 .filter(|pair| !pair.is_empty())
@@ -100,7 +103,7 @@ impl Request {
     }
 }
 
-fn decode(text: &str) -> String {
+pub(super) fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 

@@ -18,6 +18,8 @@ struct State {
     /// Blocks of Azure that are not part of an object yet, by key and name.
     blocks: BTreeMap<(String, String), Vec<u8>>,
     open: BTreeMap<String, Upload>,
+    /// The keys of resumable uploads that are complete.
+    done: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -26,7 +28,7 @@ struct Upload {
     parts: BTreeMap<u32, Part>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Part {
     bytes: Vec<u8>,
     tag: String,
@@ -112,6 +114,32 @@ impl Uploads {
             bytes,
             sum: format!("{}-{count}", base64(&sha256(&sums))),
         })
+    }
+
+    /// Appends bytes from `start` to a resumable upload, except those that it has. Returns how many it has; `None` if it
+    /// does not exist.
+    pub(super) fn append(&self, id: &str, key: &str, start: u64, bytes: &[u8]) -> Option<u64> {
+        let mut state = self.lock();
+        let upload = state.open.get_mut(id).filter(|upload| upload.key == key)?;
+        let part = upload.parts.entry(1).or_default();
+        let known = (part.bytes.len() as u64).checked_sub(start);
+        if let Some(new) = known.and_then(|known| bytes.get(usize::try_from(known).ok()?..)) {
+            part.bytes.extend_from_slice(new);
+        }
+        Some(part.bytes.len() as u64)
+    }
+
+    /// Ends a resumable upload, and returns its bytes.
+    pub(super) fn finish(&self, id: &str) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let mut upload = state.open.remove(id)?;
+        state.done.insert(id.to_owned(), upload.key);
+        Some(upload.parts.remove(&1).unwrap_or_default().bytes)
+    }
+
+    /// Returns whether a resumable upload is complete.
+    pub(super) fn is_done(&self, id: &str, key: &str) -> bool {
+        self.lock().done.get(id).is_some_and(|known| known == key)
     }
 
     /// Stores a block of Azure.

@@ -1,4 +1,4 @@
-//! Addresses and credentials of Google Cloud Storage, for its XML API.
+//! Addresses and credentials of Google Cloud Storage. HMAC keys need its XML API, all others use its JSON API.
 
 use std::path::Path;
 
@@ -22,9 +22,11 @@ pub(super) fn access(
     known: &Settings<'_>,
 ) -> Result<Access, StorageError> {
     let allow_http = known.allows_http("GOOGLE_ALLOW_HTTP")?;
-    let emulator = known.text("STORAGE_EMULATOR_HOST");
-    let endpoint = known.text("GOOGLE_ENDPOINT_URL").or(emulator);
-    let base = match endpoint {
+    let endpoint = known.text("GOOGLE_ENDPOINT_URL");
+    let emulator = known
+        .text("STORAGE_EMULATOR_HOST")
+        .filter(|_| endpoint.is_none());
+    let endpoint = match endpoint.or(emulator) {
         // Google's own tools accept an address without a scheme.
         Some(text) if !text.contains("://") => {
             check_endpoint(&format!("http://{text}"), allow_http)?
@@ -32,24 +34,37 @@ pub(super) fn access(
         Some(text) => check_endpoint(text, allow_http)?,
         None => check_endpoint("https://storage.googleapis.com", false)?,
     };
-    let base = base.as_str().trim_end_matches('/');
-    let base = format!("{base}/{}", location.bucket());
-    let (signing, source) = signing(known, emulator.is_some())?;
+    let endpoint = endpoint.as_str().trim_end_matches('/');
+    let bucket = location.bucket();
+    let (signing, source) = match emulator {
+        // As for Google's own clients.
+        Some(_) => (
+            Signing::ANONYMOUS,
+            CredentialSource::anonymous(Some("STORAGE_EMULATOR_HOST")),
+        ),
+        None => signing(known)?,
+    };
+    let access = match signing {
+        Signing::Fixed(Credential::Hmac { .. }) => {
+            let base = format!("{endpoint}/{bucket}");
+            Access::at(StoreKind::GoogleXml, &base, signing, source)?
+        }
+        _ => {
+            let base = format!("{endpoint}/storage/v1/b/{bucket}/o");
+            Access {
+                folders: format!("{endpoint}/upload/storage/v1/b/{bucket}/o"),
+                ..Access::at(StoreKind::Google, &base, signing, source)?
+            }
+        }
+    };
     Ok(Access {
         account: known.header("GOOGLE_USER_PROJECT")?,
         region: "auto".to_owned(),
-        ..Access::at(StoreKind::Google, &base, signing, source)?
+        ..access
     })
 }
 
-fn signing(
-    known: &Settings<'_>,
-    emulated: bool,
-) -> Result<(Signing, CredentialSource), StorageError> {
-    const OTHERS: [&str; 2] = [
-        "GOOGLE_SERVICE_ACCOUNT_KEY",
-        "GOOGLE_APPLICATION_CREDENTIALS",
-    ];
+fn signing(known: &Settings<'_>) -> Result<(Signing, CredentialSource), StorageError> {
     if known.flag("GOOGLE_SKIP_SIGNATURE")? {
         let source = CredentialSource::anonymous(Some("GOOGLE_SKIP_SIGNATURE"));
         return Ok((Signing::ANONYMOUS, source));
@@ -66,14 +81,6 @@ fn signing(
         }
         (Some(_), None) => Err(setting("GCS_SECRET")),
         (None, Some(_)) => Err(setting("GCS_KEY")),
-        (None, None)
-            if emulated
-                && known.first(&SERVICE_ACCOUNTS).is_none()
-                && known.first(&OTHERS).is_none() =>
-        {
-            let source = CredentialSource::anonymous(Some("STORAGE_EMULATOR_HOST"));
-            Ok((Signing::ANONYMOUS, source))
-        }
         (None, None) => Ok((Signing::GoogleProvider(known.0.clone()), source(known))),
     }
 }

@@ -555,6 +555,11 @@ fn google() {
 }
 
 #[test]
+fn google_with_hmac_key() {
+    keeps(&ours(Flavor::GoogleXml), &[]);
+}
+
+#[test]
 fn azure() {
     keeps(&ours(Flavor::Azure), &[]);
 }

@@ -27,7 +27,7 @@ fn everywhere(test: impl Fn(&Destination)) {
     let root = tempfile::tempdir().unwrap();
     let location = Location::Local(root.path().join("a/set"));
     test(&Destination::create(&location, &RemoteOptions::default(), None).unwrap());
-    for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+    for flavor in Flavor::WRITABLE {
         let server = server(Settings {
             flavor,
             ..Settings::default()

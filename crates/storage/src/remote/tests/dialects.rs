@@ -7,8 +7,6 @@ use super::writes::file;
 use super::*;
 use crate::error::StorageError;
 
-const WRITABLE: [Flavor; 4] = [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files];
-
 fn serve(flavor: Flavor, faults: Script) -> S3Server {
     let bucket = match flavor {
         Flavor::Files => "main/default/volume",
@@ -103,7 +101,7 @@ fn permanent_failure_is_a_specific_error_before_timeout() {
         ),
         (Fault::status(429), &["throttled"]),
     ];
-    let flavors = WRITABLE.into_iter().chain([Flavor::Web]);
+    let flavors = Flavor::WRITABLE.into_iter().chain([Flavor::Web]);
     let cases: Vec<_> = flavors
         .flat_map(|flavor| OPERATIONS.map(|operation| (flavor, operation)))
         .filter(|(flavor, operation)| {
@@ -203,7 +201,7 @@ fn work(remote: &Remote, flavor: Flavor) {
 fn ten_percent_failures_cost_few_requests_on_every_store() {
     let seed = Draw::seed_from("SHARDMILL_SEED");
     println!("SHARDMILL_SEED={seed}");
-    for flavor in WRITABLE {
+    for flavor in Flavor::WRITABLE {
         let mut faults = vec![
             Fault::status(500),
             Fault::status(503),
@@ -216,7 +214,7 @@ fn ten_percent_failures_cost_few_requests_on_every_store() {
         ];
         // If a checksum is sent, a corrupted byte is detected.
         if flavor != Flavor::Files {
-            faults.push(Fault::FlipWithin(77));
+            faults.extend([77, 7_777].map(Fault::FlipWithin));
         }
         let run = |script: Script| {
             let server = serve(flavor, script.clone());
@@ -269,10 +267,11 @@ fn ten_percent_failures_cost_few_requests_on_every_store() {
 
 #[test]
 fn secrets_stay_out_of_errors_and_debug_on_every_store() {
-    for flavor in WRITABLE {
+    for flavor in Flavor::WRITABLE {
         let server = serve(flavor, Script::always(Fault::status(403)));
         let mut options = quick(&server);
         for (name, value) in [
+            ("GOOGLE_OAUTH_ACCESS_TOKEN", "hush"),
             ("GCS_KEY", "hush"),
             ("GCS_SECRET", "hush"),
             ("AZURE_STORAGE_SAS_TOKEN", "sig=hush"),
