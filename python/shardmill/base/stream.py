@@ -564,12 +564,15 @@ class Stream:
         return os.stat(index).st_size if os.path.exists(index) and not self._is_raw else 0
 
 
+#: Not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its streams. Classes
+#: that programs registered there are found, too.
 streams_registry: Any = create_registry(
-    'streaming',
+    'shardmill',
     'streams_registry',
     generic_type=type[Stream],
     entry_points=True,
     description='Classes of streams, by the name that `stream_name` gives.',
+    also=('streaming', 'streams_registry'),
 )
 streams_registry.register('stream', func=Stream)
 
