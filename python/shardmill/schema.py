@@ -57,6 +57,7 @@ class ColumnSchema:
             store their own shape.
         nullable: Whether samples may lack it, or have ``None``.
         other_encodings: Its encodings in other shards.
+        is_registered: Whether it has an encoding that the program registered. In tables its values are the stored bytes.
     """
 
     name: str
@@ -65,11 +66,12 @@ class ColumnSchema:
     shape: Optional[tuple[int, ...]] = None
     nullable: bool = False
     other_encodings: tuple[str, ...] = ()
+    is_registered: bool = False
 
     @property
     def is_array(self) -> bool:
         """Whether the values are arrays."""
-        return self.encoding.partition(':')[0] == 'ndarray'
+        return self.encoding.partition(':')[0] == 'ndarray' and not self.is_registered
 
     def arrow_type(self, like: Any = None) -> pa.DataType:
         """Returns the Arrow type of the values.
@@ -86,6 +88,8 @@ class ColumnSchema:
         """
         import pyarrow as pa
 
+        if self.is_registered:
+            return pa.binary()
         found = _arrow_type(self.name, self.encoding, like)
         for encoding in self.other_encodings:
             other = _arrow_type(self.name, encoding, like)
@@ -169,8 +173,11 @@ class Schema(Mapping[str, ColumnSchema]):
                 the column that marks its nulls if samples have ``None`` for them.
             is_stored: Whether columns that mark nulls are included, which samples do not have.
         """
+        from shardmill.base.format.mds.encodings import is_stock
+
         encodings: dict[str, list[str]] = {}
         always: dict[str, int] = {}
+        registered = set()
         for form, columns in found:
             masks = set() if is_stored else {mask for *_, mask in columns}
             for name, given, has_value, mask in columns:
@@ -182,14 +189,17 @@ class Schema(Mapping[str, ColumnSchema]):
                 if encoding not in known:
                     known.append(encoding)
                 always[name] = always.get(name, 0) + is_always
+                if form == 'mds' and not is_stock(given):
+                    registered.add(name)
         return cls(
             [
                 ColumnSchema(
                     name,
                     first,
-                    *(_numbers_of(first) if not others else (None, None)),
+                    *((None, None) if others or name in registered else _numbers_of(first)),
                     nullable=always[name] < len(found),
                     other_encodings=tuple(others),
+                    is_registered=name in registered,
                 )
                 for name, (first, *others) in encodings.items()
             ]

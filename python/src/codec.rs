@@ -1,6 +1,6 @@
 //! Hashes, compressions and merged indexes of bytes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -8,6 +8,7 @@ use shardmill_core::Limits;
 use shardmill_dataset::{MergePart, merge_parts};
 use shardmill_mds::{Compression, HashAlgo, Index};
 
+use crate::decode::reader_limits;
 use crate::errors::raised;
 
 /// Returns the names of all hashes.
@@ -65,8 +66,8 @@ pub(crate) fn merge_indexes(
     py: Python<'_>,
     parts: Vec<PartIndex>,
 ) -> PyResult<(String, Vec<(&'static str, String)>)> {
+    let limits = reader_limits(py, &BTreeSet::new())?;
     py.detach(|| {
-        let limits = Limits::default();
         let mut indexes = Vec::with_capacity(parts.len());
         for (folder, json, files) in parts {
             let index = Index::parse(&json, &limits).map_err(raised)?;

@@ -3,7 +3,7 @@
 //! Each schema is compiled once. Rust creates the objects for text, bytes and numbers. A Python callable decodes values
 //! for which Python has a library, such as images, JSON and decimals.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
@@ -39,6 +39,8 @@ enum Kind {
     Other(Py<PyString>),
     /// A field decoded by the callable for fields, with the name of the field.
     Field,
+    /// A value of an encoding of this name, whose class another process registered and this one did not.
+    Missing(Py<PyString>),
 }
 
 pub(crate) struct Column {
@@ -65,14 +67,34 @@ impl Plan {
         match self {
             Self::Columns(columns) => !columns
                 .iter()
-                .any(|column| matches!(column.kind, Kind::Other(_) | Kind::Field)),
+                .any(|column| matches!(column.kind, Kind::Other(_) | Kind::Field | Kind::Missing(_))),
             Self::Lines(_) => false,
         }
     }
 }
 
-/// Plans by the address of their schema. Holding the schema keeps the address from being reused.
-type Plans = HashMap<usize, (Arc<Schema>, Arc<Plan>)>;
+/// A schema, its plan, and the encodings that Rust decodes in place of their classes in Python.
+struct Compiled {
+    // Holding the schema keeps its address from being reused.
+    _schema: Arc<Schema>,
+    plan: Arc<Plan>,
+    /// The names of the encodings, with their classes.
+    native: Vec<(Py<PyString>, Py<PyAny>)>,
+}
+
+impl Compiled {
+    /// Returns whether the program has not registered other classes since.
+    fn is_current(&self, py: Python<'_>) -> bool {
+        let same = |(name, class): &(Py<PyString>, Py<PyAny>)| {
+            let found = encodings(py).and_then(|encodings| encodings.get_item(name));
+            found.is_ok_and(|found| found.is_some_and(|found| found.is(class)))
+        };
+        self.native.iter().all(same)
+    }
+}
+
+/// Plans by the address of their schema.
+type Plans = HashMap<usize, Compiled>;
 
 /// Compiles schemas and decodes samples.
 pub(crate) struct Decoder {
@@ -80,6 +102,8 @@ pub(crate) struct Decoder {
     decode_value: Option<Py<PyAny>>,
     /// `decode_field(field, data)` for fields of tar files; without it fields are bytes.
     decode_field: Option<Py<PyAny>>,
+    /// The class of the samples, which is a dict, if they have different columns.
+    sample_class: Option<Py<PyAny>>,
     /// Whether columns that mark nulls are columns of the samples, and nulls are zeros.
     shows_masks: bool,
     plans: Mutex<Plans>,
@@ -127,6 +151,7 @@ impl Decoder {
         Self {
             decode_value,
             decode_field,
+            sample_class: None,
             shows_masks: false,
             plans: Mutex::new(HashMap::new()),
             pool: Pool::new(POOL_BYTES),
@@ -140,25 +165,50 @@ impl Decoder {
         self
     }
 
+    /// Returns the decoder of samples of these schemas, whose class shows if they have different columns.
+    pub(crate) fn for_schemas(mut self, py: Python<'_>, schemas: &[Arc<Schema>]) -> PyResult<Self> {
+        let is_partial = |schema: &Arc<Schema>| matches!(**schema, Schema::Fields(_));
+        let is_same = |pair: &[Arc<Schema>]| match pair {
+            [one, other] => one.names() == other.names(),
+            _ => true,
+        };
+        if schemas.iter().any(is_partial) || !schemas.windows(2).all(is_same) {
+            let class = py.import("shardmill.base._collate")?;
+            self.sample_class = Some(class.call_method0("partial_samples")?.unbind());
+        }
+        Ok(self)
+    }
+
+    /// Returns a sample without values.
+    fn new_sample<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        match &self.sample_class {
+            Some(class) => Ok(class.bind(py).call0()?.cast_into()?),
+            None => Ok(PyDict::new(py)),
+        }
+    }
+
     /// Returns the plan for a schema.
     pub(crate) fn plan(&self, py: Python<'_>, schema: &Arc<Schema>) -> PyResult<Arc<Plan>> {
         let address = Arc::as_ptr(schema).addr();
-        let known = |plans: &Plans| plans.get(&address).map(|(_, plan)| Arc::clone(plan));
-        // Do not hold the lock while Python runs.
-        if let Some(plan) = known(&lock(&self.plans)) {
+        // Do not hold the lock while Python runs. Looking up a class runs no code of Python.
+        let known = lock(&self.plans)
+            .get(&address)
+            .filter(|compiled| compiled.is_current(py))
+            .map(|compiled| Arc::clone(&compiled.plan));
+        if let Some(plan) = known {
             return Ok(plan);
         }
-        let plan = Arc::new(compile(
-            py,
-            schema,
-            self.decode_field.is_some(),
-            self.shows_masks,
-        )?);
-        let mut plans = lock(&self.plans);
-        let entry = plans
-            .entry(address)
-            .or_insert_with(|| (Arc::clone(schema), plan));
-        Ok(Arc::clone(&entry.1))
+        let mut native = Vec::new();
+        let decodes_fields = self.decode_field.is_some();
+        let plan = compile(py, schema, decodes_fields, self.shows_masks, &mut native)?;
+        let compiled = Compiled {
+            _schema: Arc::clone(schema),
+            plan: Arc::new(plan),
+            native,
+        };
+        let plan = Arc::clone(&compiled.plan);
+        lock(&self.plans).insert(address, compiled);
+        Ok(plan)
     }
 
     /// Returns the plans for a batch, for [`Self::ready`].
@@ -291,7 +341,7 @@ impl Decoder {
                 };
                 let mut dicts = Vec::with_capacity(samples);
                 for _ in 0..samples {
-                    dicts.push(PyDict::new(py));
+                    dicts.push(self.new_sample(py)?);
                 }
                 let window = batch.window.as_ref();
                 for (column, (data, nulls)) in columns.iter().zip(ready) {
@@ -320,7 +370,7 @@ impl Decoder {
                     list.append(self.sample(py, plan, sample)?)?;
                 }
                 match &batch.window {
-                    Some(window) => merged(py, window, &list),
+                    Some(window) => merged(py, window, &list, || self.new_sample(py)),
                     None => Ok(list),
                 }
             }
@@ -443,14 +493,18 @@ impl Decoder {
             Plan::Lines(layout) => {
                 static DECODE_LINE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
                 let decode = DECODE_LINE.import(py, "shardmill.base._lines", "decode_line")?;
-                return decode.call1((layout, sample));
+                let sample = decode.call1((layout, sample))?;
+                return match &self.sample_class {
+                    Some(class) => class.bind(py).call1((sample,)),
+                    None => Ok(sample),
+                };
             }
         };
         let short = || {
             let message = "a sample is shorter than its columns".to_owned();
             raise_with(ErrorKind::Corrupt, "sample-size", message)
         };
-        let dict = PyDict::new(py);
+        let dict = self.new_sample(py)?;
         let mut cells = Vec::with_capacity(columns.len());
         let variable = columns.iter().filter(|column| column.size.is_none());
         let mut head = sample;
@@ -527,13 +581,17 @@ impl Decoder {
                 static MDS_DECODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
                 let decode = match &self.decode_value {
                     Some(decode) => decode.bind(py),
-                    None => MDS_DECODE.import(
-                        py,
-                        "shardmill.base.format.mds.encodings",
-                        "mds_decode",
-                    )?,
+                    None => MDS_DECODE.import(py, ENCODINGS, "mds_decode")?,
                 };
                 decode.call1((encoding, value))
+            }
+            Kind::Missing(encoding) => {
+                let message = format!(
+                    "column `{}`: the process that opened the dataset registered the encoding `{encoding}`, and this process \
+                     did not; register it when its module is imported, or in worker_init_fn",
+                    column.name
+                );
+                Err(raise_with(ErrorKind::Unsupported, "encoding-unknown", message))
             }
             Kind::Field => match &self.decode_field {
                 Some(decode) => decode.bind(py).call1((&column.key, value)),
@@ -543,11 +601,52 @@ impl Decoder {
     }
 }
 
+/// The module of the encodings in Python.
+const ENCODINGS: &str = "shardmill.base.format.mds.encodings";
+
+/// Returns the classes of all encodings, by name.
+fn encodings(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    CLASSES.import(py, ENCODINGS, "_encodings")
+}
+
+/// Returns the limits of readers, where indexes may name encodings that the program registered in this process, or in the
+/// one that opened the dataset.
+pub(crate) fn reader_limits(py: Python<'_>, opened: &BTreeSet<String>) -> PyResult<Limits> {
+    let mut limits = Limits::default();
+    let names = py.import(ENCODINGS)?.call_method0("registered_names")?;
+    let names: BTreeSet<String> = names.extract()?;
+    limits.program_encodings = Some(&names | opened);
+    Ok(limits)
+}
+
+/// Returns whether Rust decodes the values of an encoding, and adds its class to `native`. `encoding` is the name with
+/// parameters.
+fn is_native(
+    py: Python<'_>,
+    encoding: &str,
+    native: &mut Vec<(Py<PyString>, Py<PyAny>)>,
+) -> PyResult<bool> {
+    let name = PyString::intern(py, encoding.split(':').next().unwrap_or_default());
+    if native.iter().any(|(known, _)| known.is(&name)) {
+        return Ok(true);
+    }
+    static REGISTERED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let registered = REGISTERED.import(py, ENCODINGS, "registered")?;
+    let is_registered = !registered.call1((&name,))?.is_none();
+    match encodings(py)?.get_item(&name)? {
+        Some(class) if !is_registered => native.push((name.unbind(), class.unbind())),
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
 fn compile(
     py: Python<'_>,
     schema: &Schema,
     decodes_fields: bool,
     shows_masks: bool,
+    native: &mut Vec<(Py<PyString>, Py<PyAny>)>,
 ) -> PyResult<Plan> {
     let column = |name: &str, size, kind| Column {
         name: name.to_owned(),
@@ -578,7 +677,13 @@ fn compile(
         Schema::Text(layout) => return Ok(Plan::Lines(layout_of(py, layout)?)),
     };
     let compiled = columns.iter().map(|each| {
+        let encoding = each.encoding.to_string();
         let kind = match &each.encoding {
+            // Only in MDS do columns have encodings.
+            _ if *form == SampleForm::Mds && !is_native(py, &encoding, native)? => {
+                Kind::Other(PyString::intern(py, &encoding).unbind())
+            }
+            Encoding::Registered { .. } => Kind::Missing(PyString::intern(py, &encoding).unbind()),
             Encoding::Bytes if *form == SampleForm::WebDataset => field(),
             Encoding::Bytes => Kind::Bytes,
             Encoding::Str => Kind::Str,
@@ -589,11 +694,11 @@ fn compile(
                 shape: Some(shape),
             } => Kind::Array(*dtype, shape.clone()),
             encoding @ Encoding::NdArray { .. } => Kind::AnyArray(encoding.clone()),
-            other => Kind::Other(PyString::intern(py, &other.to_string()).unbind()),
+            _ => Kind::Other(PyString::intern(py, &encoding).unbind()),
         };
-        column(&each.name, each.size, kind)
+        Ok(column(&each.name, each.size, kind))
     });
-    let mut compiled: Vec<Column> = compiled.collect();
+    let mut compiled = compiled.collect::<PyResult<Vec<Column>>>()?;
     if !shows_masks {
         for (position, each) in columns.iter().enumerate() {
             if let Some(mask) = each.null_mask.and_then(|at| compiled.get_mut(at)) {

@@ -1,5 +1,6 @@
 //! Reads how long the values of a column are, from the file of lengths beside the index of a dataset.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -7,6 +8,7 @@ use pyo3::types::PyBytes;
 use shardmill_dataset::{DatasetError, Lengths, OpenOptions};
 use shardmill_storage::Location;
 
+use crate::decode::reader_limits;
 use crate::errors::raised;
 use crate::storage::{Settings, remote_options};
 use crate::view::PyView;
@@ -28,6 +30,7 @@ pub(crate) fn lengths<'py>(
     let options = OpenOptions {
         with_deleted,
         view: view.map(|view| Arc::clone(&view.get().0)),
+        limits: reader_limits(py, &BTreeSet::new())?,
         ..OpenOptions::default()
     };
     let read = wait(py, move || {

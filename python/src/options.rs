@@ -1,5 +1,6 @@
 //! Options of readers and epochs: immutable objects, created from keyword arguments. Unknown arguments are errors.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardmill_core::{ErrorKind, Limits};
+use shardmill_core::ErrorKind;
 use shardmill_dataset::{FileForm, FileOptions, KnownFiles, StreamFiles, StreamOptions};
 use shardmill_mds::HashAlgo;
 use shardmill_order::{
@@ -17,6 +18,7 @@ use shardmill_order::{
 use shardmill_reader::{CacheOptions, ClusterOptions, Peers, ReaderOptions, TlsOptions, Window};
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
+use crate::decode::reader_limits;
 use crate::errors::{raise_with, raised};
 use crate::storage::{ARGUMENT, Settings, environment};
 use crate::table::table_options;
@@ -263,26 +265,28 @@ impl PyWindow {
 }
 
 /// The cache and the stores of a reader: `cache_limit`, `lookahead`, `memory`, `in_flight`, `peers`, `owner`, `pins`,
-/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`; the `cluster`; and the `window` of each sample.
+/// `cache_timeout`, `download_retry`, `download_timeout`, `settings`; the `cluster`; the `window` of each sample; and the
+/// names of the `encodings` that the program registered in the process that opened the dataset.
 #[pyclass(frozen, name = "ReaderOptions", module = "shardmill._core")]
 pub(crate) struct PyReaderOptions {
     pub(crate) cache: CacheOptions,
     pub(crate) remote: RemoteOptions,
     pub(crate) window: Option<Arc<Window>>,
     pub(crate) cluster: Option<ClusterOptions>,
+    encodings: BTreeSet<String>,
 }
 
 impl PyReaderOptions {
     /// Returns the options of a reader.
-    pub(crate) fn to_options(&self) -> ReaderOptions {
-        ReaderOptions {
-            limits: Limits::default(),
+    pub(crate) fn to_options(&self, py: Python<'_>) -> PyResult<ReaderOptions> {
+        Ok(ReaderOptions {
+            limits: reader_limits(py, &self.encodings)?,
             remote: self.remote.clone(),
             cache: self.cache.clone(),
             validate_hash: None,
             window: self.window.clone(),
             cluster: self.cluster.clone(),
-        }
+        })
     }
 }
 
@@ -307,6 +311,7 @@ impl PyReaderOptions {
                     token,
                     tls: tls.map(|[cert, key, ca]| TlsOptions { cert, key, ca }),
                 }),
+            encodings: given.take("encodings")?.unwrap_or_default(),
         };
         given.end()?;
         Ok(options)

@@ -68,7 +68,7 @@ pub(crate) fn episodes_of(
     column: String,
     options: &PyReaderOptions,
 ) -> PyResult<PyView> {
-    let (stream, options) = (stream.0.clone(), options.to_options());
+    let (stream, options) = (stream.0.clone(), options.to_options(py)?);
     let found = wait(py, move || find_episodes(&stream, &column, &options))?;
     found.map(PyView::of).map_err(raised)
 }
@@ -128,7 +128,7 @@ impl Reader {
         decode_field: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let streams: Vec<_> = streams.iter().map(|stream| stream.0.clone()).collect();
-        let options = options.to_options();
+        let options = options.to_options(py)?;
         let limits = options.limits.clone();
         let count = streams.len();
         let reader = if streams.iter().any(|stream| stream.remote.is_some()) {
@@ -137,12 +137,14 @@ impl Reader {
             py.detach(|| RustReader::open(&streams, &options))
         };
         let reader = reader.map_err(raised)?;
+        let decoder = Decoder::new(decode_value, decode_field, limits);
+        let decoder = decoder.for_schemas(py, reader.catalog().schemas())?;
         Ok(Self {
             known: (0..count)
                 .map(|stream| reader.catalog().known_files(stream))
                 .collect(),
             reader: OfProcess::new(Arc::new(reader)),
-            decoder: Arc::new(Decoder::new(decode_value, decode_field, limits)),
+            decoder: Arc::new(decoder),
         })
     }
 

@@ -54,6 +54,7 @@ pub(crate) fn merged<'py>(
     py: Python<'py>,
     batch: &BatchWindow,
     samples: &Bound<'py, PyList>,
+    new_sample: impl Fn() -> PyResult<Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyList>> {
     let window = &batch.window;
     let width = window.offsets().len().max(1);
@@ -67,7 +68,8 @@ pub(crate) fn merged<'py>(
             let sample = sample.cast_into::<PyDict>();
             sample.map_err(|_| bug("a sample that is no dict"))
         };
-        let dict = at(own)?.copy()?;
+        let dict = new_sample()?;
+        dict.update(at(own)?.as_mapping())?;
         for (key, _) in at(own)? {
             let column: String = key.extract()?;
             if !window.has(&column) {

@@ -9,6 +9,7 @@ import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Optional
@@ -35,6 +36,7 @@ from shardmill.errors import (
     MissingIndexError,
     ResourceError,
     ShardmillError,
+    UnsupportedError,
     UsageError,
 )
 
@@ -147,6 +149,94 @@ def test_stream_subclass_downloads_stay_within_cache_limit(tmp_path: Path) -> No
     with pytest.raises(ValueError, match='no shard'):
         for _ in range(dataset.num_shards + 1):
             dataset.evict_coldest_shard()
+
+
+class Strict(Counting):
+    """Knows the index and the shards only, wherever they are."""
+
+    def __init__(self, folder: Path, answer: type[Exception], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.folder, self.answer = folder, answer
+        self.asked: list[str] = []
+
+    def _download_file(self, from_basename: str, to_basename: Optional[str] = None) -> str:
+        self.asked.append(from_basename)
+        if from_basename != 'index.json' and not from_basename.startswith('shard.'):
+            raise self.answer(f'never heard of {from_basename}')
+        os.makedirs(self.local, exist_ok=True)
+        target = os.path.join(self.local, to_basename or from_basename)
+        return str(shutil.copy(self.folder / from_basename, target))
+
+
+@pytest.mark.parametrize('answer', [ConnectionError, KeyError, PermissionError, FileNotFoundError])
+@pytest.mark.parametrize('remote', [None, 's3://bucket/prefix', 'mine://bucket/prefix'])
+def test_stream_subclass_is_asked_for_index_and_shards_only(
+    tmp_path: Path, remote: Optional[str], answer: type[Exception]
+) -> None:
+    folder = write(tmp_path / 'remote')
+    stream = Strict(folder, answer, remote=remote or str(folder), local=str(tmp_path / 'local'))
+    dataset = StreamingDataset(streams=[stream], batch_size=4)
+    assert ids(dataset) == list(range(60))
+    assert stream.asked[0] == 'index.json'
+    assert sorted(stream.asked) == sorted(os.listdir(folder))
+
+
+@pytest.mark.parametrize('level', ['instance', 'class', 'downloader'])
+def test_assigned_download_methods_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    folder = write(tmp_path / 'remote')
+    asked = []
+
+    def fetch(name: str, target: str) -> str:
+        asked.append(name)
+        if name != 'index.json' and not name.startswith('shard.'):
+            raise ConnectionError(name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        return str(shutil.copy(folder / name, target))
+
+    class Mine(LocalDownloader):
+        def _validate_remote_path(self, remote: str) -> None: ...
+        def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+            fetch(os.path.basename(remote), local)
+
+    def download(stream: Stream, name: str, to: Optional[str] = None) -> str:
+        return fetch(name, os.path.join(stream.local, to or name))
+
+    remote = 's3://bucket/prefix'
+    if level == 'downloader':
+        monkeypatch.setitem(DOWNLOADER_MAPPINGS, 's3', Mine)
+    elif level == 'class':
+        monkeypatch.setattr(Stream, '_download_file', download)
+    stream = Stream(remote=remote, local=str(tmp_path / 'local'))
+    if level == 'instance':
+        monkeypatch.setattr(stream, '_download_file', partial(download, stream))
+    assert ids(StreamingDataset(streams=[stream], batch_size=4)) == list(range(60))
+    assert sorted(asked) == sorted(os.listdir(folder))
+
+
+class Half(Stream):
+    """Returns every second shard."""
+
+    def get_shards(self, world: Any, allow_unsafe_types: bool) -> Any:
+        return super().get_shards(world, allow_unsafe_types)[::2]
+
+
+class Logging(Stream):
+    """Returns all shards."""
+
+    def get_shards(self, world: Any, allow_unsafe_types: bool) -> Any:
+        return super().get_shards(world, allow_unsafe_types)
+
+
+def test_get_shards_must_return_the_shards_of_the_index(tmp_path: Path) -> None:
+    folder = write(tmp_path / 'remote')
+    stream: Stream = Logging(remote=str(folder), local=str(tmp_path / 'local'))
+    assert ids(StreamingDataset(streams=[stream], batch_size=4)) == list(range(60))
+    stream = Half(remote=str(folder), local=str(tmp_path / 'half'))
+    with pytest.raises(UnsupportedError, match=r'`get_shards` of .*Half returned') as caught:
+        StreamingDataset(streams=[stream], batch_size=4)
+    assert caught.value.id == 'config-shards'
 
 
 class Slow(Counting):

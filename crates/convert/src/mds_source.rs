@@ -242,7 +242,8 @@ fn mds_field(name: &str, encoding: &Encoding) -> Field {
         | Encoding::Image(_)
         | Encoding::JpegArray { .. }
         | Encoding::List(_)
-        | Encoding::Pkl => DataType::Binary,
+        | Encoding::Pkl
+        | Encoding::Registered { .. } => DataType::Binary,
     };
     encoded_field(name, data_type, &encoding.to_string(), "true")
 }

@@ -1,5 +1,7 @@
 //! The bounds on what a file may demand.
 
+use std::collections::BTreeSet;
+
 /// Limits on what a file may request before shardmill rejects it as invalid.
 ///
 /// Every length read from a file is compared with one of these limits, and with the number of remaining bytes, before
@@ -31,6 +33,9 @@ pub struct Limits {
     pub parquet: ParquetLimits,
     /// Limits of tar shards.
     pub tar: TarLimits,
+    /// The encodings of MDS that the program decodes itself. An index may then also name encodings outside of the format.
+    /// `None` if the program decodes none.
+    pub program_encodings: Option<BTreeSet<String>>,
 }
 
 /// What a compressed file without a declared raw size may expand to.
@@ -89,6 +94,7 @@ impl Default for Limits {
                 name_bytes: 4096,
                 fields: 1024,
             },
+            program_encodings: None,
         }
     }
 }

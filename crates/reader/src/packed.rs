@@ -432,6 +432,11 @@ pub(crate) fn tokens_of<'a>(
             Ok(_) => return Err(refused(&format!("its encoding is {encoding}"))),
             Err(error) => return Err(refused(&error.to_string())),
         },
+        (Encoding::Registered { .. }, _) => {
+            return Err(refused(&format!(
+                "the program registered its encoding {encoding}, and packing reads only those of MDS"
+            )));
+        }
         _ => {
             return Err(refused(&format!(
                 "its encoding is {encoding}, not an array of integers"

@@ -32,7 +32,7 @@ pub fn decode<'a>(
     Limits::check("sample-bytes", len_u64(datum), limits.sample_bytes)
         .map_err(MdsError::ValueLimit)?;
     Ok(match encoding {
-        Encoding::Bytes => Value::Bytes(datum),
+        Encoding::Bytes | Encoding::Registered { .. } => Value::Bytes(datum),
         Encoding::Str => Value::Str(text(encoding, datum)?),
         Encoding::Int => Value::Int(i64::from_le_bytes(number(encoding, datum)?)),
         Encoding::Number(dtype) => match dtype {

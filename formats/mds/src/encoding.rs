@@ -154,6 +154,17 @@ pub enum Encoding {
     Pkl,
     /// `json`: a JSON text, with `NaN`, `Infinity` and `-Infinity` allowed.
     Json,
+    /// An encoding that the program registered. Only the program can decode its values, which are opaque bytes here.
+    ///
+    /// No text parses to it: an index has one where [`Limits::program_encodings`] allows it.
+    ///
+    /// [`Limits::program_encodings`]: shardmill_core::Limits::program_encodings
+    Registered {
+        /// The name, which may be one of the format.
+        name: Box<str>,
+        /// The size of every value in bytes; `None` if each value has its own.
+        size: Option<u64>,
+    },
 }
 
 impl Encoding {
@@ -223,6 +234,7 @@ impl Encoding {
                     .iter()
                     .fold(dtype.size_bytes(), |size, dim| size.saturating_mul(*dim)),
             ),
+            Self::Registered { size, .. } => *size,
             _ => None,
         }
     }
@@ -242,6 +254,7 @@ impl fmt::Display for Encoding {
                 }
                 Ok(())
             }
+            Self::Registered { name, .. } => f.write_str(name),
             plain => {
                 let found = Self::PLAIN.into_iter().find(|(_, known)| known == plain);
                 f.write_str(found.map_or("", |(name, _)| name))

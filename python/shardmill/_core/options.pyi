@@ -97,6 +97,7 @@ class ReaderOptions:
         settings: Store settings that are not in the environment.
         window: The neighbours that are read with each sample.
         cluster: The addresses of all nodes, the number of this node, that of all nodes, the secret, and the TLS files.
+        encodings: The names of the encodings that the program registered in the process that opened the dataset.
     """
 
     def __new__(
@@ -115,6 +116,7 @@ class ReaderOptions:
         settings: Optional[dict[str, str]] = None,
         window: Optional[Window] = None,
         cluster: Optional[tuple[list[str], int, int, str, Optional[list[str]]]] = None,
+        encodings: Optional[set[str]] = None,
     ) -> ReaderOptions: ...
     @property
     def attempts(self) -> int: ...

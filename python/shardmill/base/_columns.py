@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 def stored_value(encoding: str, data: bytes) -> Any:
     """Returns a value that the extension module does not decode as it is stored: bytes, or a list of files."""
-    if encoding.startswith('list[') or encoding in ('jpeg_array', 'jpegarray'):
-        from shardmill.base.format.mds.encodings import stored_items
+    from shardmill.base.format.mds.encodings import is_stock, stored_items
 
-        return stored_items(encoding, data)
-    return bytes(data)
+    is_list = encoding.startswith('list[') or encoding in ('jpeg_array', 'jpegarray')
+    return stored_items(encoding, data) if is_list and is_stock(encoding) else bytes(data)
 
 
 class Column(NamedTuple):

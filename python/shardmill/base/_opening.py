@@ -89,6 +89,7 @@ class Opening(OwnWorld):
         options: dict[str, Any] = {
             'download_retry': max(stream.download_retry for stream in self.streams),
             'download_timeout': max(stream.download_timeout for stream in self.streams),
+            'encodings': self._known_encodings(),
         }
         if not self._fetches_in_python:
             if self.cache_limit:
@@ -150,7 +151,9 @@ class Opening(OwnWorld):
         return reader
 
     def _refuse_unsafe_types(self) -> None:
-        unsafe = self._reader.columns_of('pkl')
+        from shardmill.base.format.mds.encodings import _unsafe_encodings
+
+        unsafe = [name for each in _unsafe_encodings for name in self._reader.columns_of(each)]
         if unsafe:
             raise ValueError(
                 f'Column {unsafe[0]!r} contains an unsafe type: a pickle, which can run any code when it '

@@ -163,9 +163,9 @@ def _thumbnail(encoding: str, data: bytes) -> Optional[_Thumbnail]:
         return None
     try:
         if encoding == 'pil':
-            from shardmill.base.format.mds.encodings import mds_decode
+            from shardmill.base.format.mds.encodings import PIL
 
-            image = mds_decode('pil', data)
+            image = PIL().decode(data)
         else:
             image = Image.open(io.BytesIO(data), formats=[str(kind)])
         width, height = image.size

@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shardmill.base import _arguments as check
 from shardmill.base._trained import Trained
+from shardmill.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardmill.base.format.base.reader import Reader
+    from shardmill.base.stream import Stream
+
+
+def check_shards(
+    streams: Sequence[Stream], shards: Sequence[Sequence[Reader]], sizes: Sequence[bytes]
+) -> None:
+    """Checks that `get_shards` of each stream returned the shards of its index, whose samples the reader counts.
+
+    Raises:
+        UnsupportedError: A subclass returned others.
+    """
+    import numpy as np
+
+    for stream, own, listed in zip(streams, shards, sizes):
+        found, expected = [len(shard) for shard in own], np.frombuffer(listed, np.int64).tolist()
+        if found != expected:
+            name = f'{type(stream).__module__}.{type(stream).__qualname__}'
+            raise UnsupportedError(
+                f'`get_shards` of {name} returned {len(found)} shards with {sum(found)} samples, and the index of the stream '
+                f'has {len(expected)} with {sum(expected)}',
+                'config-shards',
+                stream.remote or stream.local,
+                'choose samples with a view instead: `Stream(view=...)`',
+            )
 
 
 class ShardAccess(Trained):

@@ -28,6 +28,15 @@ class Stored(Array):
         __class_getitem__ = classmethod(GenericAlias)
 
     num_samples: int
+    #: The names of the encodings that the program registered when the dataset was opened, here or in the parent process.
+    _registered: frozenset[str] = frozenset()
+
+    def _known_encodings(self) -> set[str]:
+        """Returns `_registered` with the encodings that the program has registered since."""
+        from shardmill.base.format.mds.encodings import registered_names
+
+        self._registered |= registered_names()
+        return set(self._registered)
 
     def _here(self) -> _core.Reader:
         """Returns the reader of this process."""

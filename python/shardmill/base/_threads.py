@@ -24,7 +24,7 @@ def threaded(loader: Any) -> Generator[tuple[int, Any], None, None]:
     # torch's own loop draws a number here. Drawing it keeps the program's later random numbers the same.
     torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
     dataset, size = loader.dataset, loader.batch_size or 1
-    collate: Callable[[list[Any]], Any] = loader.collate_fn
+    collate: Callable[[list[Any]], Any] = loader._collate_fn()
     limit = loader.num_workers * (loader.prefetch_factor or 2)
 
     def make(numbers: list[int], samples: list[Any]) -> tuple[int, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._collate import union_of
 from shardmill.base._trained import Trained
 from shardmill.errors import UsageError
 
@@ -54,6 +55,12 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
         only = None if self._names is None else set(names)
         window = self._dataset.window
         padding = [] if window is None else window._padding(names)
+        required = () if self._names is None else names
+        objects = {
+            column.name
+            for column in schema.values()
+            if column.encoding in _OBJECTS and not column.is_registered
+        }
         windows = {name for name in names if window is not None and window._has(name)}
         batches = self._dataset._begin()
         is_packed = self._dataset.packing is not None
@@ -73,10 +80,12 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
                         {
                             name: array_of(
                                 values,
-                                name in schema and schema[name].encoding in _OBJECTS,
+                                name in objects,
                                 name in windows,
                             )
-                            for name, values in _columns_of(batch, [*names, *padding])
+                            for name, values in _columns_of(
+                                batch, [*names, *padding], required, samples
+                            )
                         },
                     )
         finally:
@@ -91,8 +100,14 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
                     check.refuse_type('dataset', taken[0], 'a dataset whose samples are dicts')
                 if self._drop_last and len(taken) < self._size:
                     return
-                names = list(taken[0]) if self._names is None else self._names
-                yield len(taken), {name: array_of([each[name] for each in taken]) for name in names}
+                columns = union_of(taken)
+                names = list(columns) if self._names is None else self._names
+                for name in names:
+                    if name not in columns:
+                        # Raises an error if no sample can have the column.
+                        self._dataset._sample_columns.select([name])
+                found = _columns_of(columns, names, names, len(taken))
+                yield len(taken), {name: array_of(values) for name, values in found}
         finally:
             # An iterator of a subclass may be no generator.
             close = getattr(samples, 'close', None)
@@ -119,13 +134,17 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
         self.close()
 
 
-def _columns_of(batch: Any, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """Yields the columns of a batch, which may be a list of samples with different columns."""
+def _columns_of(
+    batch: Any, names: Sequence[str], required: Sequence[str], samples: int
+) -> Iterator[tuple[str, Any]]:
+    """Yields the columns of a batch, which may be a list of samples with different columns: those that a sample has, and
+    the required ones."""
+    columns = batch if isinstance(batch, dict) else union_of(batch)
     for name in names:
-        if not isinstance(batch, dict):
-            yield name, [sample.get(name) for sample in batch]
-        elif name in batch:
-            yield name, batch[name]
+        if name in columns:
+            yield name, columns[name]
+        elif name in required:
+            yield name, [None] * samples
 
 
 def array_of(values: Any, as_objects: bool = False, are_windows: bool = False) -> NDArray[Any]:
@@ -181,14 +200,14 @@ class TrainingBatches(Trained):
         stacked from its samples, which must be dicts.
 
         Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
-        objects. In columns with a window, the second dimension is that of the offsets. To resume, pass the result of
+        objects. A batch has the columns that one of its samples has, and ``None`` for samples without them. In columns with a window, the second dimension is that of the offsets. To resume, pass the result of
         `BatchIterator.state_dict` to `load_state_dict` before the next call.
 
         Args:
             batch_size: Samples per batch. The order of samples depends on it: it must be the ``batch_size`` of the
                 dataset, which is set if the dataset has none.
             drop_last: Whether to leave out an incomplete last batch.
-            columns: The names of the columns to decode; by default all columns.
+            columns: The names of the columns to decode, which every batch then has; by default all columns.
 
         Raises:
             UsageError: There is no batch size, or another one than that of the dataset; a column does not exist.

@@ -7,8 +7,9 @@ import sys
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
-from shardmill import _core, _torch
+from shardmill import _torch
 from shardmill.base import _arguments as check
+from shardmill.base._collate import collate
 from shardmill.base._iteration import Carried
 from shardmill.base._limits import Timed, Times, explain, times_here
 from shardmill.base._rows import packed
@@ -236,7 +237,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         size = cast(int, self.batch_size)
         batches = self.dataset._begin(self.num_workers or None)
         columns = self._is_default()
-        transform = Timed(self.dataset, self.collate_fn)
+        transform = Timed(self.dataset, self._collate_fn())
         try:
             while True:
                 if columns:
@@ -274,6 +275,10 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
 
         return self.collate_fn is default_collate
 
+    def _collate_fn(self) -> Callable[[list[Any]], Any]:
+        """Returns the function that merges samples. The default one keeps fields that only some samples have."""
+        return collate if self._is_default() else self.collate_fn
+
     def _is_counted(self) -> bool:
         """Returns whether each batch comes with its sample count, which a collated batch may not show."""
         return isinstance(self.dataset, StreamingDataset) and self.batch_size is not None
@@ -285,7 +290,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         kept = self.collate_fn, self.worker_init_fn
         if self.num_workers > 0 and self._is_native() and self._is_default():
             self.worker_init_fn = _AsBatches(self.worker_init_fn)
-        self.collate_fn = _Counting(Timed(self.dataset, self.collate_fn))
+        self.collate_fn = _Counting(Timed(self.dataset, self._collate_fn()))
         try:
             return _widened(super()._get_iterator())
         finally:
@@ -399,43 +404,6 @@ class _Counting:
             count, batch = len(samples), self._user(samples)
             batch = batch if worker is None else packed(batch)
         return count, batch, worker and (worker.id, times_here(worker.dataset))
-
-
-def collate(batch: Any) -> Any:
-    """Builds from columns what torch's ``default_collate`` returns for the samples of a batch.
-
-    Args:
-        batch: Columns by name, each a `Block`, an array or a list of values; or a list of samples with different
-            columns.
-
-    Returns:
-        Tensors sharing the memory of the columns for numbers, lists for text and bytes, and lists for columns with a
-        ``None``, also inside of values.
-    """
-    import numpy as np
-    import torch
-    from torch.utils.data import default_collate
-
-    if not isinstance(batch, dict):
-        return default_collate(batch)
-    made = {}
-    for name, values in batch.items():
-        if isinstance(values, (_core.Block, np.ndarray)):
-            made[name] = torch.from_numpy(np.asarray(values))
-        elif isinstance(values[0], (str, bytes)) or _has_none(values):
-            made[name] = values
-        else:
-            made[name] = default_collate(values)
-    return made
-
-
-def _has_none(value: Any) -> bool:
-    """Returns whether a value is ``None``, or has one inside."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return value is None
-    return any(map(_has_none, value))
 
 
 def _widened(iterator: Any) -> Any:

@@ -29,7 +29,7 @@ from shardmill.base._packed import (
 )
 from shardmill.base._raw import check_files, gives_files, holding, versions_of
 from shardmill.base._representation import dataset_representation
-from shardmill.base._shard_access import ShardAccess
+from shardmill.base._shard_access import ShardAccess, check_shards
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
 from shardmill.base._shared_state import SharedState, end_if_orphaned
 from shardmill.base._skip import Skips, passed
@@ -418,6 +418,7 @@ class StreamingDataset(
         self._index_digests = self._index_digests or self._read_digests
         if shards is not None:
             self.shards = self._live_shards(shards)
+            check_shards(self.streams, shards, self._reader.shard_sizes())
         if any(stream._is_raw for stream in self.streams):
             self._files_digest = self._reader.files_digest()
         self.num_samples = self._reader.samples

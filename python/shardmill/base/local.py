@@ -81,11 +81,13 @@ class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
             with_deleted=self.with_deleted,
             view=None if self._view is None else self._view._view,
         )
-        options = _core.ReaderOptions()
+        encodings = self._known_encodings()
+        options = _core.ReaderOptions(encodings=encodings)
         if self.window is not None:
             if self._episodes is None:
                 self._episodes = self.window._episodes_of([stream], options)
-            options = _core.ReaderOptions(window=self.window._to_core(self._episodes))
+            window = self.window._to_core(self._episodes)
+            options = _core.ReaderOptions(encodings=encodings, window=window)
         self._reader = _core.Reader([stream], options, decode_field=self._decode_field)
         self._process = os.getpid()
         self.num_samples = self._reader.samples

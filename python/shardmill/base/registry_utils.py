@@ -60,18 +60,25 @@ class TypedRegistry(Generic[T]):
         entry_points: Whether to include entry points of installed packages. Their group is the
             namespace joined by ``_``.
         description: What the registry is for.
+        also: The namespace of another package. Its entries and entry points are found if this registry has none of the
+            name. Nothing is registered there.
     """
 
     def __init__(
-        self, namespace: Sequence[str], entry_points: bool = False, description: str = ''
+        self,
+        namespace: Sequence[str],
+        entry_points: bool = False,
+        description: str = '',
+        also: Sequence[str] = (),
     ) -> None:
         self.namespace = tuple(namespace)
         self.entry_points = entry_points
         self.entry_point_namespace = '_'.join(self.namespace)
         self.description = description
+        self._namespaces = [self.namespace, *filter(None, [tuple(also)])]
 
     def __contains__(self, name: str) -> bool:
-        if self._key(name) in _store():
+        if any((*namespace, name) in _store() for namespace in self._namespaces):
             return True
         return self.entry_points and name in self._entry_points()
 
@@ -98,7 +105,7 @@ class TypedRegistry(Generic[T]):
         """
 
         def put(value: T) -> T:
-            _store()[self._key(name)] = value
+            _store()[(*self.namespace, name)] = value
             return value
 
         return put if func is None else put(func)
@@ -114,21 +121,21 @@ class TypedRegistry(Generic[T]):
         found = self.get_entry_point(name) if self.entry_points else None
         if found is not None:
             return found
-        try:
-            return cast(T, _store()[self._key(name)])
-        except KeyError:
-            known = ', '.join(sorted(self.get_all())) or 'nothing'
-            registry = ' -> '.join(self.namespace)
-            problem = f'there is no {name!r} in the registry {registry}, which has {known}'
-            raise RegistryError(problem) from None
+        for namespace in self._namespaces:
+            if (*namespace, name) in _store():
+                return cast(T, _store()[(*namespace, name)])
+        known = ', '.join(sorted(self.get_all())) or 'nothing'
+        registry = ' -> '.join(self.namespace)
+        raise RegistryError(f'there is no {name!r} in the registry {registry}, which has {known}')
 
     def get_all(self) -> dict[str, T]:
         """Returns all entries by name."""
         found = self.get_entry_points() if self.entry_points else {}
-        length = len(self.namespace)
-        for key, value in list(_store().items()):
-            if len(key) == length + 1 and key[:length] == self.namespace:
-                found[key[-1]] = value
+        for namespace in reversed(self._namespaces):
+            length = len(namespace)
+            for key, value in list(_store().items()):
+                if len(key) == length + 1 and key[:length] == namespace:
+                    found[key[-1]] = value
         return found
 
     def get_entry_points(self) -> dict[str, T]:
@@ -142,24 +149,31 @@ class TypedRegistry(Generic[T]):
 
     def _entry_points(self) -> dict[str, importlib.metadata.EntryPoint]:
         found: Any = importlib.metadata.entry_points()
-        group = self.entry_point_namespace
-        # Before Python 3.10 this is a dict of groups.
-        entries = found.select(group=group) if hasattr(found, 'select') else found.get(group, ())
-        return {entry.name: entry for entry in entries}
-
-    def _key(self, name: str) -> tuple[str, ...]:
-        return (*self.namespace, name)
+        entries: dict[str, importlib.metadata.EntryPoint] = {}
+        for group in map('_'.join, reversed(self._namespaces)):
+            # Before Python 3.10 this is a dict of groups.
+            own = found.select(group=group) if hasattr(found, 'select') else found.get(group, ())
+            entries.update({entry.name: entry for entry in own})
+        return entries
 
 
 @overload
 def create_registry(
-    *namespace: str, generic_type: type[T], entry_points: bool = ..., description: str = ...
+    *namespace: str,
+    generic_type: type[T],
+    entry_points: bool = ...,
+    description: str = ...,
+    also: Sequence[str] = ...,
 ) -> TypedRegistry[T]: ...
 
 
 @overload
 def create_registry(
-    *namespace: str, generic_type: Any, entry_points: bool = ..., description: str = ...
+    *namespace: str,
+    generic_type: Any,
+    entry_points: bool = ...,
+    description: str = ...,
+    also: Sequence[str] = ...,
 ) -> TypedRegistry[Any]: ...
 
 
@@ -168,6 +182,7 @@ def create_registry(
     generic_type: Any,
     entry_points: bool = False,
     description: str = '',
+    also: Sequence[str] = (),
 ) -> TypedRegistry[Any]:
     """Creates a registry with a new namespace.
 
@@ -176,13 +191,14 @@ def create_registry(
         generic_type: The type of the entries, for type checkers.
         entry_points: See `TypedRegistry`.
         description: What the registry is for.
+        also: See `TypedRegistry`.
 
     Raises:
         RegistryError: The namespace is itself a key in use. The error is a ValueError.
     """
     if namespace in _store():
         raise RegistryError(f'the namespace {namespace} is taken')
-    return TypedRegistry(namespace, entry_points=entry_points, description=description)
+    return TypedRegistry(namespace, entry_points, description, also)
 
 
 def construct_from_registry(

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import json
 import os
+import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -322,8 +323,19 @@ class Stream:
         return getattr(stream, 'choose', samples)
 
     def _fetches_in_python(self) -> bool:
-        """Returns whether a subclass overrides how shards are fetched to the local folder."""
-        return any(getattr(type(self), name) is not getattr(Stream, name) for name in _FETCHING)
+        """Returns whether the program has replaced how shards are fetched to the local folder."""
+        return self._is_replaced(*_FETCHING) or self._has_own_downloader()
+
+    def _is_replaced(self, *methods: str) -> bool:
+        """Returns whether one of these methods is not of this module, in a subclass or because it was assigned."""
+        return any(
+            name in vars(self) or getattr(type(self), name) is not _STOCK[name] for name in methods
+        )
+
+    def _has_own_downloader(self) -> bool:
+        """Returns whether the program registered the class that downloads from the remote."""
+        module = sys.modules.get('shardmill.base.storage.download')
+        return module is not None and module.is_registered(self.remote)
 
     def _is_local_copy_complete(self) -> bool:
         """Returns whether the remote folder no longer exists and the local folder holds the dataset."""
@@ -514,34 +526,42 @@ class Stream:
 
         They are downloaded before the index, because other ranks wait for the index to appear.
         """
-        text = self._fetch_once(PROVENANCE)
+        text = self._fetch_side(PROVENANCE)
         noted = json.loads(text) if text else {}
         increment, tombstones = noted.get('increment') or {}, noted.get('tombstones') or {}
+        if not tombstones and not increment.get('all_tombstones'):
+            return
         folder = os.path.join(self.local, self.split)
-        if tombstones or increment.get('all_tombstones'):
-            self._download_file(TOMBSTONES, f'{TOMBSTONES}.tmp')
-            os.replace(os.path.join(folder, f'{TOMBSTONES}.tmp'), os.path.join(folder, TOMBSTONES))
-            with open(os.path.join(folder, PROVENANCE), 'wb') as file:
-                file.write(text)
+        os.makedirs(folder, exist_ok=True)
+        listed = self._fetch_side(TOMBSTONES, attempts=1 + self.download_retry)
+        for name, data in ((TOMBSTONES, listed), (PROVENANCE, text)):
+            if data:
+                with whole(os.path.join(folder, name)) as part, open(part, 'wb') as file:
+                    file.write(data)
 
-    def _fetch_once(self, name: str) -> bytes:
-        """Returns the contents of an optional file; empty if it does not exist."""
-        part = f'{name}.tmp'
-        path = os.path.join(self.local, self.split, part)
+    def _fetch_side(self, name: str, attempts: int = 1) -> bytes:
+        """Returns the contents of a file beside the index, which is usually absent; empty if it does not exist.
+
+        Code of the program that fetches files is asked for the index and the shards only, as in `streaming`: it may fail in
+        any way for other files. Folders are read without it.
+        """
+        remote = os.path.join(self.remote or '', self.split, name)
         try:
-            if type(self)._download_file is Stream._download_file:
-                # Not retried, because the file is usually absent.
-                remote = os.path.join(self.remote or '', self.split, name)
-                self._downloader.download(remote, path, self.download_timeout)
-            else:
-                path = self._download_file(name, part)
-            with open(path, 'rb') as file:
-                return file.read()
-        except FileNotFoundError:
+            if is_folder(remote):
+                with open(remote, 'rb') as file:
+                    return file.read()
+            if self._is_replaced('_download_file') or self._has_own_downloader():
+                return b''
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, name)
+                downloader = self._downloader
+                again = retry(clean_up_fn=downloader.clean_up, num_attempts=attempts)
+                again(lambda: downloader.download(remote, path, self.download_timeout))()
+                with open(path, 'rb') as file:
+                    return file.read()
+        except (FileNotFoundError, PermissionError):
+            # A store without the permission to list answers that a missing file is forbidden.
             return b''
-        finally:
-            if os.path.exists(path):
-                os.remove(path)
 
     def set_up_local(self, shards: list[Reader], cache_usage_per_shard: NDArray[np.int64]) -> None:
         """Finds the shards in the local folder, and removes partial downloads.
@@ -564,12 +584,18 @@ class Stream:
         return os.stat(index).st_size if os.path.exists(index) and not self._is_raw else 0
 
 
+#: The methods before a program assigns others.
+_STOCK = {name: getattr(Stream, name) for name in _FETCHING}
+
+#: Not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its streams. Classes
+#: that programs registered there are found, too.
 streams_registry: Any = create_registry(
-    'streaming',
+    'shardmill',
     'streams_registry',
     generic_type=type[Stream],
     entry_points=True,
     description='Classes of streams, by the name that `stream_name` gives.',
+    also=('streaming', 'streams_registry'),
 )
 streams_registry.register('stream', func=Stream)
 

@@ -432,7 +432,8 @@ fn mds_kind(py: Python<'_>, encoding: &Encoding) -> PyResult<Kind> {
         | Encoding::JpegArray { .. }
         | Encoding::List(_)
         | Encoding::Pkl
-        | Encoding::Json => Kind::Other,
+        | Encoding::Json
+        | Encoding::Registered { .. } => Kind::Other,
     })
 }
 

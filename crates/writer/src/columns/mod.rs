@@ -387,7 +387,13 @@ impl ColumnEncoder {
                 list::prepare(array, encoding, &name, *dtype, shape.as_deref())
             }
             (Encoding::JpegArray { .. } | Encoding::List(_), None) => self.framed(array, encoding),
-            (Encoding::Bytes | Encoding::Image(_) | Encoding::Pkl, None) => Err(self.unfit(array)),
+            (
+                Encoding::Bytes
+                | Encoding::Image(_)
+                | Encoding::Pkl
+                | Encoding::Registered { .. },
+                None,
+            ) => Err(self.unfit(array)),
         }
     }
 
@@ -463,7 +469,8 @@ fn takes_bytes(encoding: &Encoding, now: Option<&Encoding>) -> bool {
         | Encoding::Number(_)
         | Encoding::StrInt
         | Encoding::StrFloat
-        | Encoding::StrDecimal => false,
+        | Encoding::StrDecimal
+        | Encoding::Registered { .. } => false,
     }
 }
 
@@ -503,7 +510,7 @@ fn is_storable(data_type: &DataType, target: &Target) -> bool {
             other => other.is_string() || other.is_integer(),
         },
         Encoding::Json => json::is_representable(data_type),
-        Encoding::Pkl | Encoding::Image(_) => false,
+        Encoding::Pkl | Encoding::Image(_) | Encoding::Registered { .. } => false,
         Encoding::JpegArray { .. }
         | Encoding::List(ImageKind::Pil | ImageKind::Jpeg | ImageKind::Png) => {
             let (leaf, levels) = list::leaf_type(data_type);

@@ -1,7 +1,6 @@
 //! Builds an index from its parsed fields: checks which fields a format has, and that they agree with each other.
 
 use std::collections::HashMap;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use shardmill_codec::{Compression, HashAlgo};
@@ -12,6 +11,7 @@ use super::entry::ShardEntry;
 use super::fields::{Files, RawConfig};
 use super::parser::Parser;
 use crate::config::{Column, Layout, ShardConfig, fixed_separator, is_json_blank};
+use crate::encoding::Encoding;
 use crate::error::{IndexPosition, MdsError, MdsProblem};
 use crate::shown::{parse_name, shorten};
 
@@ -23,12 +23,12 @@ impl RawConfig {
                 columns: self.mds_columns(parser)?,
             },
             Some(Format::Json) => Layout::Json {
-                columns: self.columns(parser, "encoding")?,
+                columns: self.columns(parser, "encoding", parse_name)?,
                 newline: self.newline(parser)?,
             },
             Some(format @ (Format::Csv | Format::Tsv | Format::Xsv)) => Layout::Xsv {
                 format,
-                columns: self.columns(parser, "encoding")?,
+                columns: self.columns(parser, "encoding", parse_name)?,
                 newline: self.newline(parser)?,
                 separator: self.separator(parser, format)?,
             },
@@ -61,10 +61,11 @@ impl RawConfig {
     }
 
     /// Returns the columns, whose encodings are in the field called `field`.
-    fn columns<E: FromStr<Err = MdsError>>(
+    fn columns<E>(
         &self,
         parser: &Parser<'_>,
         field: &str,
+        parse: impl Fn(&str) -> Result<E, MdsError>,
     ) -> Result<Vec<Column<E>>, MdsError> {
         let (names, encodings) = (self.names.len(), self.encodings.len());
         if names != encodings {
@@ -82,7 +83,7 @@ impl RawConfig {
             return Err(self.columns_error(parser, reason));
         }
         let column = |(name, text): (&str, &str)| -> Result<Column<E>, MdsError> {
-            let encoding = parse_name(text).map_err(|problem: MdsError| {
+            let encoding = parse(text).map_err(|problem| {
                 let described_field = format!("{field} of column `{}`", shorten(name));
                 problem.at(parser.position_of(&described_field))
             })?;
@@ -99,15 +100,31 @@ impl RawConfig {
     }
 
     fn mds_columns(&self, parser: &Parser<'_>) -> Result<Vec<Column>, MdsError> {
-        let columns: Vec<Column> = self.columns(parser, "column_encodings")?;
+        let is_registered = |encoding: &str| {
+            let name = encoding.split(':').next().unwrap_or_default();
+            let own = parser.limits.program_encodings.as_ref();
+            own.is_some_and(|own| own.contains(name) || Encoding::plain(name).is_none())
+        };
+        let mut columns = self.columns(parser, "column_encodings", |text| {
+            match is_registered(text) {
+                true => Ok(Encoding::Registered {
+                    name: text.into(),
+                    size: None,
+                }),
+                false => parse_name(text),
+            }
+        })?;
         let (names, sizes) = (columns.len(), self.sizes.len());
         if names != sizes {
             let reason = format!("there are {names} names, but {sizes} sizes");
             return Err(self.columns_error(parser, reason));
         }
-        for (Column { name, encoding }, size) in columns.iter().zip(&self.sizes) {
+        for (Column { name, encoding }, size) in columns.iter_mut().zip(&self.sizes) {
             // COMPAT: to the original reader, a size of 0 means no size.
             let size = size.filter(|size| *size != 0);
+            if let Encoding::Registered { size: own, .. } = encoding {
+                *own = size;
+            }
             if size != encoding.fixed_size() {
                 let shown = |size: Option<u64>| {
                     size.map_or_else(|| "null".to_owned(), |size| size.to_string())

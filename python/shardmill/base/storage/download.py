@@ -54,6 +54,19 @@ GCS_ERROR_NO_AUTHENTICATION = (
 PIECE = 8 << 20
 
 
+def _scheme_of(remote: str) -> str:
+    """Returns the key of the downloader of a location in `DOWNLOADER_MAPPINGS`."""
+    scheme = urlsplit(remote).scheme
+    is_volume = scheme == 'dbfs' and remote.startswith('dbfs:/Volumes')
+    return 'dbfs-uc' if is_volume else scheme
+
+
+def is_registered(remote: Optional[str]) -> bool:
+    """Returns whether the program registered the downloader of a location in `DOWNLOADER_MAPPINGS`."""
+    found = None if remote is None else DOWNLOADER_MAPPINGS.get(_scheme_of(remote))
+    return found is not None and not found.__module__.startswith('shardmill.')
+
+
 class CloudDownloader(abc.ABC):
     """Downloads files of one provider.
 
@@ -95,9 +108,7 @@ class CloudDownloader(abc.ABC):
         remote_dir = path_or_none('remote_dir', remote_dir)
         if remote_dir is None:
             return LocalDownloader()
-        scheme = urlsplit(remote_dir).scheme
-        if scheme == 'dbfs' and remote_dir.startswith('dbfs:/Volumes'):
-            scheme = 'dbfs-uc'
+        scheme = _scheme_of(remote_dir)
         if scheme not in DOWNLOADER_MAPPINGS:
             raise UsageError(
                 f'Unsupported remote path: {scheme}: is not a scheme of a store', 'url-scheme'

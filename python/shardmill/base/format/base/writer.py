@@ -256,10 +256,10 @@ class Writer(ABC):
         codec = self._codec
         if codec is None:
             return None
-        names = {encoding: encoding.partition(':')[0] for encoding in self.columns.values()}
-        if any(codec._encodings[name] is not codec._stock.get(name) for name in names.values()):
+        encodings = set(self.columns.values())
+        if any(codec.registered(encoding.partition(':')[0]) for encoding in encodings):
             return None
-        if self.format == 'mds' and not all(map(_core.is_encoding, names)):
+        if self.format == 'mds' and not all(map(_core.is_encoding, encodings)):
             return None
         columns = sorted(self.columns.items())
         return [(name, encoding, codec._get_coder(encoding)) for name, encoding in columns]

@@ -32,6 +32,12 @@ def is_json_encoding(encoding: str) -> bool:
     return encoding in _encodings
 
 
+def registered(name: str) -> Any:
+    """Returns the class that the program registered for an encoding; ``None`` if it registered none."""
+    found = _encodings.get(name)
+    return None if found is _stock.get(name) else found
+
+
 class _Coder:
     """Encodes one value of a column as JSON."""
 

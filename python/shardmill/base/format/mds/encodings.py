@@ -1,7 +1,8 @@
 """Encodes and decodes the values of MDS columns.
 
 An encoding has a name, such as ``int``, ``jpeg`` or ``ndarray:float32:2,3``, and a class with
-`encode` and `decode`. To add your own encoding, add its class to `_encodings`.
+`encode` and `decode`. To add your own encoding, or to replace one, add its class to `_encodings`, in every process that
+writes or reads it.
 
 Numbers are little-endian. NumPy and Pillow are imported on first use.
 """
@@ -13,10 +14,13 @@ import math
 import os
 import pickle
 import struct
+import sys
 from abc import ABC, abstractmethod
 from decimal import Decimal
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, ClassVar, Optional
+
+from shardmill.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -540,18 +544,54 @@ _unsafe_encodings = {'pkl'}
 _coders: dict[str, tuple[Any, Encoding]] = {}
 
 
+def _of_streaming() -> dict[str, Any]:
+    """Returns the encodings of mosaicml-streaming by name, if it is imported beside this package."""
+    module = sys.modules.get('streaming.base.format.mds.encodings')
+    return {} if module is sys.modules[__name__] else getattr(module, '_encodings', {})
+
+
+def registered(name: str) -> Any:
+    """Returns the class that the program registered for the encodings of a name, here or in mosaicml-streaming; ``None`` if
+    it registered none."""
+    found = _encodings.get(name)
+    if found is not _stock.get(name):
+        return found
+    other = _of_streaming().get(name)
+    is_own = other is None or getattr(other, '__module__', '').startswith('streaming.')
+    return None if is_own else other
+
+
+def registered_names() -> set[str]:
+    """Returns the names of the encodings that the program registered, without parameters."""
+    return set(filter(registered, {*_encodings, *_of_streaming()}))
+
+
+def is_stock(encoding: str) -> bool:
+    """Returns whether an encoding is one of the format that the program has not replaced."""
+    name = encoding.partition(':')[0]
+    return name in _stock and registered(name) is None
+
+
 def get_mds_encodings() -> set[str]:
     """Returns the names of all encodings, without parameters."""
-    return set(_encodings)
+    return {*_encodings, *registered_names()}
+
+
+def _class_of(encoding: str) -> Any:
+    """Returns the class of an encoding; ``None`` if it is unknown."""
+    name = encoding.partition(':')[0]
+    return registered(name) or _encodings.get(name)
 
 
 def _get_coder(encoding: str) -> Optional[Encoding]:
     """Returns the encoder of an encoding; ``None`` if a name without parameters is unknown."""
     name, colon, parameters = encoding.partition(':')
+    made_by = _class_of(encoding)
     if colon:
-        with_parameters: Encoding = _encodings[name].from_str(parameters)
+        if made_by is None:
+            raise KeyError(name)
+        with_parameters: Encoding = made_by.from_str(parameters)
         return with_parameters
-    made_by = _encodings.get(name)
     if made_by is None:
         return None
     known = _coders.get(name)
@@ -561,9 +601,14 @@ def _get_coder(encoding: str) -> Optional[Encoding]:
 
 
 def _require_coder(encoding: str) -> Encoding:
-    coder = _get_coder(encoding)
+    coder = None if _class_of(encoding) is None else _get_coder(encoding)
     if coder is None:
-        raise ValueError(f'there is no encoding {encoding!r}')
+        raise UnsupportedError(
+            f'there is no encoding {encoding!r}',
+            'encoding-unknown',
+            encoding,
+            f'register its class in `{__name__}._encodings`, in every process that reads it',
+        )
     return coder
 
 

@@ -41,6 +41,12 @@ def xsv_decode(encoding: str, value: str) -> Any:
     return _encodings[encoding].decode(value)
 
 
+def registered(name: str) -> Any:
+    """Returns the class that the program registered for an encoding; ``None`` if it registered none."""
+    found = _encodings.get(name)
+    return None if found is _stock.get(name) else found
+
+
 class _Coder:
     """Encodes one value of a column as UTF-8 text."""
 
