@@ -380,9 +380,10 @@ fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
     if let Some(retries) = retries {
         let attempts = retries.saturating_add(1);
         // COMPAT: `streaming` makes several requests for each retry, so that its default stands for more requests.
-        remote.retry.attempts = match retries < USUAL_RETRIES {
-            true => attempts,
-            false => remote.retry.attempts.max(attempts),
+        remote.retry.outlasts_outages = retries >= USUAL_RETRIES;
+        remote.retry.attempts = match remote.retry.outlasts_outages {
+            true => remote.retry.attempts.max(attempts),
+            false => attempts,
         };
     }
     // COMPAT: the timeout of an attempt without new data, like `read_timeout` in `streaming`.

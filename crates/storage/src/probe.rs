@@ -265,6 +265,7 @@ pub fn probe(
 ) -> Result<ProbeReport, StorageError> {
     let mut options = options.clone();
     options.retry.attempts = options.retry.attempts.min(ATTEMPTS);
+    options.retry.outlasts_outages = false;
     options.request.connect_timeout = options.request.connect_timeout.min(CONNECT_TIMEOUT);
     options.upload.split_above = PART as u64;
     options.upload.part_bytes = PART as u64;

@@ -1,8 +1,9 @@
 //! The answers of stores, and what their failures mean.
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use chrono::DateTime;
 use http::HeaderName;
 use http::header::{
     CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, LAST_MODIFIED, LOCATION, RANGE, RETRY_AFTER,
@@ -87,8 +88,10 @@ pub(super) enum Failure {
     ProtocolError(StorageError),
     /// The credentials have expired.
     Expired(StorageError),
-    /// A retry may help.
+    /// The store answered with an error. A retry may help.
     Transient(String),
+    /// There was no connection, or a proxy found no store. A retry helps when the store is back.
+    Unreachable(String),
     /// The connection was closed without an answer. The store may have closed an idle connection just before the
     /// request.
     Unanswered(String),
@@ -165,7 +168,8 @@ pub(super) async fn refused(
         400 if is(&["RequestTimeout", "IncompleteBody"]) => {
             Failure::Transient(again(status, code.as_deref()))
         }
-        408 | 409 | 425 | 500 | 502..600 => Failure::Transient(again(status, code.as_deref())),
+        502 | 504 => Failure::Unreachable(again(status, code.as_deref())),
+        408 | 409 | 425 | 500 | 505..600 => Failure::Transient(again(status, code.as_deref())),
         _ => Failure::Final(StorageError::Refused { status, code }),
     }
 }
@@ -233,9 +237,7 @@ impl Head {
                 .is_some_and(|value| value.to_ascii_lowercase().contains("chunked")),
             range: range_text.as_deref().and_then(parse_content_range),
             range_text,
-            retry_after: text(&RETRY_AFTER)
-                .and_then(|value| value.trim().parse().ok())
-                .map(Duration::from_secs),
+            retry_after: text(&RETRY_AFTER).and_then(|value| parse_retry_after(value.trim())),
             redirect: target
                 .as_ref()
                 .and_then(|url| url.host_str().map(str::to_owned)),
@@ -262,6 +264,15 @@ impl Head {
 
 pub(super) fn text_of(headers: &HeaderMap, name: &str) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
+}
+
+/// Parses a number of seconds or a date. A date in the past is a wait of zero.
+fn parse_retry_after(value: &str) -> Option<Duration> {
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until: SystemTime = DateTime::parse_from_rfc2822(value).ok()?.into();
+    Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 fn parse_content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
@@ -338,6 +349,19 @@ mod tests {
         ] {
             assert_eq!(parse_content_range(value), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let parsed = |value: &str| parse_retry_after(value);
+        assert_eq!(parsed("0"), Some(Duration::ZERO));
+        assert_eq!(parsed("7"), Some(Duration::from_secs(7)));
+        let past = "Wed, 21 Oct 2015 07:28:00 GMT";
+        assert_eq!(parsed(past), Some(Duration::ZERO));
+        let day: DateTime<chrono::Utc> = (SystemTime::now() + Duration::from_secs(86_400)).into();
+        let wait = parsed(&day.format("%a, %d %b %Y %H:%M:%S GMT").to_string()).unwrap();
+        assert!(wait > Duration::from_secs(86_000), "{wait:?}");
+        assert_eq!(parsed("soon"), None);
     }
 
     #[test]

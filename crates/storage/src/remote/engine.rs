@@ -118,7 +118,7 @@ impl Engine {
     /// Returns how long a retry has to wait, or `None` if that is longer than `left`.
     ///
     /// Retries within the budget do not wait. The budget is a share of the requests of the process and a constant.
-    /// Beyond it, retries take turns, one per `back_off`. So a burst of failures is over soon, and an overloaded store
+    /// Beyond it, retries take turns, one per `turn`. So a burst of failures is over soon, and an overloaded store
     /// is not flooded.
     pub(super) fn turn(&self, options: &RemoteOptions, left: Duration) -> Option<Duration> {
         if self.is_in_budget(options.retry.budget_percent, options.retry.budget_floor) {
@@ -126,7 +126,7 @@ impl Engine {
         }
         let mut turn = lock(&self.turn);
         let now = Instant::now();
-        let mine = turn.map_or(now, |turn| turn.max(now)) + options.retry.back_off;
+        let mine = turn.map_or(now, |turn| turn.max(now)) + options.retry.turn;
         let wait = mine - now;
         // A retry that cannot wait that long takes no turn.
         (wait < left).then(|| {
@@ -198,7 +198,7 @@ mod tests {
         let engine = Engine::start().unwrap();
         let options = RemoteOptions {
             retry: RetryOptions {
-                back_off: Duration::from_secs(10),
+                turn: Duration::from_secs(10),
                 budget_percent: 0,
                 budget_floor: 1,
                 ..RetryOptions::default()

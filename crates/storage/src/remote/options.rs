@@ -34,7 +34,8 @@ pub struct RemoteOptions {
 #[derive(Clone, Copy, Debug)]
 pub struct RequestOptions {
     /// The maximum number of concurrent requests to a store. Ranges of up to 64 KiB and requests without a body have a
-    /// separate limit of twice as many. Both are lowered after the store asked to slow down.
+    /// separate limit of twice as many. Both are lowered while the store asks to slow down for more than a fifth of the
+    /// requests.
     pub connections: usize,
     /// The timeout for making a connection.
     pub connect_timeout: Duration,
@@ -107,28 +108,35 @@ impl Default for UploadOptions {
 pub struct RetryOptions {
     /// The maximum number of requests for one object or part.
     pub attempts: u32,
-    /// The upper bound of the wait before the second request. It doubles with each retry; the wait is a random part of
+    /// Whether `attempts` counts only requests that the store answers with an error. Then a store that cannot be
+    /// reached or asks to slow down is tried until the deadline.
+    pub outlasts_outages: bool,
+    /// The upper bound of the wait before the second request. It triples with each retry; the wait is a random part of
     /// it.
     pub back_off: Duration,
-    /// The limit of the doubling.
+    /// The limit of the tripling.
     pub back_off_most: Duration,
     /// The longest `Retry-After` that is obeyed.
     pub retry_after_most: Duration,
     /// The retries that the process makes without delay, as a percentage of its requests.
     pub budget_percent: u64,
-    /// Added to `budget_percent`. Retries beyond this budget take turns, one per `back_off`.
+    /// Added to `budget_percent`. Retries beyond this budget take turns, one per `turn`.
     pub budget_floor: u64,
+    /// The interval between two retries beyond the budget.
+    pub turn: Duration,
 }
 
 impl Default for RetryOptions {
     fn default() -> Self {
         Self {
             attempts: 8,
-            back_off: Duration::from_millis(100),
-            back_off_most: Duration::from_secs(15),
+            outlasts_outages: true,
+            back_off: Duration::from_millis(20),
+            back_off_most: Duration::from_secs(5),
             retry_after_most: Duration::from_secs(60),
             budget_percent: 20,
             budget_floor: 10,
+            turn: Duration::from_millis(100),
         }
     }
 }

@@ -15,6 +15,10 @@ use super::semaphore::{RequestPermit, RequestSemaphore};
 use crate::error::StorageError;
 use crate::random::random_number;
 
+/// How often a `Retry-After` that is shorter than the back-off replaces it. A store that keeps asking for immediate
+/// retries is not flooded.
+const SHORT_WAITS: u32 = 3;
+
 /// How often an answer with a wrong length or range is retried before it is returned as an error.
 pub(super) const LIES: u32 = 2;
 
@@ -51,6 +55,8 @@ pub(super) struct Attempts<'a> {
     live: &'a Live,
     pub(super) clock: Clock,
     made: u32,
+    /// The number of attempts that count against the maximum.
+    counted: u32,
     lies: u32,
     renewed: bool,
     /// A closed idle connection is not a failure of the store. The request is sent again at once, one time.
@@ -71,6 +77,7 @@ impl<'a> Attempts<'a> {
                 received: 0,
             },
             made: 0,
+            counted: 0,
             lies: 0,
             renewed: false,
             resent: false,
@@ -116,6 +123,13 @@ impl<'a> Attempts<'a> {
             return Ok(());
         }
         let (attempts, after_ms) = (self.made, self.clock.elapsed_ms());
+        let is_outage = matches!(
+            failure,
+            Failure::Throttled { .. } | Failure::Unreachable(_) | Failure::Unanswered(_)
+        );
+        if !(is_outage && options.retry.outlasts_outages) {
+            self.counted += 1;
+        }
         let mut wait = back_off(
             options.retry.back_off,
             options.retry.back_off_most,
@@ -139,11 +153,13 @@ impl<'a> Attempts<'a> {
                 wait = Duration::ZERO;
                 error
             }
-            Failure::Transient(last) | Failure::Unanswered(last) => StorageError::GaveUp {
-                last,
-                attempts,
-                after_ms,
-            },
+            Failure::Transient(last) | Failure::Unreachable(last) | Failure::Unanswered(last) => {
+                StorageError::GaveUp {
+                    last,
+                    attempts,
+                    after_ms,
+                }
+            }
             Failure::Stalled => self.stalled(received),
             Failure::Throttled {
                 status,
@@ -153,7 +169,11 @@ impl<'a> Attempts<'a> {
                 let counters = &self.live.counters;
                 counters.throttled.fetch_add(1, Ordering::Relaxed);
                 if let Some(delay) = retry_after {
-                    wait = wait.max(delay.min(options.retry.retry_after_most));
+                    let delay = delay.min(options.retry.retry_after_most);
+                    wait = match attempts <= SHORT_WAITS {
+                        true => delay,
+                        false => wait.max(delay),
+                    };
                 }
                 StorageError::Throttled {
                     status,
@@ -165,7 +185,7 @@ impl<'a> Attempts<'a> {
         // Release the permit for other requests during the wait.
         drop(permit);
         let left = self.clock.left();
-        if attempts >= options.retry.attempts || wait >= left {
+        if self.counted >= options.retry.attempts || wait >= left {
             return Err(error);
         }
         let Some(turn) = self.live.engine.turn(options, left) else {
@@ -198,7 +218,7 @@ pub(super) async fn exchange(
         match timeout(check_after.min(clock.left()), &mut answer).await {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) if error.is_connect() || error.is_timeout() => {
-                return Err(Failure::Transient(root_of(&error)));
+                return Err(Failure::Unreachable(root_of(&error)));
             }
             Ok(Err(error)) => return Err(Failure::Unanswered(root_of(&error))),
             Err(_) => {}
@@ -254,12 +274,10 @@ pub(super) async fn body(
     }
 }
 
-/// Returns a random wait of at most `first`, doubled with each attempt up to `most`.
+/// Returns a random wait of at most `first`, tripled with each attempt up to `max`.
 fn back_off(first: Duration, max: Duration, attempts: u32) -> Duration {
-    let doubled = 1_u32
-        .checked_shl(attempts.saturating_sub(1))
-        .unwrap_or(u32::MAX);
-    let longest = first.saturating_mul(doubled).min(max);
+    let factor = 3_u32.saturating_pow(attempts.saturating_sub(1));
+    let longest = first.saturating_mul(factor).min(max);
     let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX);
     // The bias of the remainder does not matter here.
     Duration::from_nanos(random_number() % nanos.saturating_add(1))

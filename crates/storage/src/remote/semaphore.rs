@@ -5,8 +5,19 @@ use std::sync::{Arc, Mutex};
 use shardmill_core::lock;
 use tokio::sync::Semaphore;
 
-/// A fair semaphore for requests with an adaptive limit. A throttled request halves the limit. Each round of successful
-/// requests adds one, up to the initial limit.
+/// The number of requests after which their throttled share is counted anew.
+const WINDOW: usize = 64;
+
+/// The number of throttled requests in a window up to which the limit stays. A store that throttles a tenth of the
+/// requests at random rarely exceeds it before its share shows.
+const FEW: usize = 8;
+
+/// The inverse of the share of throttled requests above which the limit is halved. Retries of fewer requests are within
+/// the budget of the process.
+const SHARE: usize = 5;
+
+/// A fair semaphore for requests with an adaptive limit. The limit is halved when more than a fifth of the requests are
+/// throttled. Each round of successful requests adds one, up to the initial limit.
 #[derive(Debug)]
 pub(super) struct RequestSemaphore {
     open: Semaphore,
@@ -23,8 +34,23 @@ struct State {
     round: u64,
     /// The number of successful requests since the limit changed.
     credit: usize,
+    /// The number of requests in the current window, and of the throttled ones among them.
+    seen: usize,
+    throttled: usize,
     active: usize,
     peak: usize,
+}
+
+impl State {
+    /// Counts a request. Returns whether so many of the window were throttled that the limit has to be halved.
+    fn count(&mut self, is_throttled: bool) -> bool {
+        if self.seen >= WINDOW {
+            (self.seen, self.throttled) = (0, 0);
+        }
+        self.seen += 1;
+        self.throttled += usize::from(is_throttled);
+        self.throttled >= FEW && self.throttled * SHARE > self.seen
+    }
 }
 
 impl RequestSemaphore {
@@ -38,6 +64,8 @@ impl RequestSemaphore {
                 debt: 0,
                 round: 0,
                 credit: 0,
+                seen: 0,
+                throttled: 0,
                 active: 0,
                 peak: 0,
             }),
@@ -81,6 +109,7 @@ impl RequestPermit {
     /// Records that the request succeeded.
     pub(super) fn succeeded(&self) {
         let mut state = lock(&self.semaphore.state);
+        state.count(false);
         if state.limit >= state.max {
             return;
         }
@@ -99,11 +128,12 @@ impl RequestPermit {
     /// Records that the store asked to slow down.
     pub(super) fn throttled(&self) {
         let mut state = lock(&self.semaphore.state);
-        if state.round != self.round {
+        if state.round != self.round || !state.count(true) {
             return;
         }
         state.round += 1;
         state.credit = 0;
+        (state.seen, state.throttled) = (0, 0);
         let fewer = state.limit - (state.limit / 2).max(1);
         state.limit -= fewer;
         state.debt += fewer - self.semaphore.open.forget_permits(fewer);
@@ -124,6 +154,8 @@ impl Drop for RequestPermit {
 
 #[cfg(test)]
 mod tests {
+    use shardmill_testing::draw::Draw;
+
     use super::*;
 
     /// Takes as many permits as are available without waiting.
@@ -147,8 +179,9 @@ mod tests {
         drop(passes);
         let passes = fill(&semaphore);
         assert_eq!(passes.len(), 4);
-        passes[0].throttled();
-        passes[1].throttled();
+        for request_permit in passes.iter().chain(&passes) {
+            request_permit.throttled();
+        }
         assert_eq!(semaphore.limit(), 2);
         drop(passes);
         // Two successes raise the limit to three, three more raise it to four.
@@ -165,10 +198,36 @@ mod tests {
         assert_eq!(fill(&semaphore).len(), 8);
     }
 
+    /// Returns the lowest and the last limit in 10,000 requests, a share of which is throttled.
+    fn limits(percent: u64) -> (usize, usize) {
+        let semaphore = RequestSemaphore::new(64);
+        let mut draw = Draw::new(percent);
+        let mut lowest = 64;
+        for _ in 0..10_000 {
+            let request_permit = futures::executor::block_on(semaphore.enter());
+            match draw.below(100) < percent {
+                true => request_permit.throttled(),
+                false => request_permit.succeeded(),
+            }
+            lowest = lowest.min(semaphore.limit());
+        }
+        (lowest, semaphore.limit())
+    }
+
+    #[test]
+    fn limit_follows_the_share_of_throttled_requests() {
+        let (lowest, _) = limits(3);
+        assert!(lowest >= 32, "{lowest}");
+        let (lowest, _) = limits(10);
+        assert!(lowest >= 16, "{lowest}");
+        let (_, last) = limits(60);
+        assert!(last <= 4, "{last}");
+    }
+
     #[test]
     fn limit_is_at_least_one_request() {
         let semaphore = RequestSemaphore::new(2);
-        for _ in 0..5 {
+        for _ in 0..20 {
             let request_permit = futures::executor::block_on(semaphore.enter());
             request_permit.throttled();
         }

@@ -68,6 +68,8 @@ fn quick(server: &S3Server) -> RemoteOptions {
         },
         retry: RetryOptions {
             attempts: 4,
+            outlasts_outages: false,
+            turn: Duration::from_millis(1),
             back_off: Duration::from_millis(1),
             back_off_most: Duration::from_millis(10),
             retry_after_most: Duration::from_millis(20),
@@ -280,13 +282,17 @@ fn redirects_are_not_followed() {
     assert_eq!((target.counts().requests, server.counts().requests), (0, 1));
 }
 
-#[test]
-fn retry_after_is_respected_and_concurrency_halved() {
-    let busy = Fault::Status {
+fn busy(retry_after: u64) -> Fault {
+    Fault::Status {
         status: 503,
         code: "SlowDown",
-        retry_after: Some(1),
-    };
+        retry_after: Some(retry_after),
+    }
+}
+
+#[test]
+fn retry_after_is_respected() {
+    let busy = busy(1);
     let server = server(Script::first(1, busy));
     let options = RemoteOptions {
         retry: RetryOptions {
@@ -299,8 +305,123 @@ fn retry_after_is_respected_and_concurrency_halved() {
     let began = Instant::now();
     remote.read("small", SMALL as u64).unwrap();
     assert!(began.elapsed() >= Duration::from_millis(150));
-    assert_eq!(remote.stats().connections, 32);
+    // One throttled request is not a store in trouble.
+    assert_eq!(remote.stats().connections, 64);
     assert_eq!(remote.stats().retries, 1);
+}
+
+#[test]
+fn retry_after_of_zero_is_an_immediate_retry_three_times() {
+    let options = |server: &S3Server| RemoteOptions {
+        retry: RetryOptions {
+            attempts: 8,
+            back_off: LONG,
+            back_off_most: LONG,
+            ..quick(server).retry
+        },
+        request: RequestOptions {
+            total_timeout: LONG / 20,
+            ..quick(server).request
+        },
+        ..quick(server)
+    };
+    let server = server(Script::first(3, busy(0)));
+    let began = Instant::now();
+    alone(&options(&server))
+        .read("small", SMALL as u64)
+        .unwrap();
+    assert_eq!(server.counts().requests, 4);
+    assert!(began.elapsed() < LONG / 20, "{:?}", began.elapsed());
+    // From the fourth time on, the back-off applies. Here it is nearly always beyond the deadline.
+    server.set(Settings {
+        faults: Script::always(busy(0)),
+        ..Settings::default()
+    });
+    let error = alone(&options(&server)).read("small", 1).unwrap_err();
+    let StorageError::Throttled { attempts, .. } = fault_of(error) else {
+        panic!();
+    };
+    assert!((4..8).contains(&attempts), "{attempts}");
+}
+
+/// Requests that are throttled at random are retried at full concurrency.
+#[test]
+fn rare_throttling_keeps_concurrency() {
+    const OBJECTS: u64 = 600;
+    let objects = (0..OBJECTS).map(|at| (format!("data/{at}"), contents(at, 100)));
+    let settings = Settings {
+        faults: Script::random(7, 3, vec![Fault::status(503), Fault::status(429)]),
+        latency: Duration::from_millis(2),
+        ..Settings::default()
+    };
+    let server = S3Server::start(Objects::memory("bucket", objects), settings).unwrap();
+    let remote = alone(&RemoteOptions {
+        retry: RemoteOptions::default().retry,
+        ..quick(&server)
+    });
+    let wanted: Vec<_> = (0..OBJECTS).map(|at| (at.to_string(), 100)).collect();
+    for (at, read) in (0..).zip(remote.read_many(&wanted)) {
+        assert!(read.unwrap() == contents(at, 100), "{at}");
+    }
+    let (stats, faults) = (remote.stats(), server.counts().faults);
+    assert!((10..30).contains(&faults), "{faults}");
+    assert_eq!((stats.throttled, stats.retries), (faults, faults));
+    assert_eq!((stats.requests, stats.connections), (OBJECTS + faults, 64));
+}
+
+/// Options for a store that is away for longer than the maximum number of requests lasts.
+fn patient(server: &S3Server, total_timeout: Duration) -> RemoteOptions {
+    RemoteOptions {
+        retry: RetryOptions {
+            outlasts_outages: true,
+            ..quick(server).retry
+        },
+        request: RequestOptions {
+            total_timeout,
+            ..quick(server).request
+        },
+        ..quick(server)
+    }
+}
+
+#[test]
+fn outage_is_outlasted_and_errors_are_not() {
+    for fault in [
+        Fault::status(429),
+        Fault::status(502),
+        Fault::status(503),
+        Fault::status(504),
+        Fault::CloseBefore,
+    ] {
+        let server = server(Script::first(20, fault.clone()));
+        let remote = alone(&patient(&server, LONG));
+        assert!(remote.read("small", SMALL as u64).is_ok(), "{fault:?}");
+        assert_eq!(server.counts().requests, 21, "{fault:?}");
+    }
+    for fault in [Fault::status(500), Fault::CloseAfter(0)] {
+        let server = server(Script::always(fault.clone()));
+        let remote = alone(&patient(&server, LONG));
+        let error = remote.read("small", SMALL as u64).unwrap_err();
+        assert_eq!(error.id(), "storage-gave-up", "{fault:?}");
+        assert_eq!(server.counts().requests, 4, "{fault:?}");
+    }
+}
+
+#[test]
+fn refused_connection_is_retried_until_the_deadline() {
+    let server = server(Script::default());
+    let total = Duration::from_millis(800);
+    let options = patient(&server, total);
+    drop(server);
+    let began = Instant::now();
+    let error = alone(&options).read("small", 1).unwrap_err();
+    let took = began.elapsed();
+    let StorageError::GaveUp { attempts, .. } = fault_of(error) else {
+        panic!();
+    };
+    // Waits have at most 10 ms each, and one that would end after the deadline is not begun.
+    assert!(attempts > 20, "{attempts}");
+    assert!(took > total - Duration::from_millis(100), "{took:?}");
 }
 
 #[test]
@@ -308,7 +429,7 @@ fn object_gets_all_attempts_after_budget_is_exhausted() {
     let server = server(Script::always(Fault::status(500)));
     let options = RemoteOptions {
         retry: RetryOptions {
-            back_off: Duration::from_millis(20),
+            turn: Duration::from_millis(20),
             budget_percent: 0,
             budget_floor: 2,
             ..quick(&server).retry
@@ -325,7 +446,7 @@ fn object_gets_all_attempts_after_budget_is_exhausted() {
     let began = Instant::now();
     assert_eq!(remote.read("small", 1).unwrap_err().id(), "storage-gave-up");
     assert_eq!(server.counts().requests, 8);
-    assert!(began.elapsed() >= 3 * options.retry.back_off);
+    assert!(began.elapsed() >= 3 * options.retry.turn);
 }
 
 #[test]
@@ -333,7 +454,7 @@ fn retry_queued_beyond_total_timeout_fails_immediately() {
     let server = server(Script::always(Fault::status(503)));
     let options = RemoteOptions {
         retry: RetryOptions {
-            back_off: LONG,
+            turn: LONG,
             back_off_most: Duration::from_millis(1),
             budget_percent: 0,
             budget_floor: 0,
@@ -369,6 +490,7 @@ fn initial_burst_of_failures_is_retried() {
                 attempts: budget.retry.attempts,
                 back_off: budget.retry.back_off / 10,
                 back_off_most: budget.retry.back_off_most / 10,
+                turn: budget.retry.turn / 10,
                 budget_percent: budget.retry.budget_percent,
                 budget_floor: budget.retry.budget_floor,
                 ..quick(&server).retry
