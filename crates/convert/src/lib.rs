@@ -36,6 +36,7 @@
 mod check;
 mod columns;
 mod commit;
+mod dataset_files;
 mod dest;
 mod error;
 mod export;
@@ -58,6 +59,7 @@ mod pipeline;
 mod plan;
 mod provenance;
 mod reindex;
+mod replace;
 mod report;
 mod rewrite;
 mod run;

@@ -63,7 +63,7 @@ impl TokenFile {
     fn publish(
         self,
         target: Target<'_>,
-        folder: &str,
+        (folder, names): (&str, &[String; 2]),
         hashes: &[HashAlgo],
     ) -> Result<TableIndex, ConvertError> {
         let documents = self.index.documents();
@@ -71,7 +71,7 @@ impl TokenFile {
         let mut of_index = hashers(hashes);
         self.index
             .encode(|piece| append(&mut index, &mut of_index, piece))?;
-        let [tokens_name, index_name] = MEGATRON_FILES;
+        let [tokens_name, index_name] = names;
         let mut files = Vec::new();
         for (name, rows, temp, hashers) in [
             (tokens_name, documents, self.temp, self.hashers),
@@ -85,7 +85,7 @@ impl TokenFile {
             let hashes: FileHashes = hashers.into_iter().map(Hasher::finish).collect();
             files.push(TableFile {
                 file: FileInfo {
-                    basename: name.into(),
+                    basename: name.as_str().into(),
                     bytes,
                     hashes,
                 },
@@ -117,6 +117,7 @@ fn append(temp: &mut TempFile, hashers: &mut [Hasher], bytes: &[u8]) -> Result<(
 pub(crate) fn write(
     plan: &ConvertPlan,
     target: Target<'_>,
+    generation: Option<u64>,
     progress: &Progress,
 ) -> Result<Written, ConvertError> {
     let column = plan.encoder.columns().first();
@@ -152,9 +153,13 @@ pub(crate) fn write(
         progress.add_input_bytes(piece.input_bytes);
         Ok(())
     })?;
+    let names = MEGATRON_FILES.map(|name| match generation {
+        Some(generation) => plan.form.numbered(name, generation),
+        None => name.to_owned(),
+    });
     let mut indexes = Vec::with_capacity(files.len());
     for (file, folder) in files.into_iter().zip(&plan.folders) {
-        let index = file.publish(target, folder, hashes)?;
+        let index = file.publish(target, (folder, &names), hashes)?;
         progress.add_shard(index.files.iter().map(|file| file.file.bytes).sum());
         indexes.push(DatasetIndex::Table(index));
     }

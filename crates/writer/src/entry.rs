@@ -157,6 +157,29 @@ impl DatasetIndex {
         }
     }
 
+    /// Returns the name of the raw file and the number of samples of each shard, in order.
+    #[must_use]
+    pub fn shard_samples(&self) -> Vec<(&str, u64)> {
+        match self {
+            Self::Streaming(index) => {
+                let shards = index.shards.iter();
+                let named = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
+                named.collect()
+            }
+            Self::Tar(index) => {
+                let shards = index.shards.iter();
+                let named = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
+                named.collect()
+            }
+            Self::Table(index) => {
+                let files = index.files.iter();
+                files
+                    .map(|file| (&*file.file.basename, file.rows))
+                    .collect()
+            }
+        }
+    }
+
     /// Returns the size of all shards before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
@@ -219,6 +242,16 @@ impl IndexEntry {
             Self::Streaming(entry) => entry.samples,
             Self::Tar(entry) => entry.samples,
             Self::Table(entry) => entry.rows,
+        }
+    }
+
+    /// Returns the name of the raw file.
+    #[must_use]
+    pub fn raw_name(&self) -> &str {
+        match self {
+            Self::Streaming(entry) => &entry.raw_data.basename,
+            Self::Tar(entry) => &entry.raw_data.basename,
+            Self::Table(entry) => &entry.file.basename,
         }
     }
 

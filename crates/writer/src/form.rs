@@ -9,6 +9,7 @@ use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
+use crate::part_names::{PART_DIGITS, is_digits, name_in, part_of, without_part};
 use crate::table::{EncodeTable, TableFormat, TableIndex};
 
 /// A shard format that can be written.
@@ -182,6 +183,32 @@ impl ShardForm {
         }
     }
 
+    /// Returns the name of a file with the number of a generation: `shard.00003-00012.mds`.
+    #[must_use]
+    pub fn numbered(&self, name: &str, number: u64) -> String {
+        match self.format() {
+            ShardFormat::Megatron => {
+                let rest = name.strip_prefix(MEGATRON_PREFIX).unwrap_or(name);
+                format!("{MEGATRON_PREFIX}-{number:0PART_DIGITS$}{rest}")
+            }
+            _ => name_in(name, self.prefix(), number, None),
+        }
+    }
+
+    /// Returns the largest number of a part or a generation in these file names; 0 for names without one. Returns `None`
+    /// if none of the names can be one of this form.
+    #[must_use]
+    pub fn last_number<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<u64> {
+        let number_of = |name: &str| match self.format() {
+            ShardFormat::Megatron => megatron_number(name),
+            _ => {
+                name.strip_prefix(self.prefix())?;
+                Some(part_of(name, self.prefix()).unwrap_or(0))
+            }
+        };
+        names.into_iter().filter_map(number_of).max()
+    }
+
     /// Returns the name of the compression.
     #[must_use]
     pub fn compression(&self) -> Option<String> {
@@ -205,6 +232,28 @@ pub(crate) const STREAMING_PREFIX: &str = "shard.";
 /// The names of the file of tokens and of its index.
 pub const MEGATRON_FILES: [&str; 2] = ["data.bin", "data.idx"];
 
+/// The start of the names of [`MEGATRON_FILES`].
+const MEGATRON_PREFIX: &str = "data";
+
+/// Returns the number of a generation in the name of a file of tokens or of its index; 0 for a name without one.
+fn megatron_number(name: &str) -> Option<u64> {
+    if MEGATRON_FILES.contains(&name) {
+        return Some(0);
+    }
+    let rest = name.strip_prefix(MEGATRON_PREFIX)?.strip_prefix('-')?;
+    let (number, ending) = rest.split_once('.')?;
+    let is_number = number.len() >= PART_DIGITS && is_digits(number);
+    (is_number && ["bin", "idx"].contains(&ending))
+        .then(|| number.parse().ok())
+        .flatten()
+}
+
+/// Returns whether a name is that of a file of tokens or of its index.
+#[must_use]
+pub fn is_megatron_file_name(name: &str) -> bool {
+    megatron_number(name).is_some()
+}
+
 /// The start of the file names of tables.
 const TABLE_PREFIX: &str = "shard-";
 
@@ -216,11 +265,9 @@ pub(crate) fn table_file_name(shard: u64) -> String {
 /// Returns whether a name is that of a file of a table.
 #[must_use]
 pub fn is_table_file_name(name: &str) -> bool {
-    let number = name.strip_prefix(TABLE_PREFIX);
+    let number = name.strip_prefix(TABLE_PREFIX).map(without_part);
     let number = number.and_then(|rest| rest.strip_suffix(".parquet"));
-    number.is_some_and(|number| {
-        (6..=20).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    number.is_some_and(|number| (6..=20).contains(&number.len()) && is_digits(number))
 }
 
 /// The name pattern of tar shards: a name with a placeholder for the number, such as `shard-%06d.tar`.
@@ -249,20 +296,22 @@ impl ShardPattern {
         &self.before
     }
 
-    /// Returns whether a file name fits the pattern: a shard, compressed or not, or an offset table.
+    /// Returns whether a file name fits the pattern: a shard, compressed or not, or an offset table. A number of a part or a
+    /// generation may precede that of the shard.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let raw = [".gz", ".zst", ".idx"]
             .iter()
             .find_map(|ending| name.strip_suffix(ending))
             .unwrap_or(name);
+        let is_number = |rest: &str| {
+            rest.strip_suffix(self.after.as_str())
+                .is_some_and(|number| {
+                    number.len() >= self.digits.max(1) && number.len() <= 20 && is_digits(number)
+                })
+        };
         raw.strip_prefix(self.before.as_str())
-            .and_then(|rest| rest.strip_suffix(self.after.as_str()))
-            .is_some_and(|number| {
-                number.len() >= self.digits.max(1)
-                    && number.len() <= 20
-                    && number.bytes().all(|byte| byte.is_ascii_digit())
-            })
+            .is_some_and(|rest| is_number(rest) || is_number(without_part(rest)))
     }
 }
 

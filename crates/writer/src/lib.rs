@@ -41,6 +41,7 @@ mod input;
 mod memory;
 mod nulls;
 mod pack;
+mod part_names;
 pub mod parts;
 mod pipeline;
 mod pool;
@@ -60,7 +61,7 @@ pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
 pub use error::{ValueReason, WriteError, WriteProblem};
 pub use form::{
     MEGATRON_FILES, PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm,
-    is_table_file_name,
+    is_megatron_file_name, is_table_file_name,
 };
 pub use index::{INDEX_NAME, TABLE_INDEX_NAME, in_folder, publish_index};
 pub use input::{Batches, Input, InputBatch, RowNumbers};

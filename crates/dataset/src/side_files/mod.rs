@@ -2,12 +2,14 @@
 
 mod names;
 mod pending;
+mod shape;
 mod sides;
 mod unfinished;
 
 pub use names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
 pub use pending::{PENDING_BYTES, PENDING_NAME, Pending};
-pub(crate) use sides::{Converted, SideFiles, Sides, if_there, read_file};
+pub use shape::IndexShape;
+pub(crate) use sides::{Converted, SideFiles, Sides, if_there, is_gone, read_file};
 pub use sides::{ReadFile, check_sides, tombstones_note};
 pub(crate) use unfinished::unfinished;
 pub use unfinished::unfinished_in;
