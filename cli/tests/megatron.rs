@@ -39,10 +39,14 @@ fn shown_of(dir: &TestDir, args: &[&str]) -> String {
 
 /// Checks that the files of a folder are those of a fixture.
 fn check(dir: &TestDir, folder: &str, name: &str) {
+    check_files(dir, &format!("{folder}/data"), name);
+}
+
+fn check_files(dir: &TestDir, files: &str, name: &str) {
     for end in [".bin", ".idx"] {
-        let ours = std::fs::read(dir.path().join(folder).join(format!("data{end}"))).unwrap();
+        let ours = dir.read(&format!("{files}{end}"));
         let theirs = std::fs::read(fixture(&format!("{name}{end}"))).unwrap();
-        assert!(ours == theirs, "{folder} differs from {name}{end}");
+        assert!(ours == theirs, "{files} differs from {name}{end}");
     }
 }
 
@@ -170,7 +174,13 @@ fn damaged_file_is_detected_and_replaced() {
     let shown = shown_of(&dir, &command);
     assert!(shown.contains("dest-damaged"), "{shown}");
     dir.ok(&[&command[..], &["--overwrite"]].concat());
-    check(&dir, "out", "uint16");
+    // The files of another generation have other names, because the old ones stay until the new ones are published.
+    check_files(&dir, "out/data-00001", "uint16");
+    assert!(!dir.exists("out/data.idx"));
+    dir.ok(&["verify", "out", "--deep"]);
+    dir.ok(&[&command[..], &["--overwrite"]].concat());
+    check_files(&dir, "out/data-00002", "uint16");
+    assert!(!dir.exists("out/data-00001.bin"));
 }
 
 #[test]

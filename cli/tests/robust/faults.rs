@@ -181,46 +181,67 @@ fn killed_while_resuming() {
     }
 }
 
-const OLD: Setting = Setting {
-    name: "old",
-    options: &["--samples-per-shard", "100", "--compression", "none"],
-    ..FEW
-};
-const OLD_SPLITS: Setting = Setting {
-    name: "old splits",
-    options: &["--samples-per-shard", "100", "--split", "a=0.3,b=0.7"],
-    folders: &["a", "b"],
-    ..FEW
-};
-const PARQUET: Setting = Setting {
-    name: "parquet",
-    options: &["--samples-per-shard", "100", "--to", "parquet"],
-    ..FEW
-};
-const TAR: Setting = Setting {
-    name: "tar",
-    options: &[
-        "--samples-per-shard",
-        "100",
-        "--to",
-        "webdataset",
-        "--index-for",
-        "wids,dali,energon",
-    ],
-    ..FEW
-};
-const OLD_TAR: Setting = Setting {
-    name: "old tar",
-    options: &[
-        "--samples-per-shard",
-        "200",
-        "--to",
-        "webdataset",
-        "--index-for",
-        "wids,energon,open_clip",
-    ],
-    ..FEW
-};
+/// Datasets that replace one another, of few shards.
+const SMALL: [Setting; 7] = [
+    small(
+        "plain",
+        &["--samples-per-shard", "20", "--compression", "none"],
+        &[""],
+    ),
+    small("compressed", &["--samples-per-shard", "25"], &[""]),
+    small(
+        "splits",
+        &["--samples-per-shard", "20", "--split", "a=0.3,b=0.7"],
+        &["a", "b"],
+    ),
+    small(
+        "other splits",
+        &["--samples-per-shard", "25", "--split", "a=0.5,c=0.5"],
+        &["a", "c"],
+    ),
+    small(
+        "parquet",
+        &["--samples-per-shard", "20", "--to", "parquet"],
+        &[""],
+    ),
+    small(
+        "tar",
+        &[
+            "--samples-per-shard",
+            "20",
+            "--to",
+            "webdataset",
+            "--index-for",
+            "wids,dali,energon",
+        ],
+        &[""],
+    ),
+    small(
+        "other tar",
+        &[
+            "--samples-per-shard",
+            "25",
+            "--to",
+            "webdataset",
+            "--index-for",
+            "wids,energon,open_clip",
+        ],
+        &[""],
+    ),
+];
+
+const fn small(
+    name: &'static str,
+    options: &'static [&'static str],
+    folders: &'static [&'static str],
+) -> Setting {
+    Setting {
+        name,
+        source: "small tree",
+        options,
+        folders,
+    }
+}
 
 /// Kills the process at every `step`-th call of a run that overwrites. The old or the new dataset must be there, whole. Then
 /// the next run completes, or `gc` removes what is left.
@@ -228,7 +249,7 @@ fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
     if !can_trace() {
         return;
     }
-    let lab = Lab::new(&[SETTINGS[5]]);
+    let lab = Lab::new(&SMALL);
     for [before, after] in pairs {
         let (old, new) = (lab.golden_of_few(before), lab.golden_of_few(after));
         let mut deaths = 0;
@@ -264,20 +285,17 @@ fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
 
 #[test]
 fn killed_overwrite_leaves_the_old_or_the_new_dataset() {
-    killed_while_overwriting(&[[OLD, FEW]], 1);
-    killed_while_overwriting(&[[OLD_SPLITS, FEW_SPLITS], [OLD_TAR, TAR]], 7);
-    killed_while_overwriting(
-        &[[PARQUET, FEW], [FEW_SPLITS, PARQUET], [OLD, OLD_SPLITS]],
-        11,
-    );
+    let pair = |old: usize, new: usize| [SMALL[old], SMALL[new]];
+    killed_while_overwriting(&[pair(0, 1)], 2);
+    killed_while_overwriting(&[pair(2, 3), pair(5, 6)], 5);
+    killed_while_overwriting(&[pair(4, 0), pair(3, 4), pair(1, 2)], 7);
 }
 
 #[test]
 #[ignore = "kills thousands of conversions"]
 fn killed_overwrite_of_every_format_leaves_the_old_or_the_new_dataset() {
-    let all = [OLD, OLD_SPLITS, FEW_SPLITS, PARQUET, OLD_TAR, TAR, FEW];
-    for old in all {
-        killed_while_overwriting(&all.map(|new| [old, new]), 1);
+    for old in SMALL {
+        killed_while_overwriting(&SMALL.map(|new| [old, new]), 1);
     }
 }
 

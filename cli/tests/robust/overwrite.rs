@@ -82,24 +82,24 @@ fn killed_in_the_middle_it_resumes() {
     }
 }
 
-/// A dataset of tar files with the indexes of other readers replaces one of MDS in a store, and the other way round.
+/// Datasets that replace one another in a store.
 const STORED: [Setting; 3] = [
     Setting {
         name: "stored",
-        source: "tree",
-        options: &["--samples-per-shard", "150", "--compression", "none"],
+        source: "small tree",
+        options: &["--samples-per-shard", "15", "--compression", "none"],
         folders: &[""],
     },
     Setting {
         name: "stored again",
-        source: "tree",
-        options: &["--samples-per-shard", "200"],
+        source: "small tree",
+        options: &["--samples-per-shard", "20"],
         folders: &[""],
     },
     Setting {
         name: "stored splits",
-        source: "tree",
-        options: &["--samples-per-shard", "200", "--split", "a=0.5,b=0.5"],
+        source: "small tree",
+        options: &["--samples-per-shard", "20", "--split", "a=0.5,b=0.5"],
         folders: &["a", "b"],
     },
 ];
@@ -245,7 +245,7 @@ fn bad_sources(lab: &Lab) -> Vec<(&'static str, Vec<&'static str>, i32)> {
 /// An overwrite that fails leaves the old dataset as it was, in a directory and in a store.
 #[test]
 fn failed_overwrite_leaves_the_old_dataset() {
-    let lab = Lab::new(&[SETTINGS[0], STORED[0]]);
+    let lab = Lab::new(&[SETTINGS[0], SETTINGS[5], STORED[0]]);
     let golden = lab.golden_of_few(&STORED[0]);
     let store = Store::of(Flavor::S3);
     store.finish(&lab, &golden, &[], "at first");

@@ -1,10 +1,12 @@
 //! The files of datasets in a destination: which entries belong to one, and their removal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
 use shardmill_dataset::{
-    COLUMNS_FOLDER, COLUMNS_NAME, Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos,
+    COLUMNS_FOLDER, COLUMNS_NAME, LateColumns, Lengths, PROVENANCE_NAME, RECORD_NAME,
+    TOMBSTONES_NAME, Videos,
 };
 use shardmill_storage::{DestinationEntry, StorageError};
 use shardmill_writer::parts::is_shard_name;
@@ -13,6 +15,7 @@ use shardmill_writer::{
     is_megatron_file_name, is_table_file_name,
 };
 
+use crate::error::ConvertError;
 use crate::export;
 use crate::journal::Found;
 use crate::options::ConvertOptions;
@@ -183,6 +186,27 @@ pub(crate) fn is_state_folder(entry: &DestinationEntry) -> bool {
 /// Returns whether a folder contains only the index of another reader, or shards of late columns.
 fn is_side_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
     Ok(is_exported_folder(target, name)? || late_shards(target, name)?.is_some())
+}
+
+/// Returns the shards of late columns that no list names, if the destination holds a dataset.
+pub(crate) fn orphan_columns(
+    target: Target<'_>,
+    limits: &Limits,
+) -> Result<Vec<String>, ConvertError> {
+    let Some(folders) = late_shards(target, COLUMNS_FOLDER)? else {
+        return Ok(Vec::new());
+    };
+    if folders.is_empty() || target.file_version(INDEX_NAME)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let list = target.read(COLUMNS_NAME, limits.index_bytes)?;
+    let list = list.map(|text| LateColumns::parse(&text, Path::new(COLUMNS_NAME), limits));
+    let list = list.transpose()?;
+    let named: BTreeSet<&str> = list.iter().flat_map(LateColumns::files).collect();
+    let shards = folders.into_values().flatten();
+    Ok(shards
+        .filter(|name| !named.contains(name.as_str()))
+        .collect())
 }
 
 /// Returns the folders and files of late columns in a folder; `None` for any other folder.

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use shardmill_core::{Limits, Progress, check_relative_path};
-use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
+use shardmill_dataset::{COLUMNS_FOLDER, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
 
+use crate::dataset_files::orphan_columns;
 use crate::error::{ConvertError, ConvertProblem};
 use crate::journal::Found;
 use crate::options::Part;
@@ -92,7 +93,8 @@ pub struct GcFile {
 ///
 /// - files of an interrupted conversion: shards that its journal lists and no index does, side files, its work folder;
 /// - files of parts that were not committed;
-/// - shards that an index no longer lists.
+/// - shards that an index no longer lists, among them those of a dataset that was replaced;
+/// - shards of late columns that `index.columns` does not list.
 ///
 /// # Errors
 ///
@@ -107,7 +109,8 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
         Some(part) => Some(names_of(&mut waiting, part, options)?),
     };
     let mut entries = target.entries("")?.into_iter();
-    let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder);
+    let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder)
+        || !orphan_columns(target, &options.limits)?.is_empty();
     let mut files = match (has_work && only.is_none(), options.delete) {
         (false, _) => Vec::new(),
         (true, false) => left(target, &options.limits)?,
@@ -187,10 +190,16 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
         destination.sync()?;
     }
     lease.end(cancel)?;
-    let folders: BTreeSet<&str> = files
+    let mut folders: BTreeSet<&str> = files
         .iter()
         .filter_map(|file| Some(file.name.rsplit_once('/')?.0))
         .collect();
+    if folders
+        .iter()
+        .any(|folder| folder.starts_with(COLUMNS_FOLDER))
+    {
+        folders.insert(COLUMNS_FOLDER);
+    }
     for folder in folders.into_iter().rev() {
         if target.entries(folder)?.is_empty() {
             destination.remove_folder(folder)?;
@@ -204,6 +213,8 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     let mut files = Vec::new();
     let replaced = replace::leftovers(target, limits.index_bytes)?;
     add(target, replaced, "unlisted", &mut files)?;
+    let orphans = orphan_columns(target, limits)?;
+    add(target, orphans, "unlisted", &mut files)?;
     if let Some(found) = Found::read(target, limits)? {
         let folders = found.folders();
         for (split, folder) in folders.iter().enumerate() {

@@ -2,14 +2,18 @@
 
 use shardmill_core::{ErrorKind, Limits, Progress};
 use shardmill_dataset::{
-    DatasetError, ReadTotals, ShardCheck, VerifyOptions, VerifyReport, check_files,
+    DatasetError, IndexShape, ReadTotals, ShardCheck, VerifyOptions, VerifyReport, check_files,
+    check_sides,
 };
 use shardmill_mds::Hasher;
 use shardmill_source::{SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
-use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableFormat, TableIndex, WriteError};
+use shardmill_writer::{
+    ShardFormat, TABLE_INDEX_NAME, TableFile, TableFormat, TableIndex, WriteError,
+};
 
 use crate::error::ConvertError;
+use crate::target::side_name;
 
 /// The most bytes of a file in memory: enough for a store to send them at full bandwidth.
 const PIECE: u64 = 16 << 20;
@@ -68,6 +72,19 @@ pub fn verify_table(
         report.shards = 1;
     }
     report.samples = index.rows();
+    let to = match is_tokens {
+        true => ShardFormat::Megatron,
+        false => ShardFormat::Parquet,
+    };
+    let read = |name: &str, max| match folder.read(&side_name(to, name), max) {
+        Err(error) if error.is_not_found() => Ok(None),
+        found => found.map(Some),
+    };
+    let files = index.files.iter();
+    let shape = IndexShape::of(files.map(|file| (&*file.file.basename, file.rows)));
+    if let Err(error) = check_sides(&read, &shape, limits.index_bytes) {
+        report.add_file_error(&side_name(to, error.side_name()), &error);
+    }
     report.read.files += 1;
     report.read.stored_bytes += text.len() as u64;
     Ok(Some(report))

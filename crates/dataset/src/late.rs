@@ -65,6 +65,12 @@ impl LateColumns {
         }
     }
 
+    /// Returns the names of the stored files of the shards.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let files = self.shards.iter().flat_map(ShardEntry::stored);
+        files.map(|file| &*file.basename)
+    }
+
     /// Returns the text of the file. Other readers of MDS can read it as an index of these columns alone.
     #[must_use]
     pub fn to_json(&self) -> String {

@@ -12,7 +12,7 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
 use crate::error::DatasetError;
-use crate::late::COLUMNS_NAME;
+use crate::late::{COLUMNS_FOLDER, COLUMNS_NAME};
 use crate::lengths::Lengths;
 use crate::problem::ValueLocation;
 use crate::report::{Found, Problem, ReadTotals, VerifyReport};
@@ -332,10 +332,12 @@ fn unlisted(dataset: &Dataset) -> Found {
         .map(|info| &*info.basename)
         .collect();
     listed.sort_unstable();
+    let late = late_folders(dataset.dir());
     let folders: BTreeSet<&str> = listed
         .iter()
         .map(|name| name.rsplit_once('/').map_or("", |(folder, _)| folder))
         .chain([""])
+        .chain(late.iter().map(String::as_str))
         .collect();
     let mut present: Vec<(String, EntryKind)> = Vec::new();
     match dataset.dir() {
@@ -378,4 +380,19 @@ fn unlisted(dataset: &Dataset) -> Found {
         }
     }
     found
+}
+
+/// Returns the folders of late columns. Each list of them has shards in a folder of its own, and those of an earlier list
+/// stay when another one replaces it.
+fn late_folders(folder: &Folder) -> Vec<String> {
+    // Without a folder of this name there are none, and a store that cannot list has no findings.
+    let entries = folder
+        .open_folder(COLUMNS_FOLDER)
+        .and_then(|late| late.entries());
+    let entries = entries.unwrap_or_default().into_iter();
+    let is_hash = |name: &str| name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    entries
+        .filter(|entry| entry.is_folder && is_hash(&entry.name))
+        .map(|entry| format!("{COLUMNS_FOLDER}/{}", entry.name))
+        .collect()
 }

@@ -163,13 +163,13 @@ impl DatasetIndex {
         match self {
             Self::Streaming(index) => {
                 let shards = index.shards.iter();
-                let named = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
-                named.collect()
+                let shards = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
+                shards.collect()
             }
             Self::Tar(index) => {
                 let shards = index.shards.iter();
-                let named = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
-                named.collect()
+                let shards = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
+                shards.collect()
             }
             Self::Table(index) => {
                 let files = index.files.iter();
