@@ -332,19 +332,19 @@ fn unlisted(dataset: &Dataset) -> Found {
         .map(|info| &*info.basename)
         .collect();
     listed.sort_unstable();
-    let late = late_folders(dataset.dir());
     let folders: BTreeSet<&str> = listed
         .iter()
         .map(|name| name.rsplit_once('/').map_or("", |(folder, _)| folder))
         .chain([""])
-        .chain(late.iter().map(String::as_str))
         .collect();
     let mut present: Vec<(String, EntryKind)> = Vec::new();
     match dataset.dir() {
         Folder::Local(dir) => {
-            for folder in &folders {
+            let late = late_folders(dir);
+            let late = late.iter().map(String::as_str);
+            for folder in late.chain(folders.iter().copied()).collect::<BTreeSet<_>>() {
                 // If a folder cannot be opened, errors of all its shards are already reported.
-                let entries = match *folder {
+                let entries = match folder {
                     "" => dir.entries(),
                     folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),
                 };
@@ -366,6 +366,8 @@ fn unlisted(dataset: &Dataset) -> Found {
     }
     let index = dataset.index_path().file_name();
     let index = index.map(|name| name.to_string_lossy());
+    // With a list of late columns, the shards of an earlier list may stay for running readers.
+    let has_list = present.iter().any(|(name, _)| name == COLUMNS_NAME);
     let mut found = Found::default();
     for (full, kind) in present {
         let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
@@ -374,7 +376,8 @@ fn unlisted(dataset: &Dataset) -> Found {
             || Lengths::is_file_name(name)
             || Videos::is_file_name(name)
             || listed.binary_search(&full.as_str()).is_ok();
-        if folders.contains(folder) && !is_known {
+        let is_orphan = !has_list && is_late_folder(folder);
+        if (folders.contains(folder) || is_orphan) && !is_known {
             let text = || format!("the index does not name this {kind}");
             found.push(|| Problem::corrupt("file-unlisted", &full, text()));
         }
@@ -382,17 +385,22 @@ fn unlisted(dataset: &Dataset) -> Found {
     found
 }
 
-/// Returns the folders of late columns. Each list of them has shards in a folder of its own, and those of an earlier list
-/// stay when another one replaces it.
-fn late_folders(folder: &Folder) -> Vec<String> {
-    // Without a folder of this name there are none, and a store that cannot list has no findings.
-    let entries = folder
-        .open_folder(COLUMNS_FOLDER)
-        .and_then(|late| late.entries());
+/// Returns the folders of late columns in a directory.
+fn late_folders(dir: &Dir) -> Vec<String> {
+    // Without a folder of this name there are none.
+    let entries = dir.open_dir(COLUMNS_FOLDER).and_then(|late| late.entries());
     let entries = entries.unwrap_or_default().into_iter();
-    let is_hash = |name: &str| name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    entries
-        .filter(|entry| entry.is_folder && is_hash(&entry.name))
-        .map(|entry| format!("{COLUMNS_FOLDER}/{}", entry.name))
+    let folders = entries.filter(|entry| entry.kind == EntryKind::Directory);
+    folders
+        .map(|entry| format!("{COLUMNS_FOLDER}/{}", entry.name.to_string_lossy()))
+        .filter(|name| is_late_folder(name))
         .collect()
+}
+
+/// Returns whether a folder is one of late columns: a hash in their common folder.
+fn is_late_folder(name: &str) -> bool {
+    let hash = name
+        .strip_prefix(COLUMNS_FOLDER)
+        .and_then(|rest| rest.strip_prefix('/'));
+    hash.is_some_and(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME};
-use shardmill_mds::{Content, HashAlgo, hash_hex};
+use shardmill_mds::{
+    Content, HashAlgo, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending,
+    RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, hash_hex,
+};
 use shardmill_storage::{Folder, StorageError};
 
-use super::names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
-use super::pending::{PENDING_BYTES, PENDING_NAME, Pending};
 use super::shape::IndexShape;
 use crate::error::DatasetError;
 use crate::live::LiveSamples;

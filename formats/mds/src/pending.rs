@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use shardmill_mds::{HashAlgo, hash_hex};
+use shardmill_codec::{HashAlgo, hash_hex};
 
-use super::names::SIDE_BYTES;
+use crate::side_names::SIDE_BYTES;
 
 /// The name of the note.
 pub const PENDING_NAME: &str = ".shardmill/generation";
