@@ -198,9 +198,10 @@ SOAK_CACHE_ROUNDS ?= 50
 # Repeats a soak: the seed that it printed.
 SOAK_SEED ?=
 .PHONY: soak
-soak: build venv ## kill conversions (into folders, into a store, in parts, step by step) and readers at random moments, compare what they leave; 1000 random orders and 300 tar shards beside the originals'
+soak: build venv ## kill conversions (into folders, into a store, in parts, step by step, over datasets) and readers at random moments, compare what they leave; 1000 random orders and 300 tar shards beside the originals'
 	$(PYTHON) scripts/soak.py --bin $(BIN) --rounds $(SOAK_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED)) --work $(CARGO_TARGET_DIR)/soak
-	SHARDMILL_KILLS=$(SOAK_ROUNDS) $(CARGO) test $(ALL) --test robust -- --nocapture stores::killed parts::killed increments::killed
+	SHARDMILL_KILLS=$(SOAK_ROUNDS) $(CARGO) test $(ALL) --test robust -- --nocapture stores::killed parts::killed increments::killed overwrite::killed
+	$(CARGO) test $(ALL) --test robust -- --nocapture --ignored faults::killed_overwrite
 	.venv/bin/python crates/order/testdata/differential.py --bin $(BIN) --number 1000 --seed $(or $(SOAK_SEED),random)
 	$(CARGO) build $(ALL) --example lines
 	.venv/bin/python formats/webdataset/testdata/differential.py --bin $(CARGO_TARGET_DIR)/release/examples/lines --seed $(or $(SOAK_SEED),random)

@@ -284,3 +284,63 @@ fn columns_are_added_to_a_dataset_in_a_store() {
     ok(&quality);
     assert_eq!(ok(&["cat", there, "--view", "view"]).lines().count(), 2);
 }
+
+/// The shards of late columns whose list was removed or replaced belong to no dataset.
+#[test]
+fn orphan_columns_are_reported_and_removed() {
+    let dir = dir("none");
+    dir.ok(&ADD);
+    let before = files(&dir, "shards");
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
+    assert!(dir.ok(&["gc", "shards"]).contains("no leftovers"));
+    std::fs::remove_file(dir.path().join("shards/index.columns")).unwrap();
+    let report = dir.json(&["verify", "shards", "--deep", "--json"]);
+    let warnings = report["warnings"].as_array().unwrap();
+    let orphans: Vec<&str> = warnings
+        .iter()
+        .filter(|warning| warning["id"] == "file-unlisted")
+        .map(|warning| warning["object"].as_str().unwrap())
+        .collect();
+    assert_eq!(orphans.len(), 4, "{report}");
+    assert!(orphans[0].starts_with("columns/"), "{report}");
+    let found = dir.json(&["gc", "shards", "--json"]);
+    assert_eq!(found["files"].as_array().unwrap().len(), 4, "{found}");
+    assert!(dir.exists("shards/columns"));
+    dir.ok(&["gc", "shards", "--delete"]);
+    assert!(!dir.exists("shards/columns"));
+    assert!(!dir.exists("shards/.shardmill"));
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
+    assert!(files(&dir, "shards").len() < before.len());
+}
+
+/// A run that replaces the dataset may be killed after it published its index. Then the old list is still there.
+#[test]
+fn columns_of_a_replaced_dataset_are_ignored() {
+    let dir = dir("none");
+    dir.ok(&ADD);
+    dir.parquet("others/rows.parquet", &rows(80));
+    let new = ["convert", "others", "new", "--samples-per-shard", "20"];
+    dir.ok(&[&new[..], &["--compression", "none"]].concat());
+    let index = String::from_utf8(dir.read("new/index.json")).unwrap();
+    let provenance = String::from_utf8(dir.read("new/index.provenance")).unwrap();
+    let hash = shardmill_mds::hash_hex(shardmill_mds::HashAlgo::Sha256, index.as_bytes());
+    let note = serde_json::json!({
+        "index": hash,
+        "files": {"index.provenance": provenance, "index.columns": null},
+    });
+    dir.write("shards/.shardmill/generation", note.to_string());
+    for name in files(&dir, "new")
+        .iter()
+        .filter(|name| name.contains("shard."))
+    {
+        let name = name.rsplit('/').next().unwrap();
+        dir.write(&format!("shards/{name}"), dir.read(&format!("new/{name}")));
+    }
+    dir.write("shards/index.json", index);
+    assert_eq!(dir.ok(&["cat", "shards", "0.."]).lines().count(), 80);
+    dir.ok(&["verify", "shards", "--deep"]);
+    assert!(!dir.ok(&["inspect", "shards"]).contains("caption"));
+    dir.ok(&["gc", "shards", "--delete"]);
+    assert!(!dir.exists("shards/index.columns"));
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
+}

@@ -82,7 +82,8 @@ fn changed_options_conflict_without_overwrite() {
         "none",
         "--overwrite",
     ]);
-    assert!(dir.exists("shards/shard.00000.mds") && !dir.exists("shards/shard.00000.mds.zstd"));
+    assert!(dir.exists("shards/shard.00001-00000.mds"));
+    assert!(!dir.exists("shards/shard.00000.mds.zstd"));
 }
 
 #[test]

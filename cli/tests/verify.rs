@@ -37,7 +37,7 @@ fn each_problem_is_printed_on_one_line() {
     shards: 2 problems in 2 of 4 shards, which hold 60 of 100 samples (4 files, 4.2 KiB, 5 hashes, values not decoded, in [TIME] at [RATE] MB/s)
     --- stderr
     error[hash-mismatch]: shards/shard.00001.mds.zstd: the hash is wrong: sha256 is [HASH], not [HASH] as the index says; the file was damaged or replaced; fetch or write it again
-    error[shard-missing]: shards/shard.00002.mds.zstd: the file is missing, and with it samples 60 to 89; fetch or write the file again
+    error[shard-missing]: shards/shard.00002.mds.zstd: the file is missing, and with it samples 60 to 89; fetch or write the file again; if the dataset was replaced meanwhile, open it again
     warning[file-unlisted]: shards/stray.bin: the index does not name this file
     ");
 }
@@ -95,4 +95,48 @@ fn expect_index_rejects_another_index() {
     --- stderr
     error[config-expect-index]: --expect-index: `sha256:12` is not the name of a cryptographic hash, a colon and its digits; as in sha256:9f86d081…
     ");
+}
+
+/// The order of the shards is content. A dataset without a provenance does not say which one it had.
+#[test]
+fn exchanged_shards_in_the_index_are_reported() {
+    let formats: [&[&str]; 3] = [
+        &["--compression", "none"],
+        &["--to", "webdataset"],
+        &["--to", "jsonl"],
+    ];
+    for options in formats {
+        let dir = TestDir::new();
+        dir.parquet("data/rows.parquet", &rows(90));
+        let args = ["convert", "data", "shards", "--samples-per-shard", "30"];
+        dir.ok(&[&args[..], options].concat());
+        dir.ok(&["verify", "shards", "--deep", "--strict"]);
+        let text = dir.read("shards/index.json");
+        let mut index: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        index["shards"].as_array_mut().unwrap().swap(0, 2);
+        dir.write("shards/index.json", index.to_string());
+        for more in [&[][..], &["--deep"]] {
+            let ran = dir.run(&[&["verify", "shards"][..], more].concat());
+            assert_eq!(ran.code, 3, "{options:?}: {}", ran.shown());
+            let expected = "error[provenance-other]: shards/index.provenance: the conversion recorded another order of the 3 shards";
+            assert!(ran.stderr.contains(expected), "{}", ran.shown());
+        }
+        // Neither are the samples read in the wrong order.
+        let ran = dir.run(&["convert", "shards", "copy"]);
+        assert_eq!(ran.code, 3, "{options:?}: {}", ran.shown());
+        std::fs::remove_file(dir.path().join("shards/index.provenance")).unwrap();
+        dir.ok(&["verify", "shards"]);
+    }
+}
+
+/// Datasets of earlier versions do not record their order.
+#[test]
+fn provenance_without_an_order_passes() {
+    let dir = TestDir::with_shards();
+    let text = String::from_utf8(dir.read("shards/index.provenance")).unwrap();
+    let lines = text.lines().filter(|line| !line.contains("\"order\""));
+    let older: String = lines.map(|line| format!("{line}\n")).collect();
+    assert_ne!(older, text);
+    dir.write("shards/index.provenance", older);
+    dir.ok(&["verify", "shards", "--deep", "--strict"]);
 }

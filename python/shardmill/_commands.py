@@ -162,7 +162,7 @@ def convert(
         jobs: The number of threads. Defaults to one for each core.
         memory_limit: The memory for waiting samples and for queries, in bytes or as text such as ``2GiB``. Defaults
             to what the shards of all jobs need.
-        overwrite: Whether to replace an existing dataset.
+        overwrite: Whether to replace an existing dataset. It stays until the new one is published.
         incremental: Whether to bring the dataset up to date with its Delta table.
         with_deleted: Whether to also convert samples of a dataset that were deleted from its table.
         view: The file of a view, to convert only its samples.

@@ -322,6 +322,9 @@ pub struct RunArgs {
     pub dry_run: bool,
 
     /// Replace an existing dataset at the destination
+    ///
+    /// The old dataset stays until the new one is published. The new shards have the number of the replacement in their
+    /// names: `shard.00001-00000.mds`.
     #[arg(long)]
     pub overwrite: bool,
 

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use shardmill_testing::process::Ended;
 
-use crate::lab::{Golden, Lab, SETTINGS, Setting, expect, rounds};
+use crate::lab::{Lab, SETTINGS, Setting, expect, rounds};
 
 /// System calls that change a file system.
 const CHANGES: &str = "fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,ftruncate,pwrite64,pwritev,flock,fallocate,sync_file_range";
@@ -73,16 +73,6 @@ fn with_error(lab: &Lab, setting: &Setting, dest: &str, inject: &str, more: &[&s
     lab.run(command.arg(convert.get_program()).args(convert.get_args()))
 }
 
-fn golden(lab: &Lab, setting: &Setting) -> Golden {
-    let dest = format!("golden {}", setting.name);
-    let ended = lab.ok(setting, &dest, &[]);
-    Golden {
-        setting: *setting,
-        files: lab.snapshot(&dest),
-        wall: ended.wall,
-    }
-}
-
 /// Calls are counted for each thread. Some are skipped, so that the number of hits is about that of the campaign's
 /// rounds.
 fn points(every: usize) -> impl Iterator<Item = usize> {
@@ -97,7 +87,7 @@ fn killed_at_every_system_call() {
     }
     let lab = Lab::new(&[SETTINGS[5]]);
     for setting in [FEW, FEW_SPLITS] {
-        let golden = golden(&lab, &setting);
+        let golden = lab.golden_of_few(&setting);
         let mut deaths = 0;
         for point in 1_usize.. {
             let ended = with_error(
@@ -165,14 +155,14 @@ fn kill_after_publishing_keeps_the_dataset() {
     assert!(published >= 1, "{published}");
 }
 
-/// Kills the process at the K-th call of a resumed run, and of a run that overwrites.
+/// Kills the process at the K-th call of a resumed run.
 #[test]
-fn killed_while_resuming_and_overwriting() {
+fn killed_while_resuming() {
     if !can_trace() {
         return;
     }
     let lab = Lab::new(&[SETTINGS[5]]);
-    let golden = golden(&lab, &FEW);
+    let golden = lab.golden_of_few(&FEW);
     let inject = |point: usize| format!("inject={CHANGES}:signal=SIGKILL:when={point}");
     for point in 1_usize.. {
         with_error(&lab, &FEW, "dest", &inject(5), &[]);
@@ -189,26 +179,123 @@ fn killed_while_resuming_and_overwriting() {
             break;
         }
     }
-    let old = Setting {
-        options: &["--samples-per-shard", "100", "--compression", "none"],
-        ..FEW
-    };
-    for point in 1_usize.. {
-        lab.ok(&old, "dest", &[]);
-        let ended = with_error(&lab, &FEW, "dest", &inject(point), &["--overwrite"]);
-        if lab.at("dest/index.json").exists() {
-            lab.verify("dest");
+}
+
+/// Datasets that replace one another, of few shards.
+const SMALL: [Setting; 7] = [
+    small(
+        "plain",
+        &["--samples-per-shard", "20", "--compression", "none"],
+        &[""],
+    ),
+    small("compressed", &["--samples-per-shard", "25"], &[""]),
+    small(
+        "splits",
+        &["--samples-per-shard", "20", "--split", "a=0.3,b=0.7"],
+        &["a", "b"],
+    ),
+    small(
+        "other splits",
+        &["--samples-per-shard", "25", "--split", "a=0.5,c=0.5"],
+        &["a", "c"],
+    ),
+    small(
+        "parquet",
+        &["--samples-per-shard", "20", "--to", "parquet"],
+        &[""],
+    ),
+    small(
+        "tar",
+        &[
+            "--samples-per-shard",
+            "20",
+            "--to",
+            "webdataset",
+            "--index-for",
+            "wids,dali",
+        ],
+        &[""],
+    ),
+    small(
+        "other tar",
+        &[
+            "--samples-per-shard",
+            "25",
+            "--to",
+            "webdataset",
+            "--index-for",
+            "wids,open_clip",
+        ],
+        &[""],
+    ),
+];
+
+const fn small(
+    name: &'static str,
+    options: &'static [&'static str],
+    folders: &'static [&'static str],
+) -> Setting {
+    Setting {
+        name,
+        source: "small tree",
+        options,
+        folders,
+    }
+}
+
+/// Kills the process at every `step`-th call of a run that overwrites. The old or the new dataset must be there, whole. Then
+/// the next run completes, or `gc` removes what is left.
+fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
+    if !can_trace() {
+        return;
+    }
+    let lab = Lab::new(&SMALL);
+    for [before, after] in pairs {
+        let (old, new) = (lab.golden_of_few(before), lab.golden_of_few(after));
+        let mut deaths = 0;
+        for point in (1..).step_by(step) {
+            lab.restore(&old, "dest");
+            let inject = format!("inject={CHANGES}:signal=SIGKILL:when={point}");
+            let ended = with_error(&lab, after, "dest", &inject, &["--overwrite"]);
+            let how = format!(
+                "death at call {point} of {} over {}",
+                after.name, before.name
+            );
+            lab.check_old_or_new(&old, &new, "dest", &how);
+            if point % 2 == 0 {
+                let gc = ["gc", "dest", "--delete", "--older-than", "0"];
+                let gc = lab.run(lab.command().args(gc));
+                assert_eq!(gc.code(), Some(0), "{how}: {}", gc.errors());
+                lab.check_old_or_new(&old, &new, "dest", &format!("gc after {how}"));
+                assert!(!lab.snapshot("dest").has(".shardmill"), "gc after {how}");
+            }
+            lab.finish(&new, "dest", &["--overwrite"], &format!("after {how}"));
+            if ended.code() == Some(0) {
+                break;
+            }
+            deaths += 1;
         }
-        lab.finish(
-            &golden,
-            "dest",
-            &["--overwrite"],
-            &format!("after death at call {point} of an overwriting run"),
+        println!(
+            "faults: {} over {}: {deaths} deaths",
+            after.name, before.name
         );
-        lab.remove("dest");
-        if ended.code() == Some(0) {
-            break;
-        }
+        assert!(deaths * step >= 10, "{deaths}");
+    }
+}
+
+#[test]
+fn killed_overwrite_leaves_the_old_or_the_new_dataset() {
+    let pair = |old: usize, new: usize| [SMALL[old], SMALL[new]];
+    killed_while_overwriting(&[pair(0, 1)], 2);
+    killed_while_overwriting(&[pair(2, 3), pair(5, 6)], 5);
+    killed_while_overwriting(&[pair(4, 0), pair(3, 4), pair(1, 2)], 7);
+}
+
+#[test]
+#[ignore = "kills thousands of conversions"]
+fn killed_overwrite_of_every_format_leaves_the_old_or_the_new_dataset() {
+    for old in SMALL {
+        killed_while_overwriting(&SMALL.map(|new| [old, new]), 1);
     }
 }
 
@@ -220,7 +307,7 @@ fn error_at_every_system_call_is_reported_and_resumed() {
         return;
     }
     let lab = Lab::new(&[SETTINGS[5]]);
-    let golden = golden(&lab, &FEW);
+    let golden = lab.golden_of_few(&FEW);
     let kinds = [
         ("EIO", 6, "io"),
         ("ENOSPC", 7, "disk-full"),

@@ -151,6 +151,7 @@ fn damage_before_a_resume_is_repaired() {
                 "{what}"
             );
             lab.finish(&golden, "dest", &["--overwrite"], what);
+            lab.check_golden(&golden, "dest", what);
         } else {
             lab.finish(&golden, "dest", &[], what);
         }

@@ -1,5 +1,6 @@
 //! Provides the sources, the settings, and the expected results of undisturbed runs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -154,6 +155,79 @@ pub struct Golden {
     pub wall: Duration,
 }
 
+impl Golden {
+    /// Returns the name of the undisturbed dataset in the lab.
+    pub fn dest(&self) -> String {
+        format!("golden {}", self.setting.name)
+    }
+
+    /// Returns the paths of the indexes in the dataset.
+    pub fn indexes(&self) -> impl Iterator<Item = String> {
+        let is_table = self.setting.options.contains(&"parquet");
+        let name = if is_table {
+            ".index.json"
+        } else {
+            "index.json"
+        };
+        self.setting
+            .folders
+            .iter()
+            .map(move |folder| match *folder {
+                "" => name.to_owned(),
+                folder => format!("{folder}/{name}"),
+            })
+    }
+}
+
+/// Removes the numbers of generations from the names and the texts of files, and what depends on the names: the hash of
+/// their order.
+pub fn without_generations(
+    files: impl IntoIterator<Item = (String, Vec<u8>)>,
+) -> BTreeMap<String, Vec<u8>> {
+    let mut plain = BTreeMap::new();
+    for (name, bytes) in files {
+        let name = String::from_utf8(without_generation(name.as_bytes())).unwrap();
+        let bytes = match name.rsplit('/').next() {
+            Some("index.provenance" | ".index.provenance") => {
+                let text = String::from_utf8(bytes).unwrap();
+                let lines = text.lines().filter(|line| !line.contains("\"order\""));
+                lines.collect::<Vec<_>>().join("\n").into_bytes()
+            }
+            _ => without_generation(&bytes),
+        };
+        assert!(
+            plain.insert(name.clone(), bytes).is_none(),
+            "{name} of two generations"
+        );
+    }
+    plain
+}
+
+fn bytes_contain(bytes: &[u8], text: &str) -> bool {
+    bytes
+        .windows(text.len())
+        .any(|window| window == text.as_bytes())
+}
+
+fn without_generation(bytes: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((first, after)) = rest.split_first() {
+        plain.push(*first);
+        rest = after;
+        let is_number = |rest: &[u8]| {
+            rest.len() > 6
+                && rest[..5].iter().all(u8::is_ascii_digit)
+                && rest[5] == b'-'
+                && rest[6].is_ascii_digit()
+        };
+        if (plain.ends_with(b"shard.") || plain.ends_with(b"shard-")) && is_number(rest) {
+            rest = &rest[6..];
+        }
+    }
+    plain
+}
+
 impl Lab {
     /// Creates a lab with the sources that these settings need.
     pub fn new(settings: &[Setting]) -> Self {
@@ -168,7 +242,8 @@ impl Lab {
                 "table" => lab.table("table", None),
                 "holes" => lab.table("holes", Some(97)),
                 "lines" => lab.lines(),
-                "tree" => lab.tree(),
+                "tree" => lab.tree("tree", 600),
+                "small tree" => lab.tree("small tree", 40),
                 other => panic!("no source {other}"),
             }
         }
@@ -235,10 +310,10 @@ impl Lab {
         fs::write(self.at("lines/rows.jsonl"), text).unwrap();
     }
 
-    fn tree(&self) {
+    fn tree(&self, name: &str, samples: usize) {
         let mut draw = Draw::new(3);
-        for sample in 0..600 {
-            let folder = self.at(&format!("tree/{:02}", sample % 17));
+        for sample in 0..samples {
+            let folder = self.at(&format!("{name}/{:02}", sample % 17));
             fs::create_dir_all(&folder).unwrap();
             let length = 50 + draw.below(4000) as usize;
             fs::write(folder.join(format!("{sample:04}.txt")), draw.text(length)).unwrap();
@@ -351,6 +426,17 @@ impl Lab {
         }
     }
 
+    /// Returns the result of an undisturbed run of a setting with few shards.
+    pub fn golden_of_few(&self, setting: &Setting) -> Golden {
+        let dest = format!("golden {}", setting.name);
+        let ended = self.ok(setting, &dest, &[]);
+        Golden {
+            setting: *setting,
+            files: self.snapshot(&dest),
+            wall: ended.wall,
+        }
+    }
+
     /// Verifies a dataset that must be valid.
     pub fn verify(&self, dataset: &str) {
         let ended = self.run(self.command().args(["verify", "--deep", dataset]));
@@ -405,8 +491,103 @@ impl Lab {
             golden.setting.name,
             ended.errors()
         );
-        self.check_golden(golden, dest, how);
+        match more.contains(&"--overwrite") {
+            true => self.check_replaced(golden, dest, how),
+            false => self.check_golden(golden, dest, how),
+        }
         ended
+    }
+
+    /// Checks that the destination has exactly the expected files, apart from the generation in their names.
+    pub fn check_replaced(&self, golden: &Golden, dest: &str, how: &str) {
+        let [found, wanted] =
+            [dest, &golden.dest()].map(|dest| without_generations(self.files(dest)));
+        let differs = |name: &&String| found.get(*name) != wanted.get(*name);
+        let differing: Vec<&String> = found.keys().chain(wanted.keys()).filter(differs).collect();
+        assert!(
+            differing.is_empty(),
+            "{}, {how}: not what an undisturbed run makes: {differing:?}",
+            golden.setting.name
+        );
+    }
+
+    /// Returns the files of a dataset.
+    fn files(&self, dest: &str) -> BTreeMap<String, Vec<u8>> {
+        let names = self.snapshot(dest);
+        let names = names.files().map(|name| name.to_str().unwrap());
+        let files = names.map(|name| {
+            let bytes = fs::read(self.at(dest).join(name)).unwrap();
+            (name.to_owned(), bytes)
+        });
+        files.collect()
+    }
+
+    /// Checks that the destination has the old or the new dataset, whole. Splits are replaced one after the other.
+    pub fn check_old_or_new(&self, old: &Golden, new: &Golden, dest: &str, how: &str) {
+        for folder in self.check_files(&self.files(dest), old, new, how) {
+            self.verify(&format!("{dest}/{folder}"));
+        }
+    }
+
+    /// Checks that these files are those of the old or the new dataset, and returns the folders of the indexes.
+    pub fn check_files(
+        &self,
+        found: &BTreeMap<String, Vec<u8>>,
+        old: &Golden,
+        new: &Golden,
+        how: &str,
+    ) -> Vec<String> {
+        let mut folders = Vec::new();
+        let goldens = [old, new].map(|golden| without_generations(self.files(&golden.dest())));
+        let is_of = |files: &BTreeMap<String, Vec<u8>>, index: &String| {
+            let found = found.get(index).map(|bytes| without_generation(bytes));
+            found.is_some() && found.as_ref() == files.get(index)
+        };
+        let indexes: BTreeSet<String> = old.indexes().chain(new.indexes()).collect();
+        for index in indexes {
+            let Some(text) = found.get(&index) else {
+                continue;
+            };
+            let golden = goldens.iter().find(|golden| is_of(golden, &index));
+            let golden = golden.unwrap_or_else(|| panic!("{how}: {index} is of neither dataset"));
+            let folder = index.rsplit_once('/').map_or("", |(folder, _)| folder);
+            for (name, bytes) in golden {
+                let (of, base) = name.rsplit_once('/').unwrap_or(("", name));
+                if of != folder || !bytes_contain(&golden[&index], base) {
+                    continue;
+                }
+                let is_there = found.iter().any(|(real, found)| {
+                    let base = real.rsplit('/').next().unwrap();
+                    without_generation(real.as_bytes()) == name.as_bytes()
+                        && bytes_contain(text, base)
+                        && found == bytes
+                });
+                assert!(is_there, "{how}: {name} is missing or differs");
+            }
+            folders.push(folder.to_owned());
+        }
+        let [is_old, is_new] = [(old, &goldens[0]), (new, &goldens[1])]
+            .map(|(golden, files)| golden.indexes().all(|index| is_of(files, &index)));
+        let are_split = [old, new]
+            .iter()
+            .all(|golden| golden.setting.folders.len() > 1)
+            && old.indexes().all(|index| found.contains_key(&index));
+        assert!(
+            is_old || is_new || are_split,
+            "{how}: neither the old nor the new dataset is there, but {:?}",
+            found.keys()
+        );
+        folders
+    }
+
+    /// Copies the result of an undisturbed run.
+    pub fn restore(&self, golden: &Golden, dest: &str) {
+        self.remove(dest);
+        for name in golden.files.files() {
+            let to = self.at(dest).join(name);
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(self.at(&golden.dest()).join(name), to).unwrap();
+        }
     }
 
     pub fn check_golden(&self, golden: &Golden, dest: &str, how: &str) {

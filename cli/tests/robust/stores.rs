@@ -9,14 +9,16 @@ use rustix::process::Signal;
 use shardmill_testing::process::Ended;
 use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
 
-use crate::lab::{Golden, HANGS, Lab, SETTINGS, SLOW, Setting, draw, expect, moment, rounds};
+use crate::lab::{
+    Golden, HANGS, Lab, SETTINGS, SLOW, Setting, draw, expect, moment, rounds, without_generations,
+};
 
 /// The location of datasets: nested deeply enough for a volume of a catalog.
-const PREFIX: &str = "a/b/set";
+pub const PREFIX: &str = "a/b/set";
 
 /// A store as the destination of a conversion.
-struct Store {
-    server: S3Server,
+pub struct Store {
+    pub server: S3Server,
 }
 
 impl Store {
@@ -26,7 +28,7 @@ impl Store {
         }
     }
 
-    fn of(flavor: Flavor) -> Self {
+    pub fn of(flavor: Flavor) -> Self {
         Self::new(Settings {
             flavor,
             ..Settings::default()
@@ -40,11 +42,11 @@ impl Store {
         })
     }
 
-    fn heal(&self) {
+    pub fn heal(&self) {
         self.server.set(Settings::default());
     }
 
-    fn convert(&self, lab: &Lab, setting: &Setting) -> Command {
+    pub fn convert(&self, lab: &Lab, setting: &Setting) -> Command {
         let mut command = lab.convert(setting, &format!("{}/{PREFIX}", self.server.url()));
         command
             .envs(self.server.environment())
@@ -52,7 +54,7 @@ impl Store {
         command
     }
 
-    fn finish(&self, lab: &Lab, golden: &Golden, more: &[&str], how: &str) -> Ended {
+    pub fn finish(&self, lab: &Lab, golden: &Golden, more: &[&str], how: &str) -> Ended {
         let ended = lab.run(self.convert(lab, &golden.setting).args(more));
         assert_eq!(
             ended.code(),
@@ -61,12 +63,34 @@ impl Store {
             golden.setting.name,
             ended.errors()
         );
-        self.check(lab, golden, how);
+        match more.contains(&"--overwrite") {
+            true => self.check_replaced(lab, golden, how),
+            false => self.check(lab, golden, how),
+        }
         ended
     }
 
+    /// Checks that the store has exactly the files of an undisturbed run, apart from the generation in their names.
+    pub fn check_replaced(&self, lab: &Lab, golden: &Golden, how: &str) {
+        let found = without_generations(self.left());
+        let root = lab.at(&golden.dest());
+        let wanted = golden.files.files().map(|name| {
+            let bytes = fs::read(root.join(name)).unwrap();
+            (name.to_str().unwrap().to_owned(), bytes)
+        });
+        let wanted = without_generations(wanted);
+        let differs = |name: &&String| found.get(*name) != wanted.get(*name);
+        let differing: Vec<&String> = found.keys().chain(wanted.keys()).filter(differs).collect();
+        assert!(
+            differing.is_empty(),
+            "{}, {how}: {differing:?}",
+            golden.setting.name
+        );
+        assert_eq!(self.server.open_uploads(), 0, "{how}");
+    }
+
     /// Returns the objects below the prefix of the dataset.
-    fn left(&self) -> BTreeMap<String, Vec<u8>> {
+    pub fn left(&self) -> BTreeMap<String, Vec<u8>> {
         let all = self.server.objects().all().into_iter();
         all.map(|(key, bytes)| {
             let name = key.strip_prefix(PREFIX).unwrap_or(&key);
@@ -76,7 +100,7 @@ impl Store {
     }
 
     /// Checks that the store has exactly the files of an undisturbed run into a directory.
-    fn check(&self, lab: &Lab, golden: &Golden, how: &str) {
+    pub fn check(&self, lab: &Lab, golden: &Golden, how: &str) {
         let root = lab.at(&format!("golden {}", golden.setting.name));
         let wanted: BTreeMap<String, Vec<u8>> = golden
             .files
@@ -102,6 +126,11 @@ impl Store {
             );
         }
         assert_eq!(self.server.open_uploads(), 0, "{how}");
+    }
+
+    /// Checks that the store has the old or the new dataset, whole.
+    pub fn check_old_or_new(&self, lab: &Lab, old: &Golden, new: &Golden, how: &str) {
+        lab.check_files(&self.left(), old, new, how);
     }
 
     /// Checks that there is no index, or one whose files all exist.
@@ -152,7 +181,7 @@ fn every_store_kind_receives_the_same_bytes() {
             };
             let other = lab.run(store.convert(&lab, setting).args(more));
             expect(&other, 4, "dest-conflict");
-            store.check(&lab, &golden, &how);
+            store.check_replaced(&lab, &golden, &how);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use shardmill_core::{Limits, Progress, shell_word};
-use shardmill_dataset::PROVENANCE_NAME;
+use shardmill_dataset::{IndexShape, PROVENANCE_NAME};
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions};
 use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
@@ -114,7 +114,11 @@ pub fn commit(
         }
         parts.push(known.manifest);
     }
+    parts.sort_by_key(|part| part.part);
     let shards = || parts.iter().flat_map(|part| &part.shards);
+    let order: Vec<(String, u64)> = shards()
+        .map(|shard| (shard.entry.raw_name().to_owned(), shard.entry.samples()))
+        .collect();
     let raw_bytes = shards().map(|shard| shard.entry.raw_bytes()).sum();
     let stored_bytes = shards().map(|shard| shard.entry.stored_bytes()).sum();
     let commit = CommitOptions {
@@ -145,6 +149,11 @@ pub fn commit(
         ] {
             side.insert(key.to_owned(), json!(value));
         }
+        let order = order
+            .iter()
+            .map(|(name, samples)| (name.as_str(), *samples));
+        let order = IndexShape::of(order).order().to_owned();
+        side.insert("order".to_owned(), json!(order));
         side.insert("content".to_owned(), json!(content.to_string()));
         let text = provenance::text_of(&json!(side));
         // A killed commit leaves the temporary file next to the manifests, which are removed last.

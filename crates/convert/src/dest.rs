@@ -1,26 +1,21 @@
 //! Inspects the destination, and decides what a conversion may do with it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use shardmill_core::{ErrorKind, Progress, Unfinished, shell_word};
-use shardmill_dataset::{
-    COLUMNS_FOLDER, COLUMNS_NAME, Lengths, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, Videos,
-    check_sides,
-};
-use shardmill_storage::{Destination, DestinationEntry, StorageError};
-use shardmill_writer::parts::is_shard_name;
-use shardmill_writer::{
-    DatasetIndex, INDEX_NAME, ShardFormat, ShardPattern, TABLE_INDEX_NAME, is_table_file_name,
-};
+use shardmill_core::{Diagnostic as _, ErrorKind, Progress, Unfinished, shell_word};
+use shardmill_dataset::{IndexShape, PROVENANCE_NAME, check_sides};
+use shardmill_storage::{Destination, StorageError};
+use shardmill_writer::{DatasetIndex, ShardForm};
 
+use crate::dataset_files::{DatasetFiles, is_state_folder, listed_in, unknown_entry};
 use crate::error::ConvertError;
-use crate::export;
 use crate::identity::Identity;
 use crate::journal::Found;
 use crate::options::ConvertOptions;
 use crate::part_manifest;
 use crate::provenance;
-use crate::target::{Target, WORK_FOLDER, in_folder, side_name};
+use crate::replace;
+use crate::target::{Target, in_folder, side_name};
 
 /// The state of the destination.
 #[derive(Debug)]
@@ -31,7 +26,7 @@ pub(crate) enum Dest {
     Interrupted(Found),
     /// The destination holds the finished result of the same conversion.
     Done(Vec<DatasetIndex>),
-    /// The destination holds a dataset that `overwrite` may remove.
+    /// The destination holds a dataset that `overwrite` may replace, or what is left of one.
     Replaceable,
 }
 
@@ -64,7 +59,7 @@ pub(crate) fn inspect(
     )
 }
 
-/// Inspects an open destination, like [`look`].
+/// Inspects an open destination, like [`inspect`].
 pub(crate) fn inspect_target(
     target: Target<'_>,
     folders: &[String],
@@ -81,11 +76,12 @@ pub(crate) fn inspect_target(
         ))
     };
     let published = published(target, folders, options)?;
+    let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if options.run.overwrite {
-        // An interrupted run with `overwrite` has already removed the old dataset, so it can resume.
-        if !published.contains(&true)
-            && let Some(found) = Found::read(target, limits)?
+        // A run that replaces a dataset is resumed even if it has published its own: the old files remain.
+        if let Some(found) = Found::read(target, limits)?
             && identity.difference(&found.header).is_none()
+            && (found.is_replacing() || !is_published)
         {
             return Ok(Dest::Interrupted(found));
         }
@@ -99,18 +95,28 @@ pub(crate) fn inspect_target(
             ),
         };
     }
-    let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if let Some(found) = Found::read(target, limits)? {
         return match identity.difference(&found.header) {
-            // The earlier run was stopped after it published the indexes. Only its work folder remained to be removed.
-            None if is_published => match finished(target, folders, identity, options) {
-                Err(ConvertError::Input {
-                    kind: ErrorKind::Conflict,
-                    ..
-                }) => Ok(Dest::Interrupted(found)),
-                finished => finished.map(Dest::Done),
-            },
-            None => Ok(Dest::Interrupted(found)),
+            // The earlier run may have been stopped after it published the indexes. Then its work folder remains to be
+            // removed, and the files of the dataset that it replaced.
+            None => {
+                let done = match is_published {
+                    true => finished(target, folders, identity, options).map(Some),
+                    false => Ok(None),
+                };
+                match done {
+                    Ok(Some(_)) if replace::is_noted(target)? => Ok(Dest::Interrupted(found)),
+                    Ok(Some(indexes)) => Ok(Dest::Done(indexes)),
+                    Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
+                    _ if found.is_replacing() => conflict(
+                        "dest-conflict",
+                        "it holds an interrupted conversion that replaces the dataset there"
+                            .to_owned(),
+                        "pass --overwrite to finish it, or remove what it left with `shardmill gc --delete`",
+                    ),
+                    _ => Ok(Dest::Interrupted(found)),
+                }
+            }
             Some(difference) => conflict(
                 "dest-conflict",
                 format!(
@@ -212,9 +218,9 @@ fn check_noted(
 ) -> Result<(), ConvertError> {
     let path_of = |name: &str| in_folder(folder, &side_name(options.shards.to, name));
     let read = |name: &str, max| target.read(&path_of(name), max);
-    let counts = (index.samples(), index.shards());
+    let shape = IndexShape::of(index.shard_samples());
     let path = |name: &str| target.destination.display(&path_of(name)).into();
-    check_sides(&read, counts, options.source.limits.index_bytes)
+    check_sides(&read, &shape, options.source.limits.index_bytes)
         .map_err(|error| error.with_side_path(path))?;
     Ok(())
 }
@@ -249,225 +255,38 @@ fn published(
     found.collect()
 }
 
-/// The names of the indexes of all formats.
-const INDEX_NAMES: [&str; 2] = [INDEX_NAME, TABLE_INDEX_NAME];
-
-/// Returns whether a name is that of the provenance beside an index of any format.
-fn is_provenance(name: &str) -> bool {
-    name == PROVENANCE_NAME || name == side_name(ShardFormat::Parquet, PROVENANCE_NAME)
-}
-
-/// The file names of a dataset in one folder.
-struct KnownFiles {
-    /// The files that an index of tar shards or of a table lists. Users can choose the names of tar shards, and other
-    /// programs may write Parquet files of the same names.
-    listed: BTreeSet<String>,
-}
-
-impl KnownFiles {
-    fn of(target: Target<'_>, folder: &str, options: &ConvertOptions) -> Self {
-        let limits = &options.source.limits;
-        let indexes = INDEX_NAMES.iter().filter_map(|name| {
-            let bytes = target.read(&in_folder(folder, name), limits.index_bytes);
-            DatasetIndex::parse(&bytes.ok().flatten()?, limits).ok()
-        });
-        let mut listed = BTreeSet::new();
-        for index in indexes {
-            if !matches!(index, DatasetIndex::Streaming(_)) {
-                let files = index.stored_files().into_iter();
-                listed.extend(files.map(|(name, _)| name.to_owned()));
-            }
-        }
-        Self { listed }
-    }
-
-    /// Returns whether a file name can belong to a dataset.
-    fn has(&self, name: &str, options: &ConvertOptions) -> bool {
-        let (pattern, default) = (&options.shards.tar.pattern, ShardPattern::default());
-        let is_table = options.shards.to == ShardFormat::Parquet;
-        INDEX_NAMES.contains(&name)
-            || is_provenance(name)
-            || name == RECORD_NAME
-            || name == TOMBSTONES_NAME
-            || name == COLUMNS_NAME
-            || Lengths::is_file_name(name)
-            || Videos::is_file_name(name)
-            || name == WORK_FOLDER
-            || is_shard_name(name)
-            || self.listed.contains(name)
-            || (options.shards.to == ShardFormat::Webdataset && pattern.matches(name))
-            || (is_table && is_table_file_name(name))
-            || default.matches(name)
-            || export::is_exported(name, &[pattern, &default], self.listed.iter())
-    }
-}
-
-/// Returns an entry of the destination that belongs neither to a dataset nor to an interrupted run.
-fn unknown_entry(
-    target: Target<'_>,
-    folders: &[String],
-    options: &ConvertOptions,
-) -> Result<Option<String>, StorageError> {
-    let ours = KnownFiles::of(target, "", options);
-    let interrupted = Found::read(target, &options.source.limits)?;
-    let interrupted = interrupted.map_or_else(Vec::new, |found| found.folders());
-    for entry in target.entries("")? {
-        if is_state_folder(&entry) || (entry.is_folder && is_side_folder(target, &entry.name)?) {
-            continue;
-        }
-        if entry.is_folder {
-            let inner = target.entries(&entry.name)?;
-            let ours = KnownFiles::of(target, &entry.name, options);
-            for inner in &inner {
-                let known = if inner.is_folder {
-                    is_side_folder(target, &in_folder(&entry.name, &inner.name))?
-                } else {
-                    ours.has(&inner.name, options)
-                };
-                if !known {
-                    return Ok(Some(format!("{}/{}", entry.name, inner.name)));
-                }
-            }
-            // The folder must be a split of this conversion, of an interrupted one, or of a published one. Any other
-            // folder is a separate dataset or unknown.
-            if !inner.is_empty()
-                && !folders.contains(&entry.name)
-                && !interrupted.contains(&entry.name)
-                && !provenance::is_split(target, &entry.name)
-            {
-                return Ok(Some(entry.name));
-            }
-            // A run that was killed before it wrote into the folder of a split leaves the folder empty.
-            continue;
-        }
-        if !ours.has(&entry.name, options) {
-            return Ok(Some(entry.name));
-        }
-    }
-    Ok(None)
-}
-
-/// Returns whether an entry is the work folder of conversions, or a folder `.NAME.shardmill`, in which readers keep their
-/// state beside the dataset `NAME`.
-fn is_state_folder(entry: &DestinationEntry) -> bool {
-    entry.is_folder && entry.name.starts_with('.') && entry.name.ends_with(WORK_FOLDER)
-}
-
-/// Returns whether a folder contains only shards of late columns.
-fn is_side_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> {
-    Ok(late_shards(target, name)?.is_some())
-}
-
-/// Returns the folders and files of late columns in a folder; `None` for any other folder.
-fn late_shards(
-    target: Target<'_>,
-    name: &str,
-) -> Result<Option<BTreeMap<String, Vec<String>>>, StorageError> {
-    if name.rsplit('/').next() != Some(COLUMNS_FOLDER) {
-        return Ok(None);
-    }
-    let mut found = BTreeMap::new();
-    for entry in target.entries(name)? {
-        let folder = in_folder(name, &entry.name);
-        let is_hash = entry.name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !entry.is_folder || !is_hash {
-            return Ok(None);
-        }
-        let shards = target.entries(&folder)?;
-        if shards
-            .iter()
-            .any(|file| file.is_folder || !is_shard_name(&file.name))
-        {
-            return Ok(None);
-        }
-        let shards = shards.iter().map(|file| in_folder(&folder, &file.name));
-        found.insert(folder.clone(), shards.collect());
-    }
-    Ok(Some(found))
-}
-
-/// Removes a dataset. The indexes are removed first, so that no reader finds an incomplete dataset.
-pub(crate) fn clear(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
-    let mut folders = vec![String::new()];
-    for entry in target.entries("")? {
-        if entry.is_folder && !is_state_folder(&entry) && entry.name != COLUMNS_FOLDER {
-            folders.push(entry.name);
-        }
-    }
-    // The names in the indexes must be read before the indexes are removed.
-    let names = folders.iter();
-    let names = names.map(|folder| KnownFiles::of(target, folder, options));
-    let names: Vec<KnownFiles> = names.collect();
-    for folder in &folders {
-        for name in INDEX_NAMES {
-            let index = in_folder(folder, name);
-            if target.file_version(&index)?.is_some() {
-                target.remove(&index)?;
-                target.destination.sync()?;
-            }
-        }
-    }
-    for (folder, ours) in folders.iter().zip(&names) {
-        remove_ours(target, folder, ours, options)?;
-    }
-    for folder in folders.iter().filter(|folder| !folder.is_empty()) {
-        target.destination.remove_folder(folder)?;
-    }
-    target.destination.sync()
-}
-
-/// Removes the files of a dataset from a folder.
-fn remove_ours(
-    target: Target<'_>,
-    folder: &str,
-    ours: &KnownFiles,
-    options: &ConvertOptions,
-) -> Result<(), StorageError> {
-    let mut files = Vec::new();
-    let mut provenance = Vec::new();
-    for entry in target.entries(folder)? {
-        let name = in_folder(folder, &entry.name);
-        if entry.is_folder
-            && let Some(folders) = late_shards(target, &name)?
-        {
-            for (folder, shards) in folders {
-                target.remove_all(&shards)?;
-                target.destination.remove_folder(&folder)?;
-            }
-            target.destination.remove_folder(&name)?;
-        } else if ours.has(&entry.name, options) && !entry.is_folder {
-            match is_provenance(&entry.name) {
-                true => provenance.push(name),
-                false => files.push(name),
-            }
-        }
-    }
-    target.remove_all(&files)?;
-    // The provenance goes last. If the removal is interrupted, the next run still recognises the folder.
-    target.remove_all(&provenance)
-}
-
-/// Removes the published files of a failed run. Folders with an index are kept, because their shards belong to a
-/// dataset.
+/// Removes the published files of a failed run, and its journal. Files that an index lists are kept, because they belong to
+/// a dataset.
 pub(crate) fn discard(
     target: Target<'_>,
-    folders: &[String],
+    (folders, form): (&[String], &ShardForm),
     options: &ConvertOptions,
 ) -> Result<(), StorageError> {
-    if let Some(found) = Found::read(target, &options.source.limits)? {
-        let published = published(target, folders, options)?;
-        let names: Vec<String> = found
-            .files()
-            .filter(|(split, _)| published.get(*split) == Some(&false))
-            .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
-            .collect();
-        target.remove_all(&names)?;
-        // A killed run may have published files that it did not record. The folder was empty when the journal began, so
-        // all files with names of a dataset belong to that run.
-        for (folder, is_published) in folders.iter().zip(published) {
-            if !is_published {
-                let ours = KnownFiles::of(target, folder, options);
-                remove_ours(target, folder, &ours, options)?;
+    let limits = &options.source.limits;
+    if let Some(found) = Found::read(target, limits)? {
+        forget(target, options)?;
+        // A killed run may have published files that it did not record.
+        for folder in folders {
+            match listed_in(target, folder, limits)? {
+                // The folder was empty when the journal began, so all files with names of a dataset belong to that run.
+                None => {
+                    let mut files = DatasetFiles::default();
+                    files.add(target, folder, options)?;
+                    files.remove(target)?;
+                }
+                // No other file has the number of its generation.
+                Some(listed) => {
+                    let entries = target.entries(folder)?.into_iter();
+                    let names = entries.map(|entry| entry.name);
+                    let is_own = |name: &String| {
+                        let number = form.last_number([name.as_str()]);
+                        found.generation().is_some()
+                            && number == found.generation()
+                            && !listed.contains(name)
+                    };
+                    let own = names.filter(is_own).map(|name| in_folder(folder, &name));
+                    target.remove_all(&own.collect::<Vec<_>>())?;
+                }
             }
         }
     }
@@ -477,4 +296,30 @@ pub(crate) fn discard(
         }
     }
     Ok(())
+}
+
+/// Removes the journal of a run that will not be resumed, and the files in it that no index lists.
+pub(crate) fn forget(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
+    let limits = &options.source.limits;
+    let Some(found) = Found::read(target, limits)? else {
+        return Ok(());
+    };
+    let folders = found.folders();
+    let mut listed = Vec::with_capacity(folders.len());
+    for folder in &folders {
+        listed.push(listed_in(target, folder, limits)?.unwrap_or_default());
+    }
+    let is_listed = |split: usize, name: &str| {
+        let listed: Option<&BTreeSet<String>> = listed.get(split);
+        listed.is_some_and(|listed| listed.contains(name))
+    };
+    let names = found
+        .files()
+        .filter(|(split, name)| !is_listed(*split, name));
+    let names = names.map(|(split, name)| {
+        let folder = folders.get(split).map_or("", String::as_str);
+        in_folder(folder, name)
+    });
+    target.remove_all(&names.collect::<Vec<_>>())?;
+    Found::remove(target)
 }

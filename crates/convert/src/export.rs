@@ -147,7 +147,8 @@ fn export_to(
     let deleted_samples = deleted.sum();
     let side_files = SideFiles::new(Target::new(&destination, progress));
     progress.set_totals(0, 0, set.shards().len() as u64);
-    let exported = write(&side_files, set.shards(), options, Some(progress), progress)?;
+    let (exported, files) = prepare(set.shards(), options, Some(progress), progress)?;
+    side_files.publish_all(&files, options.replace)?;
     Ok(Exported {
         deleted_samples,
         ..exported
@@ -183,14 +184,14 @@ pub(crate) struct SideFiles<'a> {
     temp_folder: Option<&'a str>,
 }
 
-/// Writes the indexes for shards that a conversion has just published in a folder of its destination.
-pub(crate) fn export_index(
+/// Returns the indexes for shards that a conversion has just published in a folder of its destination, by name.
+pub(crate) fn prepare_index(
     target: Target<'_>,
     folder: &str,
     index: &Index,
     options: &ConvertOptions,
     progress: &Progress,
-) -> Result<Exported, ConvertError> {
+) -> Result<Vec<(String, Vec<u8>)>, ConvertError> {
     let mut root = Folder::open(&target.destination.location(), &options.source.remote)?;
     if !folder.is_empty() {
         root = root.open_folder(folder)?;
@@ -206,13 +207,9 @@ pub(crate) fn export_index(
         limits: options.source.limits.clone(),
         remote: options.source.remote.clone(),
     };
-    let side_files = SideFiles {
-        target,
-        folder,
-        temp_folder: Some(WORK_FOLDER),
-    };
     // Reading the shards again does not count as progress of the conversion.
-    write(&side_files, &shards, &options, None, progress)
+    let (_, files) = prepare(&shards, &options, None, progress)?;
+    Ok(files)
 }
 
 /// The samples of a shard, as each of the readers groups them.
@@ -248,13 +245,13 @@ fn count(grouped: &[(Consumer, Vec<SampleEntry>)]) -> u64 {
     first.map_or(0, |(_, samples)| samples.len() as u64)
 }
 
-fn write(
-    side_files: &SideFiles<'_>,
+/// Returns the indexes for shards by name, and their report.
+fn prepare(
     shards: &[TarFile],
     options: &ExportOptions,
     shown: Option<&Progress>,
     progress: &Progress,
-) -> Result<Exported, ConvertError> {
+) -> Result<(Exported, Vec<(String, Vec<u8>)>), ConvertError> {
     let mut described: Vec<Described> = Vec::with_capacity(shards.len());
     let mut dali: Vec<(String, Vec<u8>)> = Vec::new();
     let work = |at: usize, (): &mut ()| {
@@ -339,18 +336,13 @@ fn write(
     }
     files.dedup_by(|a, b| a.0 == b.0);
     check_names(&files)?;
-    // In a local directory one thread is enough, because the disk serializes the writes.
-    let publishers = side_files.target.destination.publishers();
-    parallel::for_each(files.len(), publishers, |at, (): &mut ()| {
-        let (name, bytes) = &files[at];
-        side_files.publish(name, bytes, options.replace)
-    })?;
-    Ok(Exported {
+    let exported = Exported {
         shards: shards.len() as u64,
         samples,
         deleted_samples: 0,
-        files: files.into_iter().map(|(name, _)| name).collect(),
-    })
+        files: files.iter().map(|(name, _)| name.clone()).collect(),
+    };
+    Ok((exported, files))
 }
 
 /// Checks that no two shards share a DALI index. Names that differ only after the first dot do.
@@ -383,6 +375,30 @@ impl<'a> SideFiles<'a> {
             folder: "",
             temp_folder: None,
         }
+    }
+
+    /// Creates side files in a folder of a destination whose lease the caller holds.
+    pub(crate) const fn beside(target: Target<'a>, folder: &'a str) -> Self {
+        Self {
+            target,
+            folder,
+            temp_folder: Some(WORK_FOLDER),
+        }
+    }
+
+    /// Publishes the indexes of other readers.
+    pub(crate) fn publish_all(
+        &self,
+        files: &[(String, Vec<u8>)],
+        replace: bool,
+    ) -> Result<(), ConvertError> {
+        let destination = self.target.destination;
+        // In a local directory one thread is enough, because the disk serializes the writes.
+        parallel::for_each(files.len(), destination.publishers(), |at, (): &mut ()| {
+            // INVARIANT: the loop counts up to the number of files.
+            let (name, bytes) = &files[at];
+            self.publish(name, bytes, replace)
+        })
     }
 
     /// Publishes a file, unless a file with the same contents exists.

@@ -6,15 +6,17 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use shardmill_core::{Limits, Progress, check_relative_path};
-use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
+use shardmill_dataset::{COLUMNS_FOLDER, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
 
+use crate::dataset_files::orphan_columns;
 use crate::error::{ConvertError, ConvertProblem};
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
 use crate::pending::recover;
+use crate::replace;
 use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
 
 /// The options of [`gc`].
@@ -91,7 +93,8 @@ pub struct GcFile {
 ///
 /// - files of an interrupted conversion: shards that its journal lists and no index does, side files, its work folder;
 /// - files of parts that were not committed;
-/// - shards that an index no longer lists.
+/// - shards that an index no longer lists, among them those of a dataset that was replaced;
+/// - shards of late columns that `index.columns` does not list.
 ///
 /// # Errors
 ///
@@ -106,7 +109,8 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
         Some(part) => Some(names_of(&mut waiting, part, options)?),
     };
     let mut entries = target.entries("")?.into_iter();
-    let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder);
+    let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder)
+        || !orphan_columns(target, &options.limits)?.is_empty();
     let mut files = match (has_work && only.is_none(), options.delete) {
         (false, _) => Vec::new(),
         (true, false) => left(target, &options.limits)?,
@@ -129,10 +133,12 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
         bytes: entry.bytes,
         reason: entry.reason.name(),
     };
-    files.extend(of_parts.entries.into_iter().map(file));
+    let known: BTreeSet<String> = files.iter().map(|file| file.name.clone()).collect();
+    let is_new = |entry: &writer_parts::GcEntry| !known.contains(&entry.name);
+    files.extend(of_parts.entries.into_iter().filter(is_new).map(file));
     Ok(GcReport {
         files,
-        kept: of_parts.kept.into_iter().map(file).collect(),
+        kept: of_parts.kept.into_iter().filter(is_new).map(file).collect(),
         parts: waiting,
         deleted: options.delete,
     })
@@ -165,9 +171,15 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
     let destination = target.destination;
     let cancel = &mut target.cancel();
     let lease = target.lease(options.lease_patience)?;
-    recover(target, options.limits.index_bytes)?;
+    let found = Found::read(target, &options.limits)?;
+    let folders = found.map_or_else(Vec::new, |found| found.folders());
+    for folder in [""].into_iter().chain(folders.iter().map(String::as_str)) {
+        recover(target, folder, options.limits.index_bytes)?;
+    }
     // The files are listed while holding the lease, so no other process changes them.
     let mut files = left(target, &options.limits)?;
+    // The files of a replaced dataset, in their order.
+    replace::finish(target, options.limits.index_bytes)?;
     // The lease belongs to this process.
     files.retain(|file| file.name != LEASE_NAME);
     // The journal is removed after the files that it lists, so that an interrupted removal can be repeated.
@@ -178,10 +190,16 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
         destination.sync()?;
     }
     lease.end(cancel)?;
-    let folders: BTreeSet<&str> = files
+    let mut folders: BTreeSet<&str> = files
         .iter()
         .filter_map(|file| Some(file.name.rsplit_once('/')?.0))
         .collect();
+    if folders
+        .iter()
+        .any(|folder| folder.starts_with(COLUMNS_FOLDER))
+    {
+        folders.insert(COLUMNS_FOLDER);
+    }
     for folder in folders.into_iter().rev() {
         if target.entries(folder)?.is_empty() {
             destination.remove_folder(folder)?;
@@ -193,6 +211,10 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
 /// Returns the files that belong to no dataset.
 fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError> {
     let mut files = Vec::new();
+    let replaced = replace::leftovers(target, limits.index_bytes)?;
+    add(target, replaced, "unlisted", &mut files)?;
+    let orphans = orphan_columns(target, limits)?;
+    add(target, orphans, "unlisted", &mut files)?;
     if let Some(found) = Found::read(target, limits)? {
         let folders = found.folders();
         for (split, folder) in folders.iter().enumerate() {
@@ -224,14 +246,14 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                 });
                 names.extend(sides);
             }
-            add(target, names, &mut files)?;
+            add(target, names, "journal", &mut files)?;
         }
     }
     let mut work = Vec::new();
     below(target, WORK_FOLDER, 0, &mut work)?;
     // The lease excludes other writers, so it is removed last.
     work.sort_by_key(|name| name == LEASE_NAME);
-    add(target, work, &mut files)?;
+    add(target, work, "journal", &mut files)?;
     Ok(files)
 }
 
@@ -239,6 +261,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
 fn add(
     target: Target<'_>,
     names: Vec<String>,
+    reason: &'static str,
     files: &mut Vec<GcFile>,
 ) -> Result<(), StorageError> {
     let file_versions = target.for_each(&names, 1, |name| target.file_version(name))?;
@@ -247,7 +270,7 @@ fn add(
         Some(GcFile {
             name,
             bytes: file_version?.bytes,
-            reason: "journal",
+            reason,
         })
     }));
     Ok(())

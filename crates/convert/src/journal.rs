@@ -97,6 +97,16 @@ impl Found {
         }
     }
 
+    /// Returns whether the run replaces a dataset, which stays until its own is published.
+    pub(crate) fn is_replacing(&self) -> bool {
+        self.header["replaces"].is_object()
+    }
+
+    /// Returns the number of the generation in the names of its files.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.header["replaces"]["generation"].as_u64()
+    }
+
     /// Removes the journal.
     pub(crate) fn remove(target: Target<'_>) -> Result<(), StorageError> {
         DestinationLog::remove(target.destination, JOURNAL_NAME, &mut target.cancel())
@@ -155,10 +165,11 @@ impl Journal {
     /// Starts a journal or continues an existing one.
     ///
     /// The shards of an existing journal are checked first. A shard is reused only if its files have the recorded
-    /// length and hash. `resume` allows the run to start in the middle of the source.
+    /// length and hash. `header` is the first line of a new journal. `resume` allows the run to start in the middle of the
+    /// source.
     pub(crate) fn open(
         target: Target<'_>,
-        identity: &Identity,
+        header: &Value,
         found: Option<Found>,
         folders: &[String],
         jobs: usize,
@@ -171,7 +182,7 @@ impl Journal {
         let cancel = &mut target.cancel();
         let log = DestinationLog::open(target.destination, JOURNAL_NAME, keep, cancel)?;
         if keep == 0 {
-            log.add_line(&identity.to_json().to_string(), cancel)?;
+            log.add_line(&header.to_string(), cancel)?;
         }
         Ok(Self {
             log,

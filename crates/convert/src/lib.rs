@@ -35,6 +35,7 @@
 mod check;
 mod columns;
 mod commit;
+mod dataset_files;
 mod dest;
 mod error;
 mod export;
@@ -55,6 +56,7 @@ mod pipeline;
 mod plan;
 mod provenance;
 mod reindex;
+mod replace;
 mod report;
 mod run;
 mod select;

@@ -7,60 +7,98 @@
 
 use std::collections::BTreeMap;
 
+use shardmill_core::{INDEX_NAME, TABLE_INDEX_NAME};
 use shardmill_dataset::{PENDING_BYTES, PENDING_NAME, Pending};
 use shardmill_storage::StorageError;
-use shardmill_writer::INDEX_NAME;
+use shardmill_writer::ShardFormat;
 
-use crate::target::Target;
+use crate::target::{Target, WORK_FOLDER, in_folder, side_name};
 
-/// Replaces the index, then its side files.
+/// Replaces the index of a folder, then its side files. Files without a text are removed.
 pub(crate) fn publish(
     target: Target<'_>,
+    folder: &str,
+    to: ShardFormat,
     index: &str,
-    files: impl IntoIterator<Item = (&'static str, String)>,
+    files: impl IntoIterator<Item = (&'static str, Option<String>)>,
 ) -> Result<(), StorageError> {
     let pending = Pending::new(index, files);
     let text = serde_json::to_string(&pending).unwrap_or_default();
-    target.publish(PENDING_NAME, text.as_bytes())?;
-    target.destination.sync()?;
-    target.publish(INDEX_NAME, index.as_bytes())?;
-    target.destination.sync()?;
-    follow(target, pending.files())
+    let destination = target.destination;
+    destination.make_folder(&in_folder(folder, WORK_FOLDER))?;
+    target.publish(&in_folder(folder, PENDING_NAME), text.as_bytes())?;
+    destination.sync()?;
+    target.publish(&in_folder(folder, to.index_name()), index.as_bytes())?;
+    destination.sync()?;
+    follow(target, folder, to, pending.files())
 }
 
-fn follow(target: Target<'_>, files: &BTreeMap<String, String>) -> Result<(), StorageError> {
+fn follow(
+    target: Target<'_>,
+    folder: &str,
+    to: ShardFormat,
+    files: &BTreeMap<String, Option<String>>,
+) -> Result<(), StorageError> {
     for (name, text) in files {
-        target.publish(name, text.as_bytes())?;
+        let name = in_folder(folder, &side_name(to, name));
+        match text {
+            Some(text) => target.publish(&name, text.as_bytes())?,
+            None => target.remove(&name)?,
+        }
     }
     target.destination.sync()?;
-    target.remove(PENDING_NAME)
+    discard(target, folder)
 }
 
-/// Reads the pending note, if there is one.
-fn read(target: Target<'_>) -> Result<Option<Pending>, StorageError> {
-    let text = target.read(PENDING_NAME, PENDING_BYTES)?;
+/// Removes the note, and the work folder of a split.
+fn discard(target: Target<'_>, folder: &str) -> Result<(), StorageError> {
+    target.remove(&in_folder(folder, PENDING_NAME))?;
+    let work = in_folder(folder, WORK_FOLDER);
+    // That of the root holds the lease.
+    if !folder.is_empty() && target.entries(&work)?.is_empty() {
+        target.destination.remove_folder(&work)?;
+    }
+    Ok(())
+}
+
+/// Reads the pending note of a folder, if there is one.
+fn read(target: Target<'_>, folder: &str) -> Result<Option<Pending>, StorageError> {
+    let text = target.read(&in_folder(folder, PENDING_NAME), PENDING_BYTES)?;
     Ok(text.and_then(|text| Pending::parse(&text)))
 }
 
-/// Returns the pending text of a side file, if a note for this index exists.
-pub(crate) fn text_for(
+/// Reads a side file of an index, as the pending note for this index has it if there is one.
+pub(crate) fn read_side(
     target: Target<'_>,
+    (folder, to): (&str, ShardFormat),
     index: &[u8],
-    name: &str,
+    (name, max): (&str, u64),
 ) -> Result<Option<Vec<u8>>, StorageError> {
-    let files = read(target)?.and_then(|pending| pending.files_of(index));
-    let text = files.and_then(|mut files| files.remove(name));
-    Ok(text.map(String::into_bytes))
+    let files = read(target, folder)?.and_then(|pending| pending.files_of(index));
+    match files.and_then(|mut files| files.remove(name)) {
+        Some(text) => Ok(text.map(String::into_bytes)),
+        None => target.read(&in_folder(folder, &side_name(to, name)), max),
+    }
 }
 
-/// Completes or discards the publication of a killed run. The caller must hold the lease.
-pub(crate) fn recover(target: Target<'_>, index_bytes: u64) -> Result<(), StorageError> {
-    let Some(pending) = read(target)? else {
+/// Completes or discards the publication of a killed run in a folder. The caller must hold the lease.
+pub(crate) fn recover(
+    target: Target<'_>,
+    folder: &str,
+    index_bytes: u64,
+) -> Result<(), StorageError> {
+    let Some(pending) = read(target, folder)? else {
         return Ok(());
     };
-    let index = target.read(INDEX_NAME, index_bytes)?;
-    match index.and_then(|index| pending.files_of(&index)) {
-        Some(files) => follow(target, &files),
-        None => target.remove(PENDING_NAME),
+    let formats = [
+        (INDEX_NAME, ShardFormat::Webdataset),
+        (TABLE_INDEX_NAME, ShardFormat::Parquet),
+    ];
+    for (name, to) in formats {
+        let index = target.read(&in_folder(folder, name), index_bytes)?;
+        if index.is_some_and(|index| pending.is_of(&index)) {
+            return follow(target, folder, to, pending.files());
+        }
     }
+    discard(target, folder)
 }

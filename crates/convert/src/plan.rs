@@ -457,6 +457,7 @@ impl ConvertPlan {
             split,
             tokenizer: self.tokenizer.as_ref(),
             content: None,
+            order: None,
             dropped_rows: None,
             increment: None,
             tombstones: None,

@@ -1,10 +1,10 @@
 //! The provenance file next to an index: where the data came from, and how it was converted.
 
 use serde_json::{Value, json};
-use shardmill_dataset::{PROVENANCE_BYTES, PROVENANCE_NAME};
+use shardmill_dataset::{IndexShape, PROVENANCE_BYTES, PROVENANCE_NAME};
 use shardmill_source::SourceDescription;
 use shardmill_storage::StorageError;
-use shardmill_writer::{Content, ShardFormat, TarKeys};
+use shardmill_writer::{Content, DatasetIndex, ShardFormat, TarKeys};
 
 use crate::identity::Identity;
 use crate::pending;
@@ -23,6 +23,8 @@ pub(crate) struct Provenance<'a> {
     pub(crate) split: &'a SplitReport,
     pub(crate) tokenizer: Option<&'a TokenizerFile>,
     pub(crate) content: Option<Content>,
+    /// The hash of the order of the shards.
+    pub(crate) order: Option<String>,
     pub(crate) dropped_rows: Option<u64>,
     pub(crate) increment: Option<&'a IncrementReport>,
     /// A note about the list of deleted samples.
@@ -76,6 +78,7 @@ impl Provenance<'_> {
                 TarKeys::Column { .. } => "column",
             }),
             "content": self.content.map(|content| content.to_string()),
+            "order": self.order,
             "dropped_rows": self.dropped_rows,
             "increment": self.increment,
             "tombstones": self.tombstones,
@@ -89,6 +92,11 @@ impl Provenance<'_> {
         }
         value
     }
+}
+
+/// Returns the hash of the order of the shards of an index.
+pub(crate) fn order_of(index: &DatasetIndex) -> String {
+    IndexShape::of(index.shard_samples()).order().to_owned()
 }
 
 /// Returns the text of a provenance file.
@@ -114,13 +122,9 @@ pub(crate) fn of_index(
     index: &[u8],
     to: ShardFormat,
 ) -> Result<Option<Value>, StorageError> {
-    // A killed increment may have left it in the pending note.
-    if folder.is_empty()
-        && let Some(text) = pending::text_for(target, index, PROVENANCE_NAME)?
-    {
-        return Ok(serde_json::from_slice(&text).ok());
-    }
-    Ok(read_named(target, folder, &side_name(to, PROVENANCE_NAME)))
+    let file = (PROVENANCE_NAME, PROVENANCE_BYTES);
+    let text = pending::read_side(target, (folder, to), index, file)?;
+    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
 /// Returns whether a folder is a split of the dataset around it, and not a separate dataset.

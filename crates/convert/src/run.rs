@@ -3,14 +3,16 @@
 use std::path::Path;
 use std::time::Instant;
 
+use serde_json::json;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
-use shardmill_dataset::{PENDING_NAME, PROVENANCE_NAME, RECORD_NAME};
+use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Destination, DestinationLease, StorageError};
 use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
 
+use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
-use crate::export;
+use crate::export::{self, SideFiles};
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
 use crate::lengths::{LengthsOptions, write_lengths, write_videos};
@@ -20,6 +22,7 @@ use crate::pending::recover;
 use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
+use crate::replace::{self, NewDataset};
 use crate::report::{ConvertReport, Outcome};
 use crate::target::{OF_PARTS, Target, WORK_FOLDER, in_folder, remove_if_empty, side_name};
 use crate::tokens::with_lengths;
@@ -89,6 +92,15 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let target = Target::new(&destination, progress);
     let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
+    let limits = &options.source.limits;
+    if options.run.overwrite {
+        for folder in [""]
+            .into_iter()
+            .chain(plan.folders.iter().map(String::as_str))
+        {
+            recover(target, folder, limits.index_bytes)?;
+        }
+    }
     // The destination is inspected again while holding the lease, so no other process changes it.
     let found = match dest::inspect_target(target, &plan.folders, &plan.identity, options)? {
         Dest::Done(indexes) => {
@@ -96,8 +108,12 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
         }
         Dest::Replaceable => {
-            dest::clear(target, options)?;
-            target.remove(PENDING_NAME)?;
+            replace::finish(target, limits.index_bytes)?;
+            match holds_dataset(target)? {
+                // The dataset stays until the new one is published.
+                true => dest::forget(target, options)?,
+                false => dataset_files(target, options)?.remove(target)?,
+            }
             None
         }
         Dest::Interrupted(found) => Some(found),
@@ -111,13 +127,22 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
         // After a store error, or if another writer has the lease, no cleanup is attempted.
         Err(error) if error.is_resumable() && destination.as_local().is_none() => Err(error),
         Err(error) if lease.is_lost() => Err(error),
+        // The next run, or `gc`, removes the old files.
+        Err(error)
+            if !matches!(
+                replace::has_published(target, limits.index_bytes),
+                Ok(false)
+            ) =>
+        {
+            Err(error)
+        }
         Err(error) if error.is_resumable() && has_shards(target, &options.source.limits) => {
             Err(error)
         }
         Err(error) => {
             // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
             // restored.
-            let cleaned = dest::discard(target, &plan.folders, options)
+            let cleaned = dest::discard(target, (&plan.folders, &plan.form), options)
                 .and_then(|()| lease.remove_folder(&OF_PARTS, cancel));
             if let Some(dir) = destination
                 .as_local()
@@ -144,7 +169,9 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
     let cancel = &mut target.cancel();
     match target.lease(options.run.lease_patience) {
         Ok(lease) => {
-            recover(target, options.source.limits.index_bytes)?;
+            let max = options.source.limits.index_bytes;
+            recover(target, "", max)?;
+            replace::finish(target, max)?;
             lease.remove_folder(&OF_PARTS, cancel)
         }
         // Another process holds the lease.
@@ -175,9 +202,22 @@ fn convert(
     // A record also needs the samples of every unit.
     let may_start_in_the_middle =
         plan.split.is_single() && !plan.nulls.drops() && forgets_keys && !options.run.incremental;
+    let (replaces, generation) = match &found {
+        Some(found) => (found.is_replacing(), found.generation()),
+        None if options.run.overwrite && holds_dataset(target)? => {
+            let limits = &options.source.limits;
+            let generation = next_generation(target, &plan.folders, &plan.form, limits)?;
+            (true, generation)
+        }
+        None => (false, None),
+    };
+    let mut header = plan.identity.to_json();
+    if replaces {
+        header["replaces"] = json!({"generation": generation});
+    }
     let journal = Journal::open(
         target,
-        &plan.identity,
+        &header,
         found,
         &plan.folders,
         options.source.resources.jobs,
@@ -187,9 +227,14 @@ fn convert(
     for folder in plan.folders.iter().filter(|folder| !folder.is_empty()) {
         target.destination.make_folder(folder)?;
     }
-    let written = write(plan, target, Base::default(), &journal, progress)?;
+    let base = Base {
+        generation,
+        ..Base::default()
+    };
+    let written = write(plan, target, base, &journal, progress)?;
     let mut report = report_written(plan, &written.indexes, &written, resumed, began);
     let mut increment = None;
+    let mut new = Vec::with_capacity(plan.folders.len());
     for (((folder, split), index), content) in plan
         .folders
         .iter()
@@ -197,39 +242,72 @@ fn convert(
         .zip(&written.indexes)
         .zip(&written.contents)
     {
-        if let DatasetIndex::Tar(index) = index
-            && !options.shards.tar.index_for.is_empty()
-        {
-            export::export_index(target, folder, index, options, progress)?;
-        }
-        if lease.is_lost() {
-            return Err(ConvertError::conflict(
-                options.dest_text(),
-                "other-writer",
-                "another writer has taken over: this one was silent for too long",
-                "wait until it is done, and run it again",
-            ));
-        }
+        let exported = match index {
+            DatasetIndex::Tar(index) if !options.shards.tar.index_for.is_empty() => {
+                export::prepare_index(target, folder, index, options, progress)?
+            }
+            _ => Vec::new(),
+        };
+        let mut files = Vec::new();
         if options.run.incremental {
             let record = first_record(plan, &written, index);
-            let text = record.to_json();
-            target.publish(RECORD_NAME, text.as_bytes())?;
+            files.push((RECORD_NAME, record.to_json()));
             increment = Some(record.report());
         }
         let provenance = Provenance {
             // The samples of tables are not hashed one by one.
             content: (!options.shards.to.is_table()).then_some(*content),
+            order: Some(provenance::order_of(index)),
             dropped_rows: Some(written.dropped),
             increment: increment.as_ref(),
             ..plan.provenance(split)
         };
-        let text = provenance::text_of(&provenance.to_json());
-        let name = in_folder(folder, &side_name(options.shards.to, PROVENANCE_NAME));
-        target.publish(&name, text.as_bytes())?;
-        let cancel = &mut target.cancel();
-        publish_index(target.destination, WORK_FOLDER, folder, index, cancel)?;
+        files.push((PROVENANCE_NAME, provenance::text_of(&provenance.to_json())));
+        new.push(NewDataset {
+            folder,
+            index,
+            files,
+            exported,
+        });
+    }
+    if lease.is_lost() {
+        return Err(ConvertError::conflict(
+            options.dest_text(),
+            "other-writer",
+            "another writer has taken over: this one was silent for too long",
+            "wait until it is done, and run it again",
+        ));
+    }
+    match replaces {
+        true => replace::publish(target, &new, options)?,
+        false => publish(target, &new, options)?,
     }
     report.elapsed_seconds = began.elapsed().as_secs_f64();
     report.increment = increment;
     Ok(report)
+}
+
+/// Publishes datasets in folders without one.
+fn publish(
+    target: Target<'_>,
+    new: &[NewDataset<'_>],
+    options: &ConvertOptions,
+) -> Result<(), ConvertError> {
+    for dataset in new {
+        SideFiles::beside(target, dataset.folder).publish_all(&dataset.exported, true)?;
+        for (name, text) in &dataset.files {
+            let name = in_folder(dataset.folder, &side_name(options.shards.to, name));
+            target.publish(&name, text.as_bytes())?;
+        }
+        let cancel = &mut target.cancel();
+        let folder = dataset.folder;
+        publish_index(
+            target.destination,
+            WORK_FOLDER,
+            folder,
+            dataset.index,
+            cancel,
+        )?;
+    }
+    Ok(())
 }

@@ -2,14 +2,16 @@
 
 use shardmill_core::{ErrorKind, Limits, Progress};
 use shardmill_dataset::{
-    DatasetError, ReadTotals, ShardCheck, VerifyOptions, VerifyReport, check_files,
+    DatasetError, IndexShape, ReadTotals, ShardCheck, VerifyOptions, VerifyReport, check_files,
+    check_sides,
 };
 use shardmill_mds::Hasher;
 use shardmill_source::{SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
-use shardmill_writer::{TABLE_INDEX_NAME, TableFile, TableIndex, WriteError};
+use shardmill_writer::{ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteError};
 
 use crate::error::ConvertError;
+use crate::target::side_name;
 
 /// The most bytes of a file in memory: enough for a store to send them at full bandwidth.
 const PIECE: u64 = 16 << 20;
@@ -63,6 +65,15 @@ pub fn verify_table(
     };
     let mut report = check_files(index.files.len(), options, progress, check)?;
     report.samples = index.rows();
+    let read = |name: &str, max| match folder.read(&side_name(ShardFormat::Parquet, name), max) {
+        Err(error) if error.is_not_found() => Ok(None),
+        found => found.map(Some),
+    };
+    let files = index.files.iter();
+    let shape = IndexShape::of(files.map(|file| (&*file.file.basename, file.rows)));
+    if let Err(error) = check_sides(&read, &shape, limits.index_bytes) {
+        report.add_file_error(&side_name(ShardFormat::Parquet, error.side_name()), &error);
+    }
     report.read.files += 1;
     report.read.stored_bytes += text.len() as u64;
     Ok(Some(report))

@@ -116,11 +116,11 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Returns the name of a side file beside an index: hidden, if the index is.
+/// Returns the name of a side file beside an index: hidden, if the index is. Files in the work folder keep their names.
 pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
-    match to {
-        ShardFormat::Streaming(_) | ShardFormat::Webdataset => Cow::Borrowed(name),
-        ShardFormat::Parquet => Cow::Owned(format!(".{name}")),
+    match to.is_table() && !name.starts_with('.') {
+        true => Cow::Owned(format!(".{name}")),
+        false => Cow::Borrowed(name),
     }
 }
 

@@ -19,7 +19,8 @@ use crate::place::{InPlace, StoredValue};
 use crate::problem::{DatasetProblem, ValueLocation};
 use crate::shard::{Sample, Shard};
 use crate::side_files::{
-    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, read_file,
+    IndexShape, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, is_gone,
+    read_file,
 };
 use crate::version::version_of;
 use crate::view::{View, ViewTarget};
@@ -198,8 +199,9 @@ impl Dataset {
         if !self.has_sides() {
             return SideFiles::default();
         }
-        let counts = (self.live.stored(), self.index.shards.len() as u64);
-        SideFiles::of_folder(&self.dir, counts, self.limits.index_bytes)
+        let shards = self.index.shards.iter();
+        let shape = IndexShape::of(shards.map(|shard| (&*shard.raw_data.basename, shard.samples)));
+        SideFiles::of_folder(&self.dir, &shape, self.limits.index_bytes)
     }
 
     /// Adds the late columns, if there are any.
@@ -211,7 +213,17 @@ impl Dataset {
         let path = self.dir.path_of(COLUMNS_NAME);
         let late = LateColumns::parse(&text, &path, &self.limits)?;
         let digest = self.view_target()?.digest;
-        let shards = late.join(&digest, &self.index.shards, &path)?;
+        let shards = match late.join(&digest, &self.index.shards, &path) {
+            // Another dataset has just replaced the one with these columns.
+            Err(error) if error.problem() == Some(DatasetProblem::ColumnsOther) => {
+                let read = |name: &str, max| read_file(&self.dir, name, max);
+                return match is_gone(&read, COLUMNS_NAME, max)? {
+                    true => Ok(()),
+                    false => Err(error),
+                };
+            }
+            shards => shards?,
+        };
         self.base = Some(std::mem::replace(&mut self.index, Index { shards }));
         Ok(())
     }

@@ -530,7 +530,9 @@ impl Diagnostic for DatasetError {
             Self::IndexMissing { .. } => {
                 "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
             }
-            Self::ShardMissing { .. } => "fetch or write the file again",
+            Self::ShardMissing { .. } => {
+                "fetch or write the file again; if the dataset was replaced meanwhile, open it again"
+            }
             Self::ShardLength { location, .. }
                 if FileClass::of(&location.file) == FileClass::Tar =>
             {

@@ -8,16 +8,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use shardmill_core::{ErrorKind, Limits, escape};
+pub use shardmill_mds::COLUMNS_NAME;
 use shardmill_mds::{Index, LateConfigs, MdsError, ShardEntry};
 use shardmill_storage::StorageError;
 
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
 use crate::view::shown_digest;
-
-/// The name of the file that lists the shards of late columns. It does not end in `.json`, because tools that merge the
-/// indexes of subdirectories take every nested `*.json` for an index.
-pub const COLUMNS_NAME: &str = "index.columns";
 
 /// The folder of the shards of late columns, beside the index.
 pub const COLUMNS_FOLDER: &str = "columns";
@@ -63,6 +60,12 @@ impl LateColumns {
                 Err(DatasetProblem::ColumnsDamaged.at(path, reason))
             }
         }
+    }
+
+    /// Returns the names of the stored files of the shards.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        let files = self.shards.iter().flat_map(ShardEntry::stored);
+        files.map(|file| &*file.basename)
     }
 
     /// Returns the text of the file. Other readers of MDS can read it as an index of these columns alone.

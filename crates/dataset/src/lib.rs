@@ -101,8 +101,8 @@ pub use shard::{Sample, Shard};
 pub use shard_checks::{ShardCheck, VerifyOptions, check_files};
 pub use shardmill_cache::private_folder;
 pub use side_files::{
-    PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
-    SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
+    IndexShape, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending,
+    RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
 pub use stream::{CatalogOptions, Stream, StreamOptions};
 pub use stream_live::StreamLive;

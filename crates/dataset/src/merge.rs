@@ -14,7 +14,7 @@ use crate::index_file::{open_index, read_index};
 use crate::live::LiveSamples;
 use crate::problem::DatasetProblem;
 use crate::side_files::{
-    PROVENANCE_NAME, ReadFile, SideFiles, TOMBSTONES_NAME, read_file, tombstones_note,
+    IndexShape, PROVENANCE_NAME, ReadFile, SideFiles, TOMBSTONES_NAME, read_file, tombstones_note,
 };
 
 /// A merged index, and its side files.
@@ -51,8 +51,7 @@ impl MergePart {
         read: &ReadFile<'_>,
         limits: &Limits,
     ) -> Result<Self, DatasetError> {
-        let counts = (index.samples(), index.shards.len() as u64);
-        let side_files = SideFiles::read(read, counts, limits.index_bytes);
+        let side_files = SideFiles::read(read, &shape_of(&index), limits.index_bytes);
         let (live, content, has_provenance) = side_files.into_part()?;
         Ok(Self {
             folder,
@@ -82,6 +81,11 @@ impl MergePart {
         };
         part.map_err(|error| error.with_side_path(|name| dir.path_of(name)))
     }
+}
+
+fn shape_of(index: &Index) -> IndexShape {
+    let shards = index.shards.iter();
+    IndexShape::of(shards.map(|shard| (&*shard.raw_data.basename, shard.samples)))
 }
 
 /// Merges datasets in this order. Deleted samples are renumbered with their shards.
@@ -131,6 +135,7 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, MdsError> {
             "merged": sources,
             "samples": index.samples(),
             "shards": index.shards.len(),
+            "order": shape_of(&index).order(),
             "content": content.map(|content| content.to_string()),
             "tombstones": note,
         });

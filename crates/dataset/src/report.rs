@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_core::{Diagnostic as _, ErrorKind, escape};
+use shardmill_core::{Diagnostic, ErrorKind, escape};
 
 use crate::error::DatasetError;
 
@@ -132,6 +132,16 @@ impl VerifyReport {
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.problem_count == 0
+    }
+
+    /// Adds an error about a file beside the index.
+    pub fn add_file_error(&mut self, name: &str, error: &impl Diagnostic) {
+        self.problem_count += 1;
+        self.problems.push(Problem {
+            kind: error.kind(),
+            hint: error.hint(),
+            ..Problem::corrupt(error.id(), name, error.chain())
+        });
     }
 
     /// Returns the kind of the first problem, which decides the exit code; `None` for a sound dataset.

@@ -10,8 +10,10 @@ use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
 use crate::live::{LiveSamples, starts_of};
+use crate::problem::DatasetProblem;
 use crate::side_files::{
-    PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, Sides, TOMBSTONES_NAME, if_there,
+    IndexShape, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, Sides, TOMBSTONES_NAME, if_there,
+    is_gone,
 };
 use crate::view::{View, ViewTarget};
 
@@ -172,14 +174,14 @@ impl IndexedStream<'_> {
         if self.with_deleted && self.cache.is_none() {
             return Ok(StreamLive::default());
         }
-        let samples = self.shards.iter().map(Entry::samples).sum();
-        let counts = (samples, self.shards.len() as u64);
+        let shards = self.shards.iter();
+        let shape = IndexShape::of(shards.map(|entry| (&*entry.data().basename, entry.samples())));
         let read = |name: &str, max| if_there(self.source.read(name, max));
         let side_files = if self.source.is_store() {
             let provenance = provenance.unwrap_or_else(|| read(PROVENANCE_NAME, PROVENANCE_BYTES));
-            SideFiles::read_with(&read, provenance, counts, limits.index_bytes)
+            SideFiles::read_with(&read, provenance, &shape, limits.index_bytes)
         } else {
-            SideFiles::read(&read, counts, limits.index_bytes)
+            SideFiles::read(&read, &shape, limits.index_bytes)
         };
         let live = match side_files.into_live() {
             Ok((live, sides)) => {
@@ -251,6 +253,16 @@ impl IndexedStream<'_> {
         };
         let path = self.source.path_of(COLUMNS_NAME);
         let late = LateColumns::parse(&text, &path, limits)?;
-        Ok(Some(Shards::Mds(late.join(digest, base, &path)?)))
+        match late.join(digest, base, &path) {
+            // Another dataset has just replaced the one with these columns.
+            Err(error) if error.problem() == Some(DatasetProblem::ColumnsOther) => {
+                let read = |name: &str, max| if_there(self.source.read(name, max));
+                match is_gone(&read, COLUMNS_NAME, limits.index_bytes)? {
+                    true => Ok(None),
+                    false => Err(error),
+                }
+            }
+            shards => Ok(Some(Shards::Mds(shards?))),
+        }
     }
 }

@@ -12,7 +12,7 @@ use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 use crate::dataset::{Dataset, Loader, parts};
 use crate::entry::Part;
 use crate::error::DatasetError;
-use crate::late::COLUMNS_NAME;
+use crate::late::{COLUMNS_FOLDER, COLUMNS_NAME};
 use crate::lengths::Lengths;
 use crate::problem::ValueLocation;
 use crate::report::{Found, Problem, ReadTotals, VerifyReport};
@@ -340,9 +340,11 @@ fn unlisted(dataset: &Dataset) -> Found {
     let mut present: Vec<(String, EntryKind)> = Vec::new();
     match dataset.dir() {
         Folder::Local(dir) => {
-            for folder in &folders {
+            let late = late_folders(dir);
+            let late = late.iter().map(String::as_str);
+            for folder in late.chain(folders.iter().copied()).collect::<BTreeSet<_>>() {
                 // If a folder cannot be opened, errors of all its shards are already reported.
-                let entries = match *folder {
+                let entries = match folder {
                     "" => dir.entries(),
                     folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),
                 };
@@ -364,6 +366,8 @@ fn unlisted(dataset: &Dataset) -> Found {
     }
     let index = dataset.index_path().file_name();
     let index = index.map(|name| name.to_string_lossy());
+    // With a list of late columns, the shards of an earlier list may stay for running readers.
+    let has_list = present.iter().any(|(name, _)| name == COLUMNS_NAME);
     let mut found = Found::default();
     for (full, kind) in present {
         let (folder, name) = full.rsplit_once('/').unwrap_or(("", &full));
@@ -372,10 +376,31 @@ fn unlisted(dataset: &Dataset) -> Found {
             || Lengths::is_file_name(name)
             || Videos::is_file_name(name)
             || listed.binary_search(&full.as_str()).is_ok();
-        if folders.contains(folder) && !is_known {
+        let is_orphan = !has_list && is_late_folder(folder);
+        if (folders.contains(folder) || is_orphan) && !is_known {
             let text = || format!("the index does not name this {kind}");
             found.push(|| Problem::corrupt("file-unlisted", &full, text()));
         }
     }
     found
+}
+
+/// Returns the folders of late columns in a directory.
+fn late_folders(dir: &Dir) -> Vec<String> {
+    // Without a folder of this name there are none.
+    let entries = dir.open_dir(COLUMNS_FOLDER).and_then(|late| late.entries());
+    let entries = entries.unwrap_or_default().into_iter();
+    let folders = entries.filter(|entry| entry.kind == EntryKind::Directory);
+    folders
+        .map(|entry| format!("{COLUMNS_FOLDER}/{}", entry.name.to_string_lossy()))
+        .filter(|name| is_late_folder(name))
+        .collect()
+}
+
+/// Returns whether a folder is one of late columns: a hash in their common folder.
+fn is_late_folder(name: &str) -> bool {
+    let hash = name
+        .strip_prefix(COLUMNS_FOLDER)
+        .and_then(|rest| rest.strip_prefix('/'));
+    hash.is_some_and(|hash| hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

@@ -96,7 +96,12 @@ impl Running {
         Ok(kill_process(self.pid()?, signal)?)
     }
 
-    fn pid(&self) -> io::Result<Pid> {
+    /// Returns the number of the process.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for a number beyond the range of the system.
+    pub fn pid(&self) -> io::Result<Pid> {
         let number = i32::try_from(self.child.id()).ok();
         number
             .and_then(Pid::from_raw)

@@ -155,6 +155,29 @@ impl DatasetIndex {
         }
     }
 
+    /// Returns the name of the raw file and the number of samples of each shard, in order.
+    #[must_use]
+    pub fn shard_samples(&self) -> Vec<(&str, u64)> {
+        match self {
+            Self::Streaming(index) => {
+                let shards = index.shards.iter();
+                let shards = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
+                shards.collect()
+            }
+            Self::Tar(index) => {
+                let shards = index.shards.iter();
+                let shards = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
+                shards.collect()
+            }
+            Self::Table(index) => {
+                let files = index.files.iter();
+                files
+                    .map(|file| (&*file.file.basename, file.rows))
+                    .collect()
+            }
+        }
+    }
+
     /// Returns the size of all shards before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
@@ -216,6 +239,16 @@ impl IndexEntry {
             Self::Streaming(entry) => entry.samples,
             Self::Tar(entry) => entry.samples,
             Self::Table(entry) => entry.rows,
+        }
+    }
+
+    /// Returns the name of the raw file.
+    #[must_use]
+    pub fn raw_name(&self) -> &str {
+        match self {
+            Self::Streaming(entry) => &entry.raw_data.basename,
+            Self::Tar(entry) => &entry.raw_data.basename,
+            Self::Table(entry) => &entry.file.basename,
         }
     }
 

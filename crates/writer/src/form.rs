@@ -9,6 +9,7 @@ use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
+use crate::part_names::{PART_DIGITS, is_digits, name_in, part_of, without_part};
 use crate::table::{EncodeTable, TableIndex};
 
 /// A shard format that can be written.
@@ -170,6 +171,23 @@ impl ShardForm {
         }
     }
 
+    /// Returns the name of a file with the number of a generation: `shard.00003-00012.mds`.
+    #[must_use]
+    pub fn numbered(&self, name: &str, number: u64) -> String {
+        name_in(name, self.prefix(), number, None)
+    }
+
+    /// Returns the largest number of a part or a generation in these file names; 0 for names without one. Returns `None`
+    /// if none of the names can be one of this form.
+    #[must_use]
+    pub fn last_number<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Option<u64> {
+        let number_of = |name: &str| {
+            name.strip_prefix(self.prefix())?;
+            Some(part_of(name, self.prefix()).unwrap_or(0))
+        };
+        names.into_iter().filter_map(number_of).max()
+    }
+
     /// Returns the name of the compression.
     #[must_use]
     pub fn compression(&self) -> Option<String> {
@@ -201,11 +219,9 @@ pub(crate) fn table_file_name(shard: u64) -> String {
 /// Returns whether a name is that of a file of a table.
 #[must_use]
 pub fn is_table_file_name(name: &str) -> bool {
-    let number = name.strip_prefix(TABLE_PREFIX);
+    let number = name.strip_prefix(TABLE_PREFIX).map(without_part);
     let number = number.and_then(|rest| rest.strip_suffix(".parquet"));
-    number.is_some_and(|number| {
-        (6..=20).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit())
-    })
+    number.is_some_and(|number| (6..=20).contains(&number.len()) && is_digits(number))
 }
 
 /// The name pattern of tar shards: a name with a placeholder for the number, such as `shard-%06d.tar`.
@@ -234,20 +250,22 @@ impl ShardPattern {
         &self.before
     }
 
-    /// Returns whether a file name fits the pattern: a shard, compressed or not, or an offset table.
+    /// Returns whether a file name fits the pattern: a shard, compressed or not, or an offset table. A number of a part or a
+    /// generation may precede that of the shard.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let raw = [".gz", ".zst", ".idx"]
             .iter()
             .find_map(|ending| name.strip_suffix(ending))
             .unwrap_or(name);
+        let is_number = |rest: &str| {
+            rest.strip_suffix(self.after.as_str())
+                .is_some_and(|number| {
+                    number.len() >= self.digits.max(1) && number.len() <= 20 && is_digits(number)
+                })
+        };
         raw.strip_prefix(self.before.as_str())
-            .and_then(|rest| rest.strip_suffix(self.after.as_str()))
-            .is_some_and(|number| {
-                number.len() >= self.digits.max(1)
-                    && number.len() <= 20
-                    && number.bytes().all(|byte| byte.is_ascii_digit())
-            })
+            .is_some_and(|rest| is_number(rest) || is_number(without_part(rest)))
     }
 }
 

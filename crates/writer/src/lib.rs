@@ -42,6 +42,7 @@ mod input;
 mod memory;
 mod nulls;
 mod pack;
+mod part_names;
 pub mod parts;
 mod pipeline;
 mod pool;

@@ -101,6 +101,8 @@ pub struct Base {
     pub shards: u64,
     /// The number of existing samples.
     pub samples: u64,
+    /// The number of the generation in the names of new files, if they have one.
+    pub generation: Option<u64>,
     /// The existing samples to match by content. Samples that match are not added again.
     pub dedup_index: Option<DedupIndex>,
 }
@@ -155,6 +157,7 @@ pub fn run<I: Input>(
         progress,
         start,
         resources: Resources { jobs, ..resources },
+        generation: base.generation,
         buffers: BufferPool::new(jobs * 8),
         reading: Mutex::new(Reading {
             head: start.unit,
@@ -263,6 +266,7 @@ struct Conversion<'a, I: Input> {
     progress: &'a Progress,
     start: Position,
     resources: Resources,
+    generation: Option<u64>,
     buffers: Arc<BufferPool>,
     reading: Mutex<Reading<I::Error>>,
     entries: Entries,
@@ -333,10 +337,14 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
 
     fn publish(
         &self,
-        shard: FinishedShard,
+        mut shard: FinishedShard,
         cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
         let span = shard.span;
+        if let Some(generation) = self.generation {
+            let form = &self.output.form;
+            shard.rename_files(|name| form.numbered(name, generation));
+        }
         let folder = self.output.splits.get(span.split);
         let folder = folder.map_or("", String::as_str);
         let record = ShardRecord::publish(shard, |name, temp| {

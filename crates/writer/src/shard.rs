@@ -141,6 +141,19 @@ pub(crate) struct FinishedShard {
     pub(crate) checks: Vec<FileCheck>,
 }
 
+impl FinishedShard {
+    /// Gives all files other names.
+    pub(crate) fn rename_files(&mut self, name: impl Fn(&str) -> String) {
+        for (file, _) in &mut self.files {
+            *file = name(file);
+        }
+        for check in &mut self.checks {
+            check.name = name(&check.name);
+        }
+        self.entry.rename_files(name);
+    }
+}
+
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {

@@ -44,8 +44,10 @@ mod late;
 mod limits;
 mod merge;
 mod names;
+mod pending;
 mod shard;
 mod shown;
+mod side_names;
 #[cfg(test)]
 mod testdata;
 mod text;
@@ -64,7 +66,7 @@ pub use shardmill_codec::{
 pub use shardmill_core::write_json_string;
 pub use text::{reaches_over, write_decimal, write_float, write_json_float};
 pub use value::{Image, NdArray, PilFrame, Value};
-pub use {config::*, index::*, late::*, shard::*};
+pub use {config::*, index::*, late::*, pending::*, shard::*, side_names::*};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::json;
 use shardmill_core::escape;
 use shardmill_dataset::{
-    DatasetError, DatasetProblem, Pending, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides,
+    DatasetError, DatasetProblem, IndexShape, PENDING_NAME, Pending, RECORD_NAME, SIDE_BYTES,
+    TOMBSTONES_NAME, check_sides,
 };
 use shardmill_source::{DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Destination, StorageError};
@@ -16,7 +17,7 @@ use shardmill_writer::{DatasetIndex, INDEX_NAME};
 use crate::error::ConvertError;
 use crate::identity::Identity;
 use crate::options::ConvertOptions;
-use crate::pending::text_for;
+use crate::pending::read_side;
 use crate::target::Target;
 
 use super::record::Record;
@@ -256,11 +257,11 @@ pub(super) fn read(
             "pass --overwrite to convert it again",
         )
     })?;
-    let noted = match text_for(target, &text, RECORD_NAME)? {
-        None => target.read(RECORD_NAME, SIDE_BYTES)?,
-        noted => noted,
+    let side = |name: &str, max| match name {
+        INDEX_NAME | PENDING_NAME => target.read(name, max),
+        name => read_side(target, ("", options.shards.to), &text, (name, max)),
     };
-    let Some(noted) = noted else {
+    let Some(noted) = side(RECORD_NAME, SIDE_BYTES)? else {
         return Err(conflict(
             format!("it holds a dataset without {RECORD_NAME}: it was not made with --incremental"),
             "choose another destination, or pass --overwrite to convert it anew",
@@ -278,12 +279,8 @@ pub(super) fn read(
             "pass --overwrite to convert it again",
         ));
     }
-    let side = |name: &str, max| match text_for(target, &text, name)? {
-        None => target.read(name, max),
-        noted => Ok(noted),
-    };
-    let counts = (index.samples(), index.shards());
-    let fault = match check_sides(&side, counts, limits.index_bytes) {
+    let shape = IndexShape::of(index.shard_samples());
+    let fault = match check_sides(&side, &shape, limits.index_bytes) {
         Ok(live) if record.tombstones.is(live.deleted_ranges()) => None,
         Ok(_) => Some(DatasetProblem::TombstonesDamaged.at(
             PathBuf::from(TOMBSTONES_NAME),

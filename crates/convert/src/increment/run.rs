@@ -26,6 +26,7 @@ use crate::pending::{self, recover};
 use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
+use crate::replace;
 use crate::report::{ConvertReport, IncrementReport, Outcome};
 use crate::target::{OF_PARTS, Target, WORK_FOLDER};
 
@@ -52,7 +53,8 @@ pub(crate) fn run(
     }
     let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
-    recover(target, options.source.limits.index_bytes)?;
+    recover(target, "", options.source.limits.index_bytes)?;
+    replace::finish(target, options.source.limits.index_bytes)?;
     // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
         Some(now) if now.text == increment.existing.text => now,
@@ -237,7 +239,7 @@ impl Addition<'_> {
         let identity = self.increment.identity(&plan.identity);
         let (folders, jobs) = (&plan.folders, plan.options.source.resources.jobs);
         // The record needs the samples of every unit, so all units are read.
-        let journal = Journal::open(target, &identity, found, folders, jobs, false)?;
+        let journal = Journal::open(target, &identity.to_json(), found, folders, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
             true => None,
             false => {
@@ -245,9 +247,12 @@ impl Addition<'_> {
                 Some(DedupIndex::new(contents))
             }
         };
+        let stored = existing.index.stored_files().into_iter();
+        let last = plan.form.last_number(stored.map(|(name, _)| name));
         let base = Base {
             shards: existing.index.shards(),
             samples: existing.index.samples(),
+            generation: last.filter(|number| *number > 0),
             dedup_index,
         };
         let written = write(plan, target, base, &journal, progress)?;
@@ -308,6 +313,7 @@ impl Addition<'_> {
             let note = tombstones_note(tombstones.as_bytes(), record.tombstones.len());
             let provenance = Provenance {
                 content: Some(content),
+                order: Some(provenance::order_of(index)),
                 dropped_rows: Some(report.dropped_rows),
                 increment: report.increment.as_ref(),
                 tombstones: Some(note),
@@ -316,13 +322,14 @@ impl Addition<'_> {
             provenance::text_of(&provenance.to_json())
         });
         let files = [
-            (RECORD_NAME, record.to_json()),
-            (TOMBSTONES_NAME, tombstones),
-            (PROVENANCE_NAME, side.unwrap_or_default()),
+            (RECORD_NAME, Some(record.to_json())),
+            (TOMBSTONES_NAME, Some(tombstones)),
+            (PROVENANCE_NAME, Some(side.unwrap_or_default())),
         ];
         let text = index.to_json();
         *self.is_published = true;
-        Ok(pending::publish(self.target, &text, files)?)
+        let to = plan.options.shards.to;
+        Ok(pending::publish(self.target, "", to, &text, files)?)
     }
 }
 

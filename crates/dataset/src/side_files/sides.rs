@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME};
-use shardmill_mds::{Content, HashAlgo, hash_hex};
+use shardmill_mds::{
+    Content, HashAlgo, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending,
+    RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, hash_hex,
+};
 use shardmill_storage::{Folder, StorageError};
 
-use super::names::{PROVENANCE_BYTES, PROVENANCE_NAME, RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME};
-use super::pending::{PENDING_BYTES, PENDING_NAME, Pending};
+use super::shape::IndexShape;
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::problem::DatasetProblem;
@@ -35,7 +37,7 @@ pub(crate) struct SideFiles {
     live: LiveSamples,
     /// The error that prevents the use of the side files.
     problem: Option<DatasetError>,
-    /// Set if the index does not have the numbers of samples and shards that its conversion recorded.
+    /// Set if the index does not have the samples, the shards and the order that its conversion recorded.
     other: Option<DatasetError>,
     /// Why there is nothing to compare the samples with.
     absent: Option<Absent>,
@@ -93,8 +95,8 @@ pub(crate) fn if_there(
 /// The files of the folder of an index.
 struct Files<'a> {
     read: &'a ReadFile<'a>,
-    /// Files that a killed run had not written yet.
-    pending: BTreeMap<String, String>,
+    /// Files that a killed run had not written or removed yet.
+    pending: BTreeMap<String, Option<String>>,
 }
 
 /// Files that only a dataset with a provenance has.
@@ -121,7 +123,7 @@ impl<'a> Files<'a> {
     /// Reads a whole file; `None` if it does not exist.
     fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StorageError> {
         if let Some(text) = self.pending.get(name) {
-            return Ok(Some(text.clone().into_bytes()));
+            return Ok(text.clone().map(String::into_bytes));
         }
         (self.read)(name, max)
     }
@@ -140,6 +142,17 @@ impl<'a> Files<'a> {
     }
 }
 
+/// Returns whether the note of an interrupted writer says that the current index has no file of this name.
+pub(crate) fn is_gone(
+    read: &ReadFile<'_>,
+    name: &str,
+    index_bytes: u64,
+) -> Result<bool, StorageError> {
+    let mut files = Files::new(read);
+    files.take_pending(index_bytes)?;
+    Ok(files.pending.get(name).is_some_and(Option::is_none))
+}
+
 /// Reads a whole file of a folder; in a store this takes one request.
 pub(crate) fn read_file(
     folder: &Folder,
@@ -150,18 +163,18 @@ pub(crate) fn read_file(
     if_there(folder.open_file(name).and_then(|file| file.read_all(max)))
 }
 
-/// Returns the live samples of an index with these `counts` of samples and shards, and checks that its conversion wrote
-/// it. `read` reads a file of its folder, up to a number of bytes.
+/// Returns the live samples of an index of this shape, and checks that its conversion wrote it. `read` reads a file of its
+/// folder, up to a number of bytes.
 ///
 /// # Errors
 ///
-/// Invalid side files; an index with other counts.
+/// Invalid side files; an index of another shape.
 pub fn check_sides(
     read: &ReadFile<'_>,
-    counts: (u64, u64),
+    shape: &IndexShape,
     index_bytes: u64,
 ) -> Result<LiveSamples, DatasetError> {
-    SideFiles::read(read, counts, index_bytes).into_checked_live()
+    SideFiles::read(read, shape, index_bytes).into_checked_live()
 }
 
 /// Returns the entry of a provenance about the list of deleted samples.
@@ -176,54 +189,55 @@ pub fn tombstones_note(text: &[u8], count: u64) -> Value {
 }
 
 impl SideFiles {
-    /// Reads the side files of an index with these counts of samples and shards, after the changes of an interrupted
-    /// increment.
-    pub(crate) fn read(read: &ReadFile<'_>, counts: (u64, u64), index_bytes: u64) -> Self {
+    /// Reads the side files of an index of this shape, after the changes of an interrupted writer.
+    pub(crate) fn read(read: &ReadFile<'_>, shape: &IndexShape, index_bytes: u64) -> Self {
         let mut files = Files::new(read);
         let provenance = files
             .take_pending(index_bytes)
             .and_then(|()| files.read(PROVENANCE_NAME, PROVENANCE_BYTES));
-        Self::or_pending(files, provenance, &LOST_WITHOUT, counts, index_bytes)
+        Self::or_pending(files, provenance, &LOST_WITHOUT, shape, index_bytes)
     }
 
     /// Reads the side files of the index of a folder, as [`Self::read`].
-    pub(crate) fn of_folder(folder: &Folder, counts: (u64, u64), index_bytes: u64) -> Self {
+    pub(crate) fn of_folder(folder: &Folder, shape: &IndexShape, index_bytes: u64) -> Self {
         let read = |name: &str, max| read_file(folder, name, max);
-        Self::read(&read, counts, index_bytes)
+        Self::read(&read, shape, index_bytes)
     }
 
     /// Like [`Self::read`], with few requests to a store: the provenance was already read. The changes of an interrupted
-    /// increment are read only if the files do not fit together.
+    /// writer are read only if the files do not fit together, or list deleted samples.
     pub(crate) fn read_with(
         read: &ReadFile<'_>,
         provenance: Result<Option<Vec<u8>>, StorageError>,
-        counts: (u64, u64),
+        shape: &IndexShape,
         index_bytes: u64,
     ) -> Self {
         let files = Files::new(read);
-        Self::or_pending(files, provenance, &[TOMBSTONES_NAME], counts, index_bytes)
+        Self::or_pending(files, provenance, &[TOMBSTONES_NAME], shape, index_bytes)
     }
 
     fn or_pending(
         mut files: Files<'_>,
         provenance: Result<Option<Vec<u8>>, StorageError>,
         lost_without: &[&'static str],
-        counts: (u64, u64),
+        shape: &IndexShape,
         index_bytes: u64,
     ) -> Self {
         let of = |files: &Files<'_>, provenance| {
-            Self::of(files, provenance, lost_without, counts).unwrap_or_else(|problem| Self {
+            Self::of(files, provenance, lost_without, shape).unwrap_or_else(|problem| Self {
                 problem: Some(problem),
-                live: LiveSamples::all(counts.0),
+                live: LiveSamples::all(shape.samples),
                 ..Self::default()
             })
         };
         let found = of(&files, provenance);
-        if found.problem.is_none() && found.other.is_none() {
+        let fits = found.problem.is_none() && found.other.is_none();
+        if fits && (found.sides.is_none() || !files.pending.is_empty()) {
             return found;
         }
-        // An increment may be replacing the files right now, or was killed while it did.
-        if files.take_pending(index_bytes).is_err() {
+        // A writer may be replacing the files right now, or was killed while it did. Without the hash of the order, a list
+        // of deleted samples may be that of the index before.
+        if files.take_pending(index_bytes).is_err() || (fits && files.pending.is_empty()) {
             return found;
         }
         let provenance = files.read(PROVENANCE_NAME, PROVENANCE_BYTES);
@@ -234,8 +248,9 @@ impl SideFiles {
         files: &Files<'_>,
         provenance: Result<Option<Vec<u8>>, StorageError>,
         lost_without: &[&'static str],
-        (samples, shards): (u64, u64),
+        shape: &IndexShape,
     ) -> Result<Self, DatasetError> {
+        let (samples, shards) = (shape.samples, shape.shards);
         let path = || PathBuf::from(PROVENANCE_NAME);
         let without = |absent| Self {
             absent: Some(absent),
@@ -272,10 +287,19 @@ impl SideFiles {
         let in_samples = number("/samples").unwrap_or(samples);
         let in_shards = number("/shards").unwrap_or(shards);
         let noted = Noted::of(&side);
-        if (in_samples, in_shards) != (samples, shards) {
-            let reason = format!(
+        let order = side.get("order").and_then(Value::as_str);
+        let reason = if (in_samples, in_shards) != (samples, shards) {
+            Some(format!(
                 "the conversion recorded {in_samples} samples in {in_shards} shards, but the index has {samples} in {shards}"
-            );
+            ))
+        } else if order.is_some_and(|order| order != shape.order) {
+            Some(format!(
+                "the conversion recorded another order of the {shards} shards, or shards of other names or numbers of samples"
+            ))
+        } else {
+            None
+        };
+        if let Some(reason) = reason {
             let other = DatasetProblem::ProvenanceOther.at(path(), reason);
             if noted.is_some() {
                 // The numbers in the list would refer to other samples.
@@ -328,7 +352,7 @@ impl SideFiles {
     ///
     /// # Errors
     ///
-    /// As [`Self::into_live`]; an index with other counts.
+    /// As [`Self::into_live`]; an index of another shape.
     pub(crate) fn into_checked_live(self) -> Result<LiveSamples, DatasetError> {
         match self.problem.or(self.other) {
             Some(problem) => Err(problem),

@@ -15,7 +15,7 @@ use crate::error::DatasetError;
 use crate::index_file::{check_expected_index, index_missing};
 use crate::live::{LiveSamples, starts_of};
 use crate::problem::DatasetProblem;
-use crate::side_files::SideFiles;
+use crate::side_files::{IndexShape, SideFiles};
 
 /// The tar shards of one or more locations, in order.
 #[derive(Debug, Default)]
@@ -256,9 +256,8 @@ impl TarSet {
     pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
         let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
         let entries = shards.iter().filter_map(TarFile::entry);
-        let samples = entries.map(|entry| entry.samples).sum();
-        let counts = (samples, shards.len() as u64);
-        SideFiles::of_folder(&index.folder, counts, limits.index_bytes)
+        let shape = IndexShape::of(entries.map(|entry| (&*entry.raw_data.basename, entry.samples)));
+        SideFiles::of_folder(&index.folder, &shape, limits.index_bytes)
     }
 
     /// Returns the set without deleted samples, according to the side files of its indexes.

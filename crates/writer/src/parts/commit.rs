@@ -6,6 +6,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
+use shardmill_mds::{
+    COLUMNS_NAME, PENDING_NAME, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
+};
 use shardmill_storage::{Destination, DestinationLease, Dir, PublishMode, StorageError};
 
 use super::gc::abort;
@@ -190,6 +193,10 @@ impl Commit<'_> {
             true => PublishMode::Replace,
         };
         let text = index.to_json();
+        let gone = match self.staging.mode() {
+            SaveMode::Overwrite => self.note_gone(&text)?,
+            SaveMode::Create | SaveMode::Append => Vec::new(),
+        };
         let cancel = &mut |_| (self.cancel)();
         destination
             .publish_bytes(Some(WORK_FOLDER), INDEX_NAME, text.as_bytes(), mode, cancel)
@@ -197,7 +204,35 @@ impl Commit<'_> {
                 StorageError::Exists { .. } => dataset_exists(destination),
                 error => error.into(),
             })?;
+        if !gone.is_empty() {
+            destination.sync()?;
+            for name in gone.into_iter().chain([PENDING_NAME]) {
+                destination.remove(name, cancel)?;
+            }
+            destination.sync()?;
+        }
         Ok((index.samples(), false))
+    }
+
+    /// Notes that the new index has none of the side files of the one that it replaces, and returns their names. Readers
+    /// then ignore files that are not removed yet.
+    fn note_gone(&mut self, index: &str) -> Result<Vec<&'static str>, StorageError> {
+        let destination = self.destination;
+        let cancel = &mut |_| (self.cancel)();
+        let mut gone = Vec::new();
+        for name in [PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME, COLUMNS_NAME] {
+            if destination.file_version(name, cancel)?.is_some() {
+                gone.push(name);
+            }
+        }
+        if !gone.is_empty() {
+            let pending = Pending::new(index, gone.iter().map(|name| (*name, None)));
+            let text = serde_json::to_string(&pending).unwrap_or_default();
+            let (folder, mode) = (Some(WORK_FOLDER), PublishMode::Replace);
+            destination.publish_bytes(folder, PENDING_NAME, text.as_bytes(), mode, cancel)?;
+            destination.sync()?;
+        }
+        Ok(gone)
     }
 
     /// Returns the number of samples of the dataset if an earlier call has already published these shards in it. `text`

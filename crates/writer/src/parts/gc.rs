@@ -7,11 +7,12 @@ use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{Destination, Dir, Remote, StorageError, TempFile};
 
 use super::lease::{claim, is_converting, release};
-use super::names::{NameForm, is_shard_name, part_of, token, token_of};
+use super::names::{NameForm, is_shard_name, token, token_of};
 use super::staging::{Staging, parse_index};
 use crate::error::{WriteError, WriteProblem};
 use crate::form::{STREAMING_PREFIX, ShardPattern};
-use crate::index::INDEX_NAME;
+use crate::index::{INDEX_NAME, TABLE_INDEX_NAME};
+use crate::part_names::part_of;
 
 /// The options of [`gc`].
 #[derive(Clone, Debug, Default)]
@@ -226,21 +227,22 @@ fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
         || plain && (is_shard_name(name) || default.matches(name) || is_own())
 }
 
-/// Returns the files that the index lists, or `None` if there is no index.
+/// Returns the files that the indexes list, or `None` if there is no index.
 fn listed(
     destination: &Destination,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<Option<BTreeSet<String>>, WriteError> {
-    let Some(text) = destination.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())? else {
-        return Ok(None);
-    };
-    let index = parse_index(destination, &text, limits)?;
-    let mut names = BTreeSet::new();
-    for entry in index.into_entries() {
-        names.extend(entry.names().into_iter().map(str::to_owned));
+    let mut names = None;
+    for name in [INDEX_NAME, TABLE_INDEX_NAME] {
+        let text = destination.read(name, limits.index_bytes, &mut |_| cancel())?;
+        let Some(text) = text else { continue };
+        let names: &mut BTreeSet<String> = names.get_or_insert_default();
+        for entry in parse_index(destination, &text, limits)?.into_entries() {
+            names.extend(entry.names().into_iter().map(str::to_owned));
+        }
     }
-    Ok(Some(names))
+    Ok(names)
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -7,10 +7,11 @@ use shardmill_core::{Limits, PARTS_FOLDER, escape};
 use shardmill_storage::Destination;
 use shardmill_webdataset::TarCompression;
 
-use super::names::{PART_DIGITS, name_in, token};
+use super::names::token;
 use super::staging::{MAX_PARTS, Staging, check_token, part_names};
 use crate::error::{WriteError, WriteProblem};
 use crate::form::{ShardForm, TarForm};
+use crate::part_names::{PART_DIGITS, name_in};
 use crate::record::{FileRecord, ShardRecord};
 
 /// The version of the manifest format.

@@ -3,9 +3,7 @@
 use shardmill_core::Format;
 
 use crate::form::{STREAMING_PREFIX, ShardForm, ShardFormat, ShardPattern};
-
-/// The minimum number of digits of a part number.
-pub(super) const PART_DIGITS: usize = 5;
+use crate::part_names::{PART_DIGITS, is_digits, is_token, part_of};
 
 /// The form of the shard names of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,33 +59,6 @@ impl NameForm {
     }
 }
 
-/// Returns the name of a file in a dataset with parts. The part number, and in a store the token of the attempt,
-/// precede the shard number.
-pub(crate) fn name_in(basename: &str, prefix: &str, part: u64, token: Option<&str>) -> String {
-    let rest = basename.strip_prefix(prefix).unwrap_or(basename);
-    match token {
-        None => format!("{prefix}{part:0PART_DIGITS$}-{rest}"),
-        Some(token) => format!("{prefix}{part:0PART_DIGITS$}-{token}-{rest}"),
-    }
-}
-
-/// Returns the part number in a file name.
-pub(crate) fn part_of(name: &str, prefix: &str) -> Option<u64> {
-    let (part, rest) = name.strip_prefix(prefix)?.split_once('-')?;
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // The shard number follows, or the token of an attempt and the shard number.
-    let shard = rest.split(['.', '-']).next()?;
-    (part.len() >= PART_DIGITS && digits(part) && is_token(shard))
-        .then(|| part.parse().ok())
-        .flatten()
-}
-
-/// Returns whether a text has the characters of a number or of the token of an attempt.
-fn is_token(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    !text.is_empty() && text.bytes().all(is_allowed)
-}
-
 /// Returns whether a file name can be the name of a MosaicML Streaming shard.
 ///
 /// Examples: `shard.00012.mds.zstd`, in a part `shard.00003-00012.mds.zstd`, and in a store
@@ -98,8 +69,7 @@ pub fn is_shard_name(name: &str) -> bool {
     let Some((number, rest)) = rest.and_then(|rest| rest.split_once('.')) else {
         return false;
     };
-    let is_number =
-        |piece: &str| piece.len() >= PART_DIGITS && piece.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |piece: &str| piece.len() >= PART_DIGITS && is_digits(piece);
     let pieces: Vec<&str> = number.split('-').collect();
     let is_shard = match pieces.as_slice() {
         [shard] => is_number(shard),
@@ -128,6 +98,7 @@ pub(crate) fn token(job: &str, attempt: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::part_names::name_in;
 
     #[test]
     fn part_and_token_are_parsed_from_shard_names() {

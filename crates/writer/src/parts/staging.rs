@@ -5,10 +5,11 @@ use shardmill_core::{Limits, escape};
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_storage::Destination;
 
-use super::names::{NameForm, part_of};
+use super::names::NameForm;
 use crate::entry::DatasetIndex;
 use crate::error::{WriteError, WriteProblem};
 use crate::index::INDEX_NAME;
+use crate::part_names::part_of;
 
 /// The maximum length of the name of a job or an attempt, in bytes.
 const MAX_TOKEN_BYTES: usize = 40;

@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits};
 use shardmill_mds::{HashAlgo, ShardConfig};
-use shardmill_storage::{Destination, Location, RemoteOptions};
+use shardmill_storage::{Destination, Location, PublishMode, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
 use shardmill_webdataset::{FieldSet, Profile, ShardView, TarCompression};
 use shardmill_writer::parts::{
@@ -494,8 +494,22 @@ fn dataset_can_be_appended_to_and_overwritten() {
         let overwrite = spot.begin("four", SaveMode::Overwrite).unwrap();
         assert_eq!(overwrite.first_part(), 3);
         let new = parts(&spot, &overwrite, 2);
+        // The side files of the old dataset do not belong to the new one.
+        let sides = ["index.provenance", "index.tombstones", "index.columns"];
+        for name in sides {
+            let (mode, cancel) = (PublishMode::Replace, &mut |_| true);
+            let published = spot
+                .destination
+                .publish_bytes(None, name, b"{}", mode, cancel);
+            published.unwrap();
+        }
         assert_eq!(spot.commit(&overwrite, new).unwrap().total_samples, 60);
         assert_eq!(spot.numbers(), shares(0..2));
+        assert!(
+            !sides
+                .iter()
+                .any(|name| spot.names().contains(&(*name).to_owned()))
+        );
         // Readers that have the old index still find its shards.
         assert!(before.iter().all(|name| spot.names().contains(name)));
 

@@ -10,6 +10,9 @@ pub const RECORD_NAME: &str = "index.increments";
 /// The name of the list of deleted samples.
 pub const TOMBSTONES_NAME: &str = "index.tombstones";
 
+/// The name of the file that lists the shards of late columns.
+pub const COLUMNS_NAME: &str = "index.columns";
+
 /// The most bytes of a provenance file.
 pub const PROVENANCE_BYTES: u64 = 64 << 20;
 
