@@ -165,7 +165,17 @@ KINDS = {
             "pages": "a listing has one page; a thousand uploads take a minute",
         },
     ),
-    "rclone": Kind(rclone, "s3://bucket", s3_bucket, s3, {**CREATES}),
+    "rclone": Kind(
+        rclone,
+        "s3://bucket",
+        s3_bucket,
+        s3,
+        {
+            **CREATES,
+            "list": "an object cannot have the name of a folder",
+            "keys that are no paths": "it refuses them",
+        },
+    ),
     "s3rver": Kind(
         s3rver,
         "s3://bucket",
