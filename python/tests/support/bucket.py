@@ -18,9 +18,13 @@ class Request:
     def __init__(self, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         url = urlsplit(path)
         self.method = method
-        self.bucket, _, key = unquote(url.path).lstrip('/').partition('/')
+        # Reads of Google have another path.
+        google = re.fullmatch('/storage/v1/b/([^/]+)/o/([^/]+)', url.path)
+        path = '/'.join(google.groups()) if google else url.path
+        self.bucket, _, key = unquote(path).lstrip('/').partition('/')
         self.key = key
         self.query = {name: values[0] for name, values in parse_qs(url.query, True).items()}
+        self.describes = google is not None and self.query.get('alt') != 'media'
         self.headers = headers
         self.body = body
 
@@ -155,6 +159,9 @@ class Bucket:
         if request.key not in self.objects:
             return _error(404, 'NoSuchKey')
         data = self.objects[request.key]
+        if request.describes:
+            text = f'{{"size": "{len(data)}", "generation": "1"}}'
+            return 200, {}, text.encode()
         headers = {'ETag': self._tag(data)}
         if request.headers.get('if-match', headers['ETag']) != headers['ETag']:
             return _error(412, 'PreconditionFailed')

@@ -89,7 +89,7 @@ pub struct UploadOptions {
     /// The maximum size in bytes of an uploaded part. All parts but the last are equal. They grow if there would be
     /// more than 10,000.
     pub part_bytes: u64,
-    /// The number of parts of a file that are uploaded concurrently and held in memory.
+    /// The number of parts of a file that are uploaded concurrently and held in memory. Google gets one at a time.
     pub parts: usize,
 }
 

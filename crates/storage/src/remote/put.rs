@@ -365,7 +365,8 @@ impl Remote {
     }
 
     /// Uploads the contents of a file, and replaces an existing object. Up to `put_split_above` bytes are sent in one
-    /// request. Larger files are sent in equal parts, of which `put_parts` are in memory and in flight at once.
+    /// request. Larger files are sent in equal parts, of which `put_parts` are in memory and in flight at once. Google gets
+    /// one at a time.
     ///
     /// The object appears when all of it is stored. After a failure, or if `cancel` returns `false`, the parts are
     /// discarded. If that fails too, the store keeps them until a lifecycle rule of the bucket removes them.

@@ -182,6 +182,19 @@ fn long_objects_are_fetched_in_parts() {
 }
 
 #[test]
+fn range_with_the_status_of_a_whole_object_is_read() {
+    let server = server(Script::always(Fault::RangeAsWhole));
+    let remote = alone(&quick(&server));
+    let read = remote.read_range("small", None, 10..20).unwrap();
+    assert_eq!(read, contents(1, SMALL)[10..20]);
+    assert_eq!(
+        fetched(&remote, "large", LARGE).unwrap(),
+        contents(2, LARGE)
+    );
+    assert_eq!(remote.stats().retries, 0);
+}
+
+#[test]
 fn missing_object_or_invalid_range_is_an_error() {
     let server = server(Script::default());
     let remote = alone(&quick(&server));

@@ -1,7 +1,7 @@
 //! One list of promises, tested on a directory and on every kind of store.
 //!
 //! The stores are stubs. With `SHARDMILL_STORES` the same list is tested on real stores: entries are separated by `;`,
-//! and each is a name, a URL and settings, separated by spaces. `tests/stores.sh` starts emulators and sets it.
+//! and each is a name, a URL and settings, separated by spaces. `make test-stores` starts servers and sets it.
 
 use crate::{RetryOptions, UploadOptions};
 use std::collections::BTreeMap;
@@ -587,7 +587,7 @@ fn web_server() {
 #[test]
 fn real_stores() {
     let Ok(list) = std::env::var("SHARDMILL_STORES") else {
-        println!("SKIP SHARDMILL_STORES is not set; tests/stores.sh starts emulators and sets it");
+        println!("SKIP SHARDMILL_STORES is not set; make test-stores starts servers and sets it");
         return;
     };
     let mut broken = Vec::new();

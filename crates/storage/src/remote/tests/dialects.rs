@@ -1,7 +1,7 @@
 //! Every fault with every operation on every kind of store, and a tenth of all requests failing.
 
 use crate::{RequestOptions, RetryOptions, UploadOptions};
-use shardmill_testing::s3::Flavor;
+use shardmill_testing::s3::{Action, Flavor};
 
 use super::writes::file;
 use super::*;
@@ -293,4 +293,52 @@ fn secrets_stay_out_of_errors_and_debug_on_every_store() {
         let all = format!("{error:?} {error} {other:?} {other} {remote:?} {options:?}");
         assert!(!all.contains("hush"), "{all}");
     }
+}
+
+/// A session of Google continues after a fault, and begins again if the store ends it or finds another checksum.
+#[test]
+fn google_session_continues_or_begins_again() {
+    let sent = contents(9, 900_000);
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("file"), &sent).unwrap();
+    let file = crate::FileHandle::open(&root.path().join("file")).unwrap();
+    let run = |action, count, fault: Fault| {
+        let server = serve(Flavor::Google, Script::on(action, count, fault));
+        let options = RemoteOptions {
+            upload: UploadOptions {
+                split_above: 64 << 10,
+                part_bytes: 32 << 10,
+                ..quick(&server).upload
+            },
+            ..quick(&server)
+        };
+        let put = open(&server, &options).put_file("new", &file, &mut cancel);
+        assert_eq!(server.open_uploads(), 0, "{put:?}");
+        let found = server.objects().get("data/new").unwrap();
+        (put, found, server.counts().by_action)
+    };
+    for (action, fault, sessions, parts) in [
+        (Action::Abort, Fault::AnswerLost, 1, 4),
+        (Action::Part, Fault::AnswerLost, 1, 5),
+        (Action::Part, Fault::CloseWithin(7_777), 1, 5),
+        (Action::Part, Fault::status(503), 1, 5),
+        (Action::Part, Fault::FlipWithin(7_777), 2, 8),
+        (Action::Part, Fault::status(404), 2, 5),
+        (Action::Complete, Fault::AnswerLost, 1, 4),
+        // The object is there, which its checksum shows.
+        (Action::Complete, Fault::status(404), 1, 4),
+    ] {
+        let shown = format!("{action:?} {fault:?}");
+        let (put, found, counts) = run(action, Some(1), fault);
+        put.unwrap();
+        assert!(found.as_deref() == Some(&sent[..]), "{shown}");
+        let counted = (counts[&Action::Create], counts[&Action::Part]);
+        assert_eq!(counted, (sessions, parts), "{shown}");
+    }
+    let (put, found, counts) = run(Action::Part, None, Fault::status(404));
+    let error = put.unwrap_err();
+    assert_eq!(error.id(), "storage-gave-up");
+    let reason = "the store ended the upload: status 404, notFound";
+    assert!(error.to_string().contains(reason), "{error}");
+    assert_eq!((found, counts[&Action::Create]), (None, 3));
 }
