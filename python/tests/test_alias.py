@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import subprocess
 import sys
 from types import ModuleType
@@ -15,6 +16,7 @@ import shardmill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -173,3 +175,89 @@ def test_missing_attribute_is_an_error() -> None:
 
     with pytest.raises(AttributeError, match='no attribute'):
         stream.NoSuchName  # noqa: B018
+
+
+#: Writes and reads a dataset with every class, after the imports of a test.
+_READS_BOTH = """
+import os, sys, tempfile
+import shardmill
+from shardmill.base.stream import streams_registry
+
+out = os.path.join(tempfile.mkdtemp(), 'data')
+with shardmill.MDSWriter(out=out, columns={'id': 'int'}) as writer:
+    for number in range(9):
+        writer.write({'id': number})
+
+def ids(dataset):
+    return sorted(sample['id'] for sample in dataset)
+
+def read(module, **options):
+    dataset = module.StreamingDataset(local=out, batch_size=1, num_canonical_nodes=1, **options)
+    assert ids(dataset) == list(range(9))
+    return type(dataset.streams[0])
+
+ours, theirs = shardmill.Stream, sys.modules.get('streaming', shardmill).Stream
+assert read(shardmill) is ours
+assert read(sys.modules.get('streaming', shardmill)) is theirs
+assert streams_registry.get('stream') is ours
+
+class Mine(ours):
+    pass
+
+class Foreign(theirs):
+    pass
+
+streams_registry.register('mine', func=Mine)
+assert read(shardmill, stream_name='mine') is Mine
+if theirs is not ours:
+    from streaming.base.stream import streams_registry as other
+
+    assert other.get('stream') is theirs and 'mine' not in other.get_all()
+    # Classes that programs register there are found, too.
+    other.register('shared', func=Mine)
+    assert read(shardmill, stream_name='shared') is Mine
+    other.register('foreign', func=Foreign)
+    assert read(sys.modules['streaming'], stream_name='foreign') is Foreign
+    for options in ({'stream_name': 'foreign', 'local': out}, {'streams': [Foreign(local=out)]}):
+        try:
+            shardmill.StreamingDataset(batch_size=1, **options)
+        except TypeError as error:
+            assert 'Foreign' in str(error) and 'Stream' in str(error), error
+        else:
+            raise AssertionError(options)
+"""
+
+_IMPORTS = {
+    'alone': 'import shardmill',
+    'ours first': 'from shardmill import StreamingDataset; import streaming',
+    'ours first, unused': 'import shardmill; import streaming',
+    'theirs first': 'import streaming; from shardmill import StreamingDataset',
+    'ours first, whole': 'import shardmill.base.dataset; from streaming import MDSWriter, Stream',
+    'theirs first, whole': 'from streaming import Stream; import shardmill.base.stream',
+    'alias': 'import shardmill; shardmill.install_as_streaming(); import streaming',
+    'alias, late': (
+        'from shardmill import StreamingDataset; StreamingDataset.mro(); shardmill.install_as_streaming(); '
+        'from streaming import StreamingDataset as Other; assert Other is StreamingDataset'
+    ),
+}
+
+
+@pytest.mark.parametrize('order', _IMPORTS)
+def test_each_package_makes_its_own_streams(order: str, tmp_path: Path) -> None:
+    imports = f'import shardmill; {_IMPORTS[order]}' if 'late' in order else _IMPORTS[order]
+    # In a child, because packages of the name exist once in a process.
+    program = f'import importlib.util, sys\n{imports}\n{_READS_BOTH}'
+    if 'alias' not in order and order != 'alone' and not _is_streaming_installed():
+        pytest.skip('mosaicml-streaming is not installed')
+    done = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _is_streaming_installed() -> bool:
+    try:
+        importlib.metadata.distribution('mosaicml-streaming')
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

@@ -110,6 +110,24 @@ def test_registry_loads_entry_points(
     assert 'there' not in utils.TypedRegistry(('shardmill', 'tests'))
 
 
+def test_registry_finds_entries_of_another_namespace(utils: Any) -> None:
+    with utils.save_registry():
+        other = utils.TypedRegistry(('other', 'tests'))
+        registry = utils.create_registry(
+            'shardmill', 'tests', generic_type=int, also=('other', 'tests')
+        )
+        other.register('one', func=1)
+        other.register('two', func=2)
+        registry.register('two', func=22)
+        assert [registry.get(name) for name in ('one', 'two')] == [1, 22]
+        assert registry.get_all() == {'one': 1, 'two': 22}
+        assert 'one' in registry
+        # Nothing is registered there.
+        assert other.get_all() == {'one': 1, 'two': 2}
+        with pytest.raises(utils.RegistryError, match=r"no 'four' .* one, two"):
+            registry.get('four')
+
+
 class Thing:
     def __init__(self, size: int = 1) -> None:
         self.size = size

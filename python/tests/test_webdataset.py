@@ -18,7 +18,7 @@ from support.samples import BATCH, SAMPLES, numbers, same, tar_value, write, wri
 
 from shardmill import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
 from shardmill.base.compression import compress
-from shardmill.errors import DataError, MissingIndexError, ShardmillError
+from shardmill.errors import DataError, MissingIndexError, ShardmillError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -346,6 +346,120 @@ def test_samples_can_have_different_fields(tmp_path: Path) -> None:
     assert len(found) == 50
     assert all(sample == wanted[sample['__key__']] for sample in found)
     assert all(dataset[place] == wanted[f'{place:04}'] for place in range(50))
+
+
+def read_with(kind: str, dataset: Any) -> list[dict[str, Any]]:
+    """Returns the batches of two samples, read in one of several ways."""
+    from torch.utils.data import DataLoader
+
+    workers = 2 if 'workers' in kind else 0
+    if kind == 'batches':
+        return [
+            {name: list(values) for name, values in batch.items()} for batch in dataset.batches()
+        ]
+    if kind.startswith('torch'):
+        return list(DataLoader(dataset, batch_size=2, num_workers=workers))
+    threads: dict[str, Any] = {'worker_type': 'threads'} if kind == 'threads' else {}
+    workers = workers or 2 * bool(threads)
+    return list(StreamingDataLoader(dataset, batch_size=2, num_workers=workers, **threads))
+
+
+class Unchanged(StreamingDataset):
+    """Has a `get_item` of its own, so that samples are merged in Python."""
+
+    def get_item(self, idx: int, retry: int = 7) -> Any:
+        return super().get_item(idx, retry)
+
+
+WAYS = ['batches', 'loader', 'loader with workers', 'threads', 'torch', 'torch with workers']
+#: Samples with and without an image, in pairs.
+ORDERS = ['-+', '+-', '--', '++', '-+-', '+--+']
+
+
+@pytest.mark.parametrize('way', WAYS)
+@pytest.mark.parametrize('cls', [StreamingDataset, Unchanged])
+def test_batches_keep_fields_that_some_samples_lack(
+    way: str, cls: type[StreamingDataset], tmp_path: Path
+) -> None:
+    # Starting worker processes takes long.
+    for order in ORDERS[: 2 if 'workers' in way else None]:
+        samples = [
+            (f'{place}', {'cls': b'%d' % place, **({'jpg': b'J%d' % place} if sign == '+' else {})})
+            for place, sign in enumerate(order)
+        ]
+        folder = tmp_path / str(ORDERS.index(order))
+        folder.mkdir()
+        write_tar(folder / 'a.tar', [*samples, *[('z', {'cls': b'9', 'jpg': b'z'})] * (len(order) % 2)])
+        write_tar(folder / 'b.tar', [('y', {'cls': b'9'}), ('x', {'cls': b'9', 'jpg': b'x'})])
+        options: dict[str, Any] = {'batch_size': 2, 'num_canonical_nodes': 1}
+        for decode in (None, True):
+            dataset = cls(local=str(folder), decode=decode, **options)
+            (first, *others) = read_with(way, dataset)
+            pair = samples[:2]
+            wanted: dict[str, Any] = {'__key__': [key for key, _ in pair]}
+            wanted['cls'] = [int(each['cls']) if decode else each['cls'] for _, each in pair]
+            if '+' in order[:2]:
+                wanted['jpg'] = [each.get('jpg') for _, each in pair]
+            found = {
+                name: values.tolist() if hasattr(values, 'tolist') else values
+                for name, values in first.items()
+            }
+            assert found == wanted, order
+            assert others[-1]['jpg'] == [None, b'x']
+
+
+@pytest.mark.parametrize('way', WAYS[1:])
+def test_numbers_that_some_samples_lack_become_lists(way: str, tmp_path: Path) -> None:
+    samples = [('a', {'cls': b'1'}), ('b', {'cls': b'2', 'id': b'5'})]
+    write_tar(tmp_path / 'a.tar', samples)
+    dataset = StreamingDataset(local=str(tmp_path), batch_size=2, decode=True)
+    (batch,) = read_with(way, dataset)
+    assert batch['cls'].tolist() == [1, 2]
+    assert batch['id'] == [None, 5]
+
+
+@pytest.mark.parametrize('way', ['batches', 'loader', 'loader with workers', 'threads'])
+def test_fields_inside_of_json_are_kept(way: str, tmp_path: Path) -> None:
+    first, second = {'a': 1, 'in': {'x': 1}}, {'a': 2, 'in': {'x': 2, 'y': 'text'}, 'list': [{'z': 1}]}
+    for order in ([first, second], [second, first]):
+        folder = tmp_path / str(order[0] is first)
+        folder.mkdir()
+        texts = [json.dumps(value).encode() for value in order]
+        write_tar(folder / 'a.tar', [(str(n), {'json': text}) for n, text in enumerate(texts)])
+        dataset = StreamingDataset(local=str(folder), batch_size=2, decode=True)
+        (batch,) = read_with(way, dataset)
+        if way == 'batches':
+            assert batch['json'] == order
+            continue
+        merged = batch['json']
+        assert merged['a'].tolist() == [each['a'] for each in order]
+        assert merged['in']['x'].tolist() == [each['a'] for each in order]
+        assert merged['in']['y'] == [each['in'].get('y') for each in order]  # type: ignore[attr-defined]
+        assert merged['list'] == [each.get('list') for each in order]
+
+
+def test_requested_columns_are_in_every_batch(tmp_path: Path) -> None:
+    samples: list[tuple[str, dict[str, bytes]]] = [(str(n), {'cls': b'1'}) for n in range(4)]
+    write_tar(tmp_path / 'a.tar', [*samples, ('z', {'cls': b'2', 'jpg': b'J'})])
+    for cls in (StreamingDataset, Unchanged):
+        dataset = cls(local=str(tmp_path), batch_size=2, num_canonical_nodes=1)
+        assert ['jpg' in batch for batch in dataset.batches()] == [False, False, True]
+        found = [batch['jpg'].tolist() for batch in dataset.batches(columns=['cls', 'jpg'])]
+        assert found == [[None, None], [None, None], [b'J']]
+        with pytest.raises(UsageError, match='no column'):
+            list(dataset.batches(columns=['cls', 'png']))
+
+
+def test_map_style_samples_keep_fields_in_torch_loaders(tmp_path: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    write_tar(tmp_path / 'a.tar', [('a', {'cls': b'1'}), ('b', {'cls': b'2', 'jpg': b'J'})])
+    dataset: Any = LocalDataset(tmp_path)
+    assert isinstance(dataset[0], dict)
+    assert repr(dataset[0]) == "{'__key__': 'a', 'cls': b'1'}"
+    for loader in (DataLoader(dataset, batch_size=2), StreamingDataLoader(dataset, batch_size=2)):
+        (batch,) = loader
+        assert batch == {'__key__': ['a', 'b'], 'cls': [b'1', b'2'], 'jpg': [None, b'J']}
 
 
 def test_folder_without_tar_files_is_an_error(tmp_path: Path) -> None:

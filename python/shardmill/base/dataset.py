@@ -58,7 +58,7 @@ from shardmill.base.registry_utils import construct_from_registry
 from shardmill.base.sampling import get_sampling as get_sampling
 from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
 from shardmill.base.shuffle import algos as shuffle_algos
-from shardmill.base.stream import Stream, streams_registry
+from shardmill.base.stream import Stream, check_registered, streams_registry
 from shardmill.base.world import World
 from shardmill.errors import UsageError
 
@@ -364,7 +364,7 @@ class StreamingDataset(
                     registry=streams_registry,
                     partial_function=False,
                     pre_validation_function=None,
-                    post_validation_function=None,
+                    post_validation_function=check_registered,
                     kwargs={**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]

@@ -31,7 +31,7 @@ from shardmill.base.hashing import get_hash
 from shardmill.base.registry_utils import create_registry
 from shardmill.base.util import wait_for_file_to_exist
 from shardmill.base.world import World as World
-from shardmill.errors import MissingIndexError, UnsupportedError, UsageError
+from shardmill.errors import ArgumentTypeError, MissingIndexError, UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -598,6 +598,18 @@ streams_registry: Any = create_registry(
     also=('streaming', 'streams_registry'),
 )
 streams_registry.register('stream', func=Stream)
+
+
+def check_registered(stream: Any) -> None:
+    """Rejects an object of a registered class that is no stream, such as one that derives from another package's stream."""
+    if not isinstance(stream, Stream):
+        name = f'{type(stream).__module__}.{type(stream).__qualname__}'
+        raise ArgumentTypeError(
+            f'the class {name} that is registered for `stream_name` does not derive from shardmill.Stream',
+            'config-type',
+            'stream_name',
+            'derive it from shardmill.Stream, or call shardmill.install_as_streaming() before `streaming` is imported',
+        )
 
 
 def _no_index(path: str, hint: Optional[str] = None) -> MissingIndexError:
