@@ -9,7 +9,7 @@ use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
 use crate::entry::{DatasetIndex, IndexEntry};
-use crate::part_names::{PART_DIGITS, is_digits, name_in, part_of, without_part};
+use crate::part_names::{is_digits, name_in, part_of, without_part};
 use crate::table::{EncodeTable, TableIndex};
 
 /// A shard format that can be written.
