@@ -7,7 +7,7 @@ use serde_json::json;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Destination, DestinationLease, StorageError};
-use shardmill_writer::{Base, DatasetIndex, ShardFormat, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, DatasetIndex, TarKeys, WriteError, publish_index};
 
 use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};

@@ -1,7 +1,6 @@
 //! Reads the Arrow IPC file and stream formats; each record batch is a unit.
 
 use std::fs::File;
-use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;

@@ -61,8 +61,8 @@ mod ipc; // Arrow IPC files and streams.
 mod json; // JSON lines files.
 mod json_pairs; // Escaped surrogate pairs of JSON.
 mod key_files; // Rows with random keys in temporary files.
-mod lists; // Nested lists of numbers.
 mod media; // Images and audio.
+mod number_type; // The Arrow types of numbers.
 mod numbered; // The numbers of rows as a column.
 mod objects; // Files in stores.
 mod options; // What a caller can choose.
@@ -89,7 +89,7 @@ use shardmill_storage::{Location, RemoteOptions};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use error::SourceError;
-pub use lists::number_type;
+pub use number_type::number_type;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, QueryOptions, ReadAs, ResourceOptions, SampleOptions,
     SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions, TextOptions, TreeGroup,
