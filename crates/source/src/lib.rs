@@ -89,7 +89,6 @@ use shardmill_storage::{Location, RemoteOptions};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use error::SourceError;
-pub use number_type::number_type;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, QueryOptions, ReadAs, ResourceOptions, SampleOptions,
     SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions, TextOptions, TreeGroup,

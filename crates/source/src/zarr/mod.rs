@@ -20,7 +20,7 @@ use shardmill_zarr::{
 
 use crate::base::{Base, TableFacts, batch, project, rows_from};
 use crate::files::Fingerprint;
-use crate::lists::number_type;
+use crate::number_type::number_type;
 use crate::walk::{FileVersion, Listing};
 use crate::{
     Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
