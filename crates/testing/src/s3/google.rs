@@ -196,7 +196,7 @@ fn session(
     if shared.uploads.is_done(id, key) {
         return resource(shared, key);
     }
-    if start + (body.len() as u64) < whole && body.len() % GRAIN != 0 {
+    if start + (body.len() as u64) < whole && !body.len().is_multiple_of(GRAIN) {
         return Ok(Answer::error(400, "InvalidRequest"));
     }
     let Some(kept) = shared.uploads.append(id, key, start, body) else {
