@@ -531,8 +531,6 @@ fn tar_commands_reject_mds_datasets() {
             "{args:?}: {shown}"
         );
     }
-    assert!(shown.starts_with("exit 2"), "{shown}");
-    assert!(shown.contains("error[url-scheme]"), "{shown}");
     // And of several datasets one has to be named.
     dir.ok(&["convert", "data", "splits", "--split", "a=0.5,b=0.5"]);
     let shown = dir.shown(&["bench", "splits"]);

@@ -4,7 +4,6 @@ use arrow::datatypes::DataType;
 use shardmill_core::DType;
 
 /// Returns the Arrow type of numbers. Truth values are bytes, because arrays of them have no encoding.
-
 pub(crate) const fn number_type(dtype: DType) -> DataType {
     match dtype {
         DType::Bool | DType::UInt8 => DataType::UInt8,
