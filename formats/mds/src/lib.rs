@@ -50,6 +50,7 @@ mod shown;
 mod testdata;
 mod text;
 mod value;
+pub mod value_json;
 
 pub use decode::decode;
 pub use encode::{check_datum, encode_jpeg_array, encode_list, ndarray_header};
