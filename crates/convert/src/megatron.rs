@@ -15,7 +15,7 @@ use shardmill_writer::{
 };
 
 use crate::error::ConvertError;
-use crate::options::ConvertOptions;
+use crate::options::{ColumnSpec, ConvertOptions};
 
 /// Returns the type of tokens that an encoding of `--to megatron` names, such as `int32`.
 #[must_use]
@@ -122,7 +122,8 @@ pub(crate) fn only_tokens(
 fn token_column(source: &dyn Source, options: &ConvertOptions) -> Result<String, ConvertError> {
     const HINT: &str = "name the column of tokens with --column";
     let columns = &options.columns;
-    match (columns.specs.as_slice(), &columns.tokenize) {
+    let named: Vec<&ColumnSpec> = columns.named().collect();
+    match (named.as_slice(), &columns.tokenize) {
         ([one], _) => return Ok(one.name.clone()),
         ([], Some(tokenize)) => return Ok(tokenize.tokens.clone()),
         ([], None) => {}
