@@ -353,6 +353,65 @@ def check_refusals(checks, view, name):
     checks.browser.get_log("browser")
 
 
+def check_exact(checks, program, place):
+    """Values that a browser rounds: pages and reports show what `cat` prints."""
+    (place / "exact").mkdir()
+    rows = [
+        '{"id": 9007199254740993, "big": 18446744073709551615, "one": 1.0, "list": [9007199254740993, -1], '
+        '"json": {"b": 1.0, "1": [18446744073709551616, "a   b"]}}',
+        '{"id": -9223372036854775808, "big": 1, "one": 1e300, "list": [1], "json": {"b": 2.50}}',
+    ]
+    (place / "exact/rows.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    location = str(place / "exact-mds")
+    subprocess.run([program, "convert", str(place / "exact"), location, "--quiet"], check=True)
+    printed = subprocess.run([program, "cat", location], capture_output=True, text=True, check=True).stdout.splitlines()
+    report = place / "exact.html"
+    subprocess.run([program, "view", location, "--export", str(report), "--quiet"], check=True)
+    with View(program, location) as view:
+        for name, url in (("exact", view.url), ("exact-report", report.as_uri())):
+            checks.browser.get(url)
+            checks.settled(f"{name}: start")
+            check_exact_pages(checks, name, printed)
+        for column, frequent in (("id", "-9223372036854775808"), ("big", "18446744073709551615")):
+            checks.browser.get(view.url)
+            checks.settled("exact: frequent")
+            checks.script("location.hash = arguments[0]", f"#/columns?column={column}")
+            link = f"[...document.querySelectorAll('.frequent a')].find(one => one.textContent === '{frequent}')"
+            checks.until(link, f"exact: {frequent}")
+            checks.script(f"{link}.click()")
+            checks.until("/^Matching samples 0 to 0 of 1/m.test(document.querySelector('main').innerText)", f"exact: samples with {frequent}")
+        checks.quiet("exact")
+        checks.browser.get("about:blank")
+        checks.browser.get_log("browser")
+
+
+def check_exact_pages(checks, name, printed):
+    go = lambda page: (checks.script("location.hash = arguments[0]", f"#/{page}"), time.sleep(0.15), checks.settled(f"{name}: {page}"))
+    texts = {
+        "id": ("9007199254740993", "-9223372036854775808"), "big": ("18446744073709551615", "1"), "one": ("1.0", "1e+300"),
+        "list": ("9007199254740993, -1", "1"),
+    }
+    for number, line in enumerate(printed):
+        go(f"samples?n={number}")
+        checks.script("for (let n = 0; n < 9; n++) document.querySelectorAll('details:not([open]) > summary').forEach(one => one.click())")
+        checks.until("!document.querySelector('details:not([open])')", f"{name}: opened JSON")
+        shown = lambda field: checks.script("return document.querySelector(`main [aria-label='${arguments[0]}']`).innerText", field)
+        for field, values in texts.items():
+            checks.expect(values[number] in shown(field).splitlines(), f"{name}: {field} {values[number]}: {shown(field)!r}")
+            checks.expect(values[number].replace(", ", ",") in line, f"{name}: cat prints another {field}: {line}")
+        leaves = (["b: 1.0", "1: [2]", "0: 18446744073709551616", '1: "a   b"'], ["b: 2.50"])[number]
+        checks.expect([text for text in shown("json").splitlines() if ": " in text] == leaves, f"{name}: json: {shown('json')!r}")
+    go("samples")
+    checks.until("document.querySelector('.grid .tile:not(.loading)')", f"{name}: grid")
+    grid = checks.script("return document.querySelector('.grid').innerText")
+    for text in ("9007199254740993", "1.0", "18446744073709551615", "9007199254740993, -1", '{"b":1.0,"1":[18446744073709551616,"a   b"]}'):
+        checks.expect(text in grid, f"{name}: grid: {text}: {grid!r}")
+    go("columns")
+    columns = checks.script("return document.querySelector('main').innerText")
+    for text in ("-9223372036854775808 to 9007199254740993", "1 to 18446744073709551615", "1.0 to 1e+300", "18446744073709551616"):
+        checks.expect(text in columns, f"{name}: columns: {text}: {columns!r}")
+
+
 def check_report(checks, program, location, place):
     file = place / "report.html"
     subprocess.run([program, "view", location, "--export", str(file), "--quiet"], check=True)
@@ -437,6 +496,7 @@ def main():
                             check_pages(checks, view, f"store-{form}", pages)
                         browser.get("about:blank")
                         browser.get_log("browser")
+            check_exact(checks, program, place)
             check_report(checks, program, location, place)
     finally:
         browser.quit()

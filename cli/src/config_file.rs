@@ -77,6 +77,9 @@ fn read(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path).map_err(|source| error(&format!("cannot read it: {source}")))
 }
 
+/// The key of a column that is called `*`.
+const LITERAL_STAR: &str = "\"*\"";
+
 /// The words of a file.
 #[derive(Default)]
 struct Words {
@@ -200,7 +203,11 @@ impl File<'_> {
                 }
                 _ => return Err(self.wrong("columns", value, FORM)),
             }
-            let mut column = format!("\"{}\"", name.get_ref().replace('"', "\"\""));
+            // The names are those of `--column`: `*` is all other columns, and in double quotes a column of that name.
+            let mut column = match &**name.get_ref() {
+                name @ ("*" | LITERAL_STAR) => name.to_owned(),
+                name => format!("\"{}\"", name.replace('"', "\"\"")),
+            };
             // An empty encoding is the default of the type.
             if let Some(encoding) = encoding.filter(|encoding| !encoding.is_empty()) {
                 let _ = write!(column, ":{encoding}");
@@ -328,7 +335,10 @@ pub fn effective_config(words: &[OsString]) -> Result<String, clap::Error> {
         text.push_str("\n[columns]\n");
     }
     for column in columns {
-        let name = quoted(&column.name);
+        let name = match &*column.name {
+            "*" if !column.is_rest => quoted(LITERAL_STAR),
+            name => quoted(name),
+        };
         let encoding = column.encoding.as_deref().unwrap_or_default();
         let _ = match &column.expr {
             None => writeln!(text, "{name} = {}", quoted(encoding)),

@@ -123,7 +123,7 @@ fn second_column_can_be_added_but_not_repeated() {
     snapshot!(again.shown(), @r#"
     exit 2
     --- stderr
-    error[columns-exist]: shards: the dataset already has a column `quality`; name the columns to add with --column, or give the column another name
+    error[columns-exist]: shards: the dataset already has a column `quality`; rename it with --column NAME=quality
     "#);
     let added = dir.ok(&[&ADD[..], &["--column", "words:str=caption"]].concat());
     assert!(added.contains("added words (str)"), "{added}");

@@ -462,9 +462,21 @@ fn json_encoding_accepts_values_of_mixed_types() {
         assert_eq!(found, expected.collect::<Vec<_>>(), "{to}");
     }
     // Who computes with a column needs its type.
-    let filtered = ["convert", "in", "filtered", "--where", "id > 1"];
-    let shown = dir.shown(&[&filtered[..], &columns].concat());
-    assert!(shown.contains("error[jsonl-row]"), "{shown}");
+    for (condition, is_typed) in [("id > 1", false), ("messages IS NOT NULL", true)] {
+        let filtered = [
+            "convert", "in", "filtered", "--where", condition, "--nulls", "drop",
+        ];
+        let shown = dir.shown(&[&filtered[..], &columns].concat());
+        assert_eq!(
+            shown.contains("error[jsonl-row]"),
+            is_typed,
+            "{condition}: {shown}"
+        );
+        assert!(
+            is_typed || dir.ok(&["cat", "filtered"]).contains("\"n\":1.0"),
+            "{condition}"
+        );
+    }
 }
 
 #[test]

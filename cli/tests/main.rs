@@ -9,6 +9,8 @@ mod again;
 #[cfg(test)]
 mod cat;
 #[cfg(test)]
+mod columns;
+#[cfg(test)]
 mod common;
 #[cfg(test)]
 mod config_file;
@@ -36,6 +38,8 @@ mod head;
 mod help;
 #[cfg(test)]
 mod help_more;
+#[cfg(test)]
+mod hints;
 #[cfg(test)]
 mod increments;
 #[cfg(test)]

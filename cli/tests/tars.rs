@@ -360,7 +360,7 @@ fn group_key_groups_tree_files_by_first_dot() {
     insta::assert_snapshot!(dir.shown(&convert), @r"
     exit 3
     --- stderr
-    error[value-null]: tree: column jpg has 2 nulls, the first in sample a.b/0.seg, column json has 2 nulls, the first in sample a.b/0.seg, column png has 2 nulls, the first in sample a.b/0; choose --group key where names have several extensions (1.seg.png), --nulls omit to omit fields from samples, --nulls mask, or drop
+    error[value-null]: tree: column jpg has 2 nulls, the first in sample a.b/0.seg, column json has 2 nulls, the first in sample a.b/0.seg, column png has 2 nulls, the first in sample a.b/0; choose --group key where names have several extensions (1.seg.png), --nulls omit to omit fields from samples, --nulls mask, or --nulls drop
     ");
     dir.ok(&[&convert[..], &["--group", "key"]].concat());
     insta::assert_snapshot!(dir.shown(&["cat", "out", "0"]), @r#"

@@ -1,6 +1,7 @@
 //! `shardmill view`: which requests are answered, and what is served.
 
 mod attacks;
+mod exact;
 mod sources;
 mod stores;
 

@@ -110,7 +110,8 @@ def convert(
             URLs are read through fsspec, if it is installed.
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
-            By default all columns are written, in the default encodings of their types.
+            ``'*'`` stands for all columns that are not named, as in ``{'*': None, 'image': 'jpeg'}``; a column of that
+            name is ``'"*"'``. By default all columns are written, in the default encodings of their types.
         to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
@@ -478,7 +479,9 @@ def _column(name: str, column: Union[str, Column, None]) -> str:
         column = Column(None if column is None else check.text(f'columns[{name!r}]', column))
     encoding = '' if column.encoding is None else f':{column.encoding}'
     expression = '' if column.expression is None else f'={column.expression}'
-    return f'{_quoted(name)}{encoding}{expression}'
+    # The star is all other columns; in double quotes it is a column of that name.
+    quoted = name if name in ('*', '"*"') else _quoted(name)
+    return f'{quoted}{encoding}{expression}'
 
 
 def _quoted(name: str) -> str:

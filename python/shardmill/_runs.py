@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: The environment variable with store settings as a JSON object. Unlike arguments, other users cannot read it.
 _SETTINGS = 'SHARDMILL_STORAGE_OPTIONS'
 
+#: The options that change one column and keep the others.
+_REST = re.compile(r"--column '\*' --column ('(?:[^']|'\\'')*'|[^\s,;]+)")
 _FLAG = re.compile(r'(?<![\w-])--([a-z][a-z0-9-]*)')
 #: Options of the command line that are not the names of the keywords.
 _KEYWORDS = {
@@ -165,7 +168,18 @@ def in_keywords(text: str) -> str:
         name = match[1].replace('-', '_')
         return f'`{_KEYWORDS.get(name, name)}`'
 
-    return _FLAG.sub(keyword, text)
+    return _FLAG.sub(keyword, _REST.sub(_columns, text))
+
+
+def _columns(match: re.Match[str]) -> str:
+    """Formats the options for one column and all others as the keyword ``columns``."""
+    (word,) = shlex.split(match[1])
+    quoted = re.match(r'"((?:[^"]|"")*)"', word)
+    name = quoted[1].replace('""', '"') if quoted else re.split('[:=]', word)[0]
+    form, _, expression = word[len(quoted[0]) if quoted else len(name) :].partition('=')
+    encoding = form[1:] or None
+    column = f'Column({encoding!r}, {expression!r})' if expression else repr(encoding)
+    return f"`columns={{'*': None, {name!r}: {column}}}`"
 
 
 def error_of(found: dict[str, Any]) -> ShardmillError:

@@ -157,7 +157,8 @@ class PartWriter:
         part_id: The number of the part, from 0.
         attempt: Letters and digits unique to this attempt within the job; ``None`` for random ones.
         columns: The columns to write: their names, or their encodings by name. ``None`` as an encoding selects the
-            default of the column's type. By default all columns are written, and WebDataset fields get a matching
+            default of the column's type. ``'*'`` stands for all columns that are not named; a column of that name is
+            ``'"*"'``. By default all columns are written, and WebDataset fields get a matching
             extension.
         compression: A compression, such as ``zstd:3``; ``None`` or ``'none'`` for none.
         hashes: Names of the hashes to store in the index: a list, or text separated by commas.

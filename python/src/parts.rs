@@ -221,22 +221,30 @@ fn compile(
     limits: &Limits,
 ) -> PyResult<Vec<ColumnEncoder>> {
     let format = names.format();
-    let wanted: Vec<(String, Option<&str>)> = match &options.columns {
-        Some(columns) => {
-            let columns = columns.iter();
-            let columns = columns.map(|(name, encoding)| (name.clone(), encoding.as_deref()));
-            columns.collect()
+    let rest = [("*".to_owned(), None)];
+    let given = options.columns.as_deref().unwrap_or(&rest);
+    let mut wanted: Vec<(&str, Option<&str>, bool)> = Vec::new();
+    for (name, encoding) in given {
+        match (&**name, encoding) {
+            ("*", None) => {
+                let is_given =
+                    |name: &String| given.iter().any(|(one, _)| one == name && one != "*");
+                let names = schema.fields().iter().map(|field| field.name());
+                let names =
+                    names.filter(|name| Some(*name) != options.key.as_ref() && !is_given(name));
+                wanted.extend(names.map(|name| (&**name, None, false)));
+            }
+            ("*", Some(_)) => {
+                let message = "`*` stands for all other columns, in the encodings of their types";
+                return Err(invalid("config-columns", message.to_owned()));
+            }
+            ("\"*\"", encoding) => wanted.push(("*", encoding.as_deref(), true)),
+            (name, encoding) => wanted.push((name, encoding.as_deref(), true)),
         }
-        None => {
-            let fields = schema.fields().iter();
-            let fields = fields.filter(|field| Some(field.name()) != options.key.as_ref());
-            fields.map(|field| (field.name().clone(), None)).collect()
-        }
-    };
-    let is_named = options.columns.is_some();
+    }
     let mut columns = Vec::with_capacity(wanted.len());
-    for (name, encoding) in wanted {
-        let (at, field) = found(schema, &name)?;
+    for (name, encoding, is_named) in wanted {
+        let (at, field) = found(schema, name)?;
         let target = match (encoding, names) {
             (None, _) => default_target(field, format).map_err(raised)?,
             (Some(encoding), NameForm::Streaming(_)) => Target::Mds(parse::<Encoding>(encoding)?),
@@ -244,7 +252,7 @@ fn compile(
                 Target::Field(encoding.parse().map_err(|error| {
                     invalid(
                         "encoding-unknown",
-                        format!("column {}: {error}", escape(&name)),
+                        format!("column {}: {error}", escape(name)),
                     )
                 })?)
             }

@@ -389,3 +389,34 @@ def test_zarr_windows_become_samples(tmp_path: Path) -> None:
             variables=['wind'],
             window={'time': 7},
         )
+
+
+def test_star_keeps_all_other_columns(tmp_path: Path) -> None:
+    rows = [{'id': 1, 'e': 1, '*': 'a'}, {'id': 2, 'e': 'x', '*': 'b'}]
+    source = tmp_path / 'rows.jsonl'
+    source.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    with pytest.raises(DataError) as caught:
+        shardmill.convert(source, tmp_path / 'out')
+    columns: dict[str, Union[str, None]] = {'*': None, 'e': 'json'}
+    assert caught.value.hint is not None and f'`columns={columns}`' in caught.value.hint
+    shardmill.convert(source, tmp_path / 'out', columns=columns)
+    assert list(LocalDataset(str(tmp_path / 'out'))) == rows
+    more: dict[str, Union[str, Column, None]] = {'"*"': 'bytes', '*': None, 'e': 'json', 'half': Column('float32', 'id / 2.0')}
+    shardmill.convert(source, tmp_path / 'more', columns=more)
+    first = LocalDataset(str(tmp_path / 'more'))[0]
+    assert first == {'*': b'a', 'e': 1, 'half': 0.5, 'id': 1}
+
+
+@pytest.mark.parametrize(
+    ('hint', 'shown'),
+    [
+        ("--column '*' --column e:json", "`columns={'*': None, 'e': 'json'}`"),
+        (
+            'with --column \'*\' --column \'"a:b":int=a + 1\', or --nulls drop',
+            "with `columns={'*': None, 'a:b': Column('int', 'a + 1')}`, or `nulls` drop",
+        ),
+        ("--column '*' --column v.json=v", "`columns={'*': None, 'v.json': Column(None, 'v')}`"),
+    ],
+)
+def test_hints_name_columns_as_python_does(hint: str, shown: str) -> None:
+    assert _runs.in_keywords(hint) == shown

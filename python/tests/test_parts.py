@@ -422,3 +422,14 @@ def test_hints_do_not_mention_command_line_options(tmp_path: Path) -> None:
         parts.write_part([pa.table({'id': [1, None]})], staging, 0)
     assert '--' not in str(caught.value)
     assert caught.value.hint is None
+
+
+@pytest.mark.parametrize('to', ['mds', 'webdataset'])
+def test_star_keeps_all_other_columns_of_a_part(tmp_path: Path, to: str) -> None:
+    table = pa.table({'id': [1], 'text': ['a'], '*': ['b']})
+    staging = parts.begin(str(tmp_path / 'out'), to=to)
+    columns = {'id': 'int', '*': None, '"*"': 'str'}
+    manifest = parts.write_part([table], staging, 0, columns=columns)
+    assert all(f'"{name}' in manifest for name in ('*', 'id', 'text'))
+    with pytest.raises(ShardmillError, match='all other columns'):
+        parts.write_part([table], staging, 1, columns={'*': 'json'})

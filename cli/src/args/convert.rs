@@ -42,10 +42,11 @@ pub struct ConvertArgs {
 
     /// A column to write: its name, `:` and an encoding, `=` and an SQL expression; repeatable
     ///
-    /// With it, only the named columns are written. Without it, all columns are written, in the default encodings of
-    /// their types. A name that contains `:` or `=` is written in double quotes. With `--to webdataset` the name is
-    /// the extension of the member, and encodings are bytes, str, int, json, npy and ten. Without this option a column
-    /// gets the extension of its encoding (`caption` becomes `caption.txt`).
+    /// With it, only the named columns are written. `*` stands for all that no other one names, in the encodings of their
+    /// types: `--column '*' --column image:jpeg` changes one column. Without it, all columns are written so. A name that
+    /// contains `:` or `=`, and the name `*`, are written in double quotes. With `--to webdataset` the name is the
+    /// extension of the member, and encodings are bytes, str, int, json, npy and ten. A column that is not named gets the
+    /// extension of its encoding (`caption` becomes `caption.txt`).
     #[arg(long = "column", value_name = "NAME[:ENCODING][=EXPR]", value_parser = values::column, help_heading = "Columns and rows")]
     pub columns: Vec<ColumnSpec>,
 

@@ -384,7 +384,7 @@ pub fn unescaped(text: &str) -> Parsed<String> {
     }
 }
 
-/// Parses `NAME[:ENCODING][=EXPR]`. The name ends at the first `:` or `=` outside double quotes, the encoding at the
+/// Parses `NAME[:ENCODING][=EXPR]`, or `*` for all other columns. The name ends at the first `:` or `=` outside double quotes, the encoding at the
 /// first `=`. The rest is the expression, which may contain any character.
 pub fn column(text: &str) -> Parsed<ColumnSpec> {
     let error = |fact: &str| {
@@ -411,10 +411,21 @@ pub fn column(text: &str) -> Parsed<ColumnSpec> {
     if expr.is_some_and(|expr| expr.trim().is_empty()) {
         return Err(error("no expression after the `=`"));
     }
+    let is_rest = name == "*" && !text.starts_with('"');
+    if is_rest && !rest.is_empty() {
+        return Err(refused(
+            format!(
+                "`{}`: `*` stands for all other columns, in the encodings of their types",
+                escape(text)
+            ),
+            "write it alone, or in double quotes for a column of that name: '\"*\":json'",
+        ));
+    }
     Ok(ColumnSpec {
-        name,
         encoding: encoding.map(str::to_owned),
         expr: expr.map(str::to_owned),
+        is_rest,
+        ..ColumnSpec::named(name)
     })
 }
 
@@ -582,9 +593,9 @@ mod tests {
 
     fn typed(name: &str, encoding: Option<&str>, expr: Option<&str>) -> ColumnSpec {
         ColumnSpec {
-            name: name.to_owned(),
             encoding: encoding.map(str::to_owned),
             expr: expr.map(str::to_owned),
+            ..ColumnSpec::named(name)
         }
     }
 
@@ -609,11 +620,20 @@ mod tests {
             ("\"say \"\"hi\"\"\"", typed("say \"hi\"", None, None)),
             ("a\"b", typed("a\"b", None, None)),
             ("a b", typed("a b", None, None)),
+            ("\"*\":json", typed("*", Some("json"), None)),
+            (
+                "*",
+                ColumnSpec {
+                    is_rest: true,
+                    ..ColumnSpec::named("*")
+                },
+            ),
         ] {
             assert_eq!(column(text).unwrap(), expected, "{text}");
         }
         for text in [
-            "", ":str", "=x", "a:", "a:=x", "a=", "a:str= ", "\"a", "\"a\"b", "\"\"",
+            "", ":str", "=x", "a:", "a:=x", "a=", "a:str= ", "\"a", "\"a\"b", "\"\"", "*:json",
+            "*=x",
         ] {
             assert!(column(text).is_err(), "{text}");
         }

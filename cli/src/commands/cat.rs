@@ -10,13 +10,13 @@ use shardmill_mds::TextValue;
 use shardmill_storage::Dir;
 
 use super::dataset_location::DatasetLocation;
-use super::extract::{Extractor, SampleName, raw};
+use super::extract::{Extractor, SampleName};
 use super::sample_row::{SampleRow, StoredField};
 use super::samples::SampleChoice;
 use super::shards::Shards;
 use crate::args::CatArgs;
 use crate::error::{CliError, Stop};
-use crate::output::{Exit, Output, begin_entry, count, many};
+use crate::output::{Exit, Output, begin_entry, count, many, number_text};
 
 /// The number of samples shown by default.
 const SHOWN: u64 = 10;
@@ -225,11 +225,7 @@ fn text_bytes(value: &TextValue<'_>) -> Vec<u8> {
     match value {
         TextValue::Str(text) => text.as_bytes().to_vec(),
         TextValue::Json(text) => text.as_bytes().to_vec(),
-        _ => {
-            let mut bytes = Vec::new();
-            raw(&value.as_value(), &mut bytes);
-            bytes
-        }
+        _ => number_text(&value.as_value()).into_bytes(),
     }
 }
 

@@ -246,7 +246,14 @@ fn check_unique<'a>(
 
 /// Checks that no column is given twice, and that the format has the encodings.
 fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), CliError> {
-    check_unique("column", columns.iter().map(|column| &column.name))?;
+    let named = |is_rest| {
+        let names = columns
+            .iter()
+            .filter(move |column| column.is_rest == is_rest);
+        check_unique("column", names.map(|column| &column.name))
+    };
+    named(false)?;
+    named(true)?;
     for column in columns {
         let Some(encoding) = &column.encoding else {
             continue;

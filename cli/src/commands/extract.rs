@@ -8,6 +8,7 @@ use shardmill_storage::{Dir, PublishMode};
 use shardmill_webdataset::{WebdatasetError, npy_header};
 
 use crate::error::{CliError, Stop};
+use crate::output::number_text;
 
 /// A directory that receives files. Files are written only inside it, and existing files are not overwritten.
 pub struct Extractor {
@@ -168,22 +169,10 @@ fn contents<'a>(
             ("npy", buffer)
         }
         _ => {
-            raw(value, buffer);
+            *buffer = number_text(value).into_bytes();
             ("txt", buffer)
         }
     })
-}
-
-/// Writes a value as plain text.
-pub fn raw(value: &Value<'_>, out: &mut Vec<u8>) {
-    crate::output::write_value(value, None, out);
-    // NaN and decimals are strings only in JSON.
-    if let Some(text) = out
-        .strip_prefix(b"\"")
-        .and_then(|rest| rest.strip_suffix(b"\""))
-    {
-        *out = text.to_vec();
-    }
 }
 
 /// Writes an array as a NumPy file.
@@ -254,18 +243,5 @@ mod tests {
             out[10..].starts_with(b"{'descr': '<i2', 'fortran_order': False, 'shape': (2,), }  ")
         );
         assert_eq!(&out[127..], b"\n\x01\x00\x02\x00");
-    }
-
-    #[test]
-    fn numbers_are_written_as_plain_text() {
-        for (value, text) in [
-            (Value::I32(-5), "-5"),
-            (Value::F64(f64::NAN), "NaN"),
-            (Value::Decimal("1.50"), "1.50"),
-        ] {
-            let mut out = Vec::new();
-            raw(&value, &mut out);
-            assert_eq!(String::from_utf8(out).unwrap(), text);
-        }
     }
 }

@@ -36,11 +36,56 @@ mod view;
 mod which;
 mod world;
 
+use clap::{Arg, Command};
+
 use crate::args::{Cli, TarVerb, Verb};
+use crate::command;
 use crate::error::Stop;
 use crate::output::{Exit, Output};
 
+/// Runs the verb. The hint of an error names only options that the verb has.
 pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
+    run_verb(cli, out).map_err(|stop| match stop {
+        Stop::CliError(mut cli_error) => {
+            cli_error.hint = cli_error.hint.map(|hint| fitted(hint, &cli.verb));
+            Stop::CliError(cli_error)
+        }
+        Stop::ClosedPipe => stop,
+    })
+}
+
+/// Adapts the hint of a source, which is written for a conversion of all columns, to a verb.
+fn fitted(hint: String, verb: &Verb) -> String {
+    const REST: &str = "--column '*' ";
+    let name = match verb {
+        // A column of the hint replaces the typed one of its name.
+        Verb::Convert(args) if !args.columns.is_empty() => return hint.replace(REST, ""),
+        Verb::AddColumn(args) if !args.columns.is_empty() => return hint.replace(REST, ""),
+        Verb::Head(_) => "head",
+        Verb::Diff(_) => "diff",
+        Verb::Stats(_) => "stats",
+        Verb::Select(_) => "select",
+        Verb::View(_) => "view",
+        _ => return hint,
+    };
+    let command = command::definition();
+    let known = command.find_subcommand(name);
+    let verbs = [Some(&command), known].into_iter().flatten();
+    let options: Vec<&str> = verbs
+        .flat_map(Command::get_arguments)
+        .filter_map(Arg::get_long)
+        .collect();
+    let is_letter = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+    let mut named = hint.split(' ').filter_map(|word| word.strip_prefix("--"));
+    let is_foreign = hint.contains(REST)
+        || named.any(|word| !options.contains(&word.trim_end_matches(|c| !is_letter(c))));
+    match is_foreign && !hint.contains("`shardmill ") {
+        true => format!("`shardmill convert` can read it: {hint}"),
+        false => hint,
+    }
+}
+
+fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
     let limits = options::limits(&cli.global.limits);
     match &cli.verb {
         Verb::Convert(args) => convert::run(args, limits, out),

@@ -104,6 +104,7 @@ fn shown(number: &Number) -> String {
     match number {
         Number::Int(number) => number.to_string(),
         Number::Float(number) => rounded(*number),
+        Number::Float32(number) => rounded((*number).into()),
         Number::Text(text) => text.clone(),
     }
 }

@@ -178,7 +178,7 @@ fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
             return Err(ConvertError::option_hint(
                 "nulls",
                 format!("every sample of {} has every column", options.shards.to),
-                "choose mask or drop, or --to webdataset",
+                "choose --nulls mask, --nulls drop, or --to webdataset",
             ));
         }
         if !options.shards.tar.index_for.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use shardmill_core::{Diagnostic as _, Format, escape};
+use shardmill_core::{Diagnostic as _, Format, escape, omit_option, shell_word, sql_name};
 use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig, TextColumn, TextEncoding};
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
@@ -130,7 +130,9 @@ pub(crate) fn null_plan(
             continue;
         }
         let has_form = stores_null(field, target);
-        let without = !field.is_nullable() || null_count(position) == Some(0);
+        let is_masked =
+            options.columns.nulls == Nulls::Mask && has_nullable_items(field.data_type());
+        let without = !is_masked && (!field.is_nullable() || null_count(position) == Some(0));
         // In text that already is JSON, a null becomes the JSON `null`, as in values that are converted to JSON.
         if !without
             && !matches!(options.columns.nulls, Nulls::Omit | Nulls::Drop)
@@ -156,7 +158,10 @@ pub(crate) fn null_plan(
                             field.data_type(),
                             target.name()
                         ),
-                        "pass --nulls drop, or omit the column with --select '* EXCEPT (…)'",
+                        format!(
+                            "choose --nulls drop, or omit the column with {}",
+                            omit_option(field.name())
+                        ),
                     )
                 })?;
                 NullPolicy::Fill { value, mask: true }
@@ -164,6 +169,16 @@ pub(crate) fn null_plan(
         });
     }
     Ok(NullPlan::new(schema, policies))
+}
+
+/// Returns whether lists of this type may have nulls among their items.
+fn has_nullable_items(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            item.is_nullable() || has_nullable_items(item.data_type())
+        }
+        _ => false,
+    }
 }
 
 /// Compiles the encoders of the output columns, sorted by name, and the form of the shards.
@@ -227,7 +242,7 @@ pub(crate) fn compile(
                 "there are {} columns, and readers take at most {max}",
                 encoders.len()
             ),
-            "choose some with --column or --select, or raise the limit with --safety-limit columns=N",
+            "choose some with --column NAME, or raise the limit with --safety-limit columns=N",
         ));
     }
     let max = options.source.limits.string_bytes;
@@ -241,7 +256,7 @@ pub(crate) fn compile(
                 escape(&head),
                 long.len()
             ),
-            "rename it with --column or --select, or raise the limit with --safety-limit string-bytes=N",
+            "rename it with --select LIST, or raise the limit with --safety-limit string-bytes=N",
         ));
     }
     if !options.shards.to.is_table() {
@@ -308,10 +323,12 @@ fn tar_form(
             _ => None,
         };
         if let Some(reason) = problem {
+            let column = sql_name(schema.field(encoder.source()).name());
+            let renamed = format!("* EXCEPT ({column}), {column} AS NAME");
             return Err(ConvertError::option_hint(
                 "column",
                 format!("the field `{}` {reason}", escape(name)),
-                "name the fields, as in --column jpg=image",
+                format!("rename it, with --select {}", shell_word(&renamed)),
             ));
         }
     }

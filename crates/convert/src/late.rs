@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use shardmill_core::{ErrorKind, Format, Progress, escape, parallel};
+use shardmill_core::{
+    ErrorKind, Format, Progress, column_option, column_word, escape, parallel, sql_name,
+};
 use shardmill_dataset::{
     COLUMNS_FOLDER, COLUMNS_NAME, Dataset, DatasetError, LateColumns, OpenOptions, Sample, Shard,
     ValueLocation,
@@ -91,12 +93,9 @@ pub fn add_columns(
     convert.source = options.source.clone();
     convert.columns.specs.clone_from(&options.columns);
     let specs = &mut convert.columns.specs;
-    if !specs.is_empty() && specs.iter().all(|spec| spec.name != options.on) {
-        specs.push(ColumnSpec {
-            name: options.on.clone(),
-            encoding: None,
-            expr: None,
-        });
+    let has_key = |spec: &ColumnSpec| spec.is_rest || spec.name == options.on;
+    if !specs.is_empty() && !specs.iter().any(has_key) {
+        specs.push(ColumnSpec::named(&options.on));
     }
     convert.shards.compression = None;
     run(plan(convert)?, progress)?;
@@ -217,8 +216,17 @@ impl Addition<'_> {
             let is_known = |new: &&Column| columns.iter().any(|column| column.name == new.name);
             if let Some(known) = added.iter().find(is_known) {
                 let reason = format!("the dataset already has a column `{}`", escape(&known.name));
-                let hint = "name the columns to add with --column, or give the column another name";
-                return Err(self.refused("columns-exist", reason, Some(hint)));
+                let renamed = column_option("NAME", &format!("={}", sql_name(&known.name)));
+                let others = added.iter().filter(|column| !is_known(column));
+                let others: Vec<String> = others
+                    .map(|column| format!("--column {}", column_word(&column.name, "")))
+                    .collect();
+                let others = match others.is_empty() {
+                    true => String::new(),
+                    false => format!("add the others with {}, or ", others.join(" ")),
+                };
+                let hint = format!("{others}rename it with {renamed}");
+                return Err(self.refused("columns-exist", reason, Some(&hint)));
             }
         }
         Ok(added)
@@ -398,12 +406,7 @@ impl Addition<'_> {
         destination.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
     }
 
-    fn refused(
-        &self,
-        id: &'static str,
-        reason: String,
-        hint: Option<&'static str>,
-    ) -> ConvertError {
+    fn refused(&self, id: &'static str, reason: String, hint: Option<&str>) -> ConvertError {
         ConvertError::Input {
             kind: ErrorKind::InvalidInput,
             id,

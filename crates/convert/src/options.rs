@@ -54,7 +54,7 @@ pub struct TarOptions {
     pub index_for: Vec<Consumer>,
 }
 
-/// One column of the dataset to write.
+/// One column of the dataset to write, or all columns that others do not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnSpec {
     /// Its name.
@@ -63,6 +63,22 @@ pub struct ColumnSpec {
     pub encoding: Option<String>,
     /// The expression that computes it. `None` means the source column with the same name.
     pub expr: Option<String>,
+    /// Whether it stands for all columns that no other one names, as without specifications. The other fields then have no
+    /// meaning.
+    pub is_rest: bool,
+}
+
+impl ColumnSpec {
+    /// Specifies the source column of that name, in the default encoding of its type.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            encoding: None,
+            expr: None,
+            is_rest: false,
+        }
+    }
 }
 
 /// One split: one of several datasets that the rows are divided among.
@@ -136,7 +152,17 @@ pub struct ColumnOptions {
 impl ColumnOptions {
     /// Returns the specification of a column.
     pub(crate) fn spec(&self, name: &str) -> Option<&ColumnSpec> {
-        self.specs.iter().find(|column| column.name == name)
+        self.named().find(|column| column.name == name)
+    }
+
+    /// Returns the specifications of single columns.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &ColumnSpec> {
+        self.specs.iter().filter(|column| !column.is_rest)
+    }
+
+    /// Returns whether columns are written that no specification names.
+    pub(crate) fn writes_rest(&self) -> bool {
+        self.specs.is_empty() || self.specs.iter().any(|column| column.is_rest)
     }
 }
 

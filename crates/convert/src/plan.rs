@@ -228,12 +228,13 @@ fn open_source(
     let specs = specs.map(|column| SelectColumn {
         name: column.name.clone(),
         expr: column.expr.clone(),
+        is_rest: column.is_rest,
     });
     let mut selected: Vec<SelectColumn> = specs.collect();
     // The split key may determine the split without being stored.
     if let Some(key) = &options.columns.split_key
         && !selected.is_empty()
-        && selected.iter().all(|column| column.name != *key)
+        && !selected.iter().any(|column| column.selects(key))
     {
         selected.push(SelectColumn::named(key));
     }
@@ -248,9 +249,9 @@ fn open_source(
     // Keys are read even if they do not become a field.
     if options.shards.to == ShardFormat::Webdataset
         && !selected.is_empty()
-        && selected
+        && !selected
             .iter()
-            .all(|column| column.name != options.source.tree.key_column)
+            .any(|column| column.selects(&options.source.tree.key_column))
         && (options.source.tree.key_column != DEFAULT_KEY || has_keys(kind, options)?)
     {
         selected.push(SelectColumn::named(&options.source.tree.key_column));
@@ -281,18 +282,18 @@ fn open_source(
     Ok((source, increment))
 }
 
-/// Returns the source columns with a matching encoding. Returns none if expressions may use the columns.
+/// Returns the source columns with a matching encoding that no query may use.
 fn columns_as(options: &ConvertOptions, is_one: impl Fn(&str) -> bool) -> Vec<String> {
-    if has_query(options) {
-        return Vec::new();
-    }
     let is_tar = options.shards.to == ShardFormat::Webdataset;
     let is_wanted = |column: &&ColumnSpec| match column.encoding.as_deref() {
         Some(encoding) => is_one(encoding),
         None => is_tar && column.name.rsplit('.').next() == Some("json") && is_one("json"),
     };
-    let columns = options.columns.specs.iter().filter(is_wanted);
-    columns.filter_map(source_column).collect()
+    let columns = options.columns.named().filter(is_wanted);
+    let columns = columns.filter_map(source_column);
+    columns
+        .filter(|name| !options.source.query.mentions(name))
+        .collect()
 }
 
 fn has_query(options: &ConvertOptions) -> bool {
@@ -315,12 +316,12 @@ fn source_column(column: &ColumnSpec) -> Option<String> {
 /// Returns the columns whose objects stay structs: columns with another encoding than JSON, and columns used in
 /// expressions.
 fn typed_columns(options: &ConvertOptions) -> Vec<String> {
-    let encoded = options.columns.specs.iter().filter(|column| {
+    let encoded = options.columns.named().filter(|column| {
         let encoding = column.encoding.as_deref();
         encoding.is_some_and(|encoding| encoding != "json")
     });
     let mut typed: Vec<String> = encoded.filter_map(source_column).collect();
-    let computed = options.columns.specs.iter().filter_map(|column| {
+    let computed = options.columns.named().filter_map(|column| {
         let expr = column.expr.as_deref();
         expr.filter(|_| source_column(column).is_none())
     });
@@ -381,7 +382,7 @@ fn split_key_to_skip(
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
     }
-    let is_written = options.columns.specs.is_empty() || options.columns.spec(key).is_some();
+    let is_written = options.columns.writes_rest() || options.columns.spec(key).is_some();
     Ok((!is_written).then_some(at))
 }
 
@@ -425,20 +426,23 @@ fn refuse_known_nulls(
     }
     let may_omit = options.shards.to == ShardFormat::Webdataset;
     let is_tree = source.description().kind == SourceKind::Tree;
+    const GROUP: &str = "choose --group key where names have several extensions (1.seg.png), ";
+    let choices = shardmill_writer::NullHint::for_all(&hints);
     let hint = match (may_omit, is_tree) {
-        (true, true) => {
-            "choose --group key where names have several extensions (1.seg.png), --nulls omit to omit fields from samples, --nulls mask, or drop"
-        }
+        (true, true) => format!(
+            "{GROUP}--nulls omit to omit fields from samples, --nulls mask, or --nulls drop"
+        ),
         (true, false) => {
-            "choose --nulls omit to omit the field of the sample, --nulls mask, drop, or --null-as NAME=VALUE"
+            "choose --nulls omit to omit the field of the sample, --nulls mask, --nulls drop, or --null-as NAME=VALUE".to_owned()
         }
-        (false, true) => {
-            "samples have different files: choose --group key where names have several extensions (1.seg.png), --nulls mask, or --group file to make every file a sample"
-        }
-        (false, false) => &shardmill_writer::NullHint::for_all(&hints),
+        (false, true) => format!(
+            "samples have different files: {}, or --group file to make every file a sample",
+            choices.replacen("choose ", GROUP, 1)
+        ),
+        (false, false) => choices,
     };
     let sources: Vec<String> = options.sources.iter().map(shown).collect();
-    Err(ConvertProblem::Nulls.at(&sources.join(" "), reason, Some(hint.to_owned())))
+    Err(ConvertProblem::Nulls.at(&sources.join(" "), reason, Some(hint)))
 }
 
 impl ConvertPlan {

@@ -75,7 +75,7 @@ pub(crate) fn select(
     }
     selected.retain(|column| column.name != tokenize.tokens || column.expr.is_some());
     match &tokenize.text {
-        Some(text) if selected.iter().all(|column| column.name != *text) => {
+        Some(text) if !selected.iter().any(|column| column.selects(text)) => {
             selected.push(SelectColumn::named(text));
         }
         None if selected.is_empty() => {

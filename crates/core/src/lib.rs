@@ -19,6 +19,7 @@
 //! # Ok::<(), shardmill_core::SizeError>(())
 //! ```
 
+mod advice;
 pub mod catch_panic;
 mod contents;
 mod dtype;
@@ -37,6 +38,7 @@ mod progress;
 mod size;
 mod unfinished;
 
+pub use advice::{column_option, column_word, omit_option, shell_word, sql_name};
 pub use contents::{
     Contents, FileClass, Verdict, accompanies, begins_as_tar_index, stray_among_tars,
 };
@@ -53,7 +55,7 @@ pub use name::{
 pub use process::PerProcess;
 pub use progress::{CancelToken, Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};
-pub use unfinished::{Unfinished, shell_word};
+pub use unfinished::Unfinished;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -1,8 +1,8 @@
 //! Detects an unfinished conversion in a folder that has no index.
 
-use std::borrow::Cow;
 use std::fmt;
 
+use crate::advice::shell_word;
 use crate::name::{JOURNAL_NAME, PARTS_FOLDER};
 
 /// What an unfinished conversion left in a folder that has no index.
@@ -83,24 +83,6 @@ impl fmt::Display for Unfinished {
             Self::Parts => "it holds uncommitted parts of a conversion",
         })
     }
-}
-
-/// Returns a text as one word of a command line, quoted if a shell requires it.
-///
-/// ```
-/// use shardmill_core::shell_word;
-///
-/// assert_eq!(shell_word("s3://bucket/set"), "s3://bucket/set");
-/// assert_eq!(shell_word("my set"), "'my set'");
-/// assert_eq!(shell_word("it's"), r"'it'\''s'");
-/// ```
-#[must_use]
-pub fn shell_word(text: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) {
-        return Cow::Borrowed(text);
-    }
-    Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
 #[cfg(test)]

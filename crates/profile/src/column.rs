@@ -26,6 +26,8 @@ pub enum Number {
     Int(i128),
     /// A float. It is finite.
     Float(f64),
+    /// A float of 16 or 32 bits, whose shortest text has fewer digits.
+    Float32(f32),
     /// A decimal, a date or a time.
     Text(String),
 }
@@ -35,6 +37,7 @@ impl Serialize for Number {
         match self {
             Self::Int(number) => serializer.serialize_i128(*number),
             Self::Float(number) => serializer.serialize_f64(*number),
+            Self::Float32(number) => serializer.serialize_f32(*number),
             Self::Text(text) => serializer.serialize_str(text),
         }
     }
@@ -401,7 +404,7 @@ impl Column {
             let special = self.special;
             let finite = self.count - special.nan - special.infinity - special.negative_infinity;
             stats.mean = Some(self.float_sum.mean(finite));
-            (stats.min, stats.max) = (Some(Number::Float(low)), Some(Number::Float(high)));
+            (stats.min, stats.max) = (Some(self.float_number(low)), Some(self.float_number(high)));
             stats.histogram = bins(&self.floats, |index, power| {
                 Number::Float(float(index) * power_of_two(power))
             });
@@ -423,6 +426,18 @@ impl Column {
             });
         }
         stats
+    }
+
+    /// Returns a value of a column of floats.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value has the type of the column"
+    )]
+    fn float_number(&self, value: f64) -> Number {
+        match self.data_type {
+            DataType::Float16 | DataType::Float32 => Number::Float32(value as f32),
+            _ => Number::Float(value),
+        }
     }
 
     /// Returns the number that an integer represents.

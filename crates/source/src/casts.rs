@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Schema};
 use datafusion::logical_expr::ExprSchemable as _;
 use datafusion::sql::sqlparser::ast;
 
-use crate::expr::{named_schema, plan_expr, wildcard_exceptions};
+use crate::expr::{named_columns, named_schema, plan_expr, wildcard_exceptions};
 use crate::query::{parse_expr, parse_select, session};
 use crate::{ReadAs, SourceError, SourceOptions};
 
@@ -43,6 +43,9 @@ pub(crate) fn with_casts(options: &SourceOptions) -> Result<SourceOptions, Sourc
         None => {
             for column in &options.query.columns {
                 match &column.expr {
+                    _ if column.is_rest => {
+                        uses.unlisted = Some(named_columns(&options.query.columns));
+                    }
                     Some(text) => uses.add(&parse_expr("--column", text)?),
                     None => uses.count(&column.name),
                 }

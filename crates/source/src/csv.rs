@@ -8,7 +8,7 @@ use arrow::array::{Array as _, AsArray as _, RecordBatch, StringArray};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::{Decoder, Format};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use shardmill_core::escape;
+use shardmill_core::{column_option, escape};
 use shardmill_storage::Location;
 
 use crate::base::{Base, TableFacts, batch, by_name, project, rows_from};
@@ -17,6 +17,7 @@ use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
 use crate::exact::{inexact, is_exact_text};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
+use crate::hints::USED;
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
 use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
@@ -33,12 +34,20 @@ enum CsvProblem {
 }
 
 impl CsvProblem {
-    fn at(self, input: &InputFile, line: u64, column: Option<&str>, reason: String) -> SourceError {
-        let text = format!("--column {}:str", escape(column.unwrap_or("NAME")));
+    fn at(
+        self,
+        input: &InputFile,
+        line: u64,
+        column: Option<&str>,
+        reason: String,
+        options: &SourceOptions,
+    ) -> SourceError {
+        let text = column_option(column.unwrap_or("NAME"), ":str");
         let hint = match self {
             Self::Quote => "close the quote, or double it (\"\") where it is part of a quoted value".to_owned(),
             Self::FieldCount => "write as many values in the line as the header has names; --csv-delimiter sets the separator".to_owned(),
             Self::Utf8 => "convert the file to UTF-8".to_owned(),
+            Self::Value | Self::Inexact if column.is_some_and(|name| options.query.mentions(name)) => USED.to_owned(),
             Self::Value => format!("the type follows from the rows before: correct the value, or read the column as text with {text}"),
             Self::Inexact => format!("read the column as text with {text}"),
         };
@@ -137,7 +146,7 @@ pub(crate) fn open(
             && let Some(input) = files.get(number)
         {
             let line = line_of(row, options);
-            return Err(CsvProblem::Inexact.at(input, line, Some(name), inexact(text)));
+            return Err(CsvProblem::Inexact.at(input, line, Some(name), inexact(text), options));
         }
     }
     let known = |name: &str| types.get(name).copied().unwrap_or_default();
@@ -433,7 +442,13 @@ impl Records {
             }
             // The decoder would accept such a file as if the quote were closed at its end.
             if let Some(line) = self.csv_scanner.open_line().filter(|_| self.ended) {
-                return Err(CsvProblem::Quote.at(&self.text.input, line, None, unclosed(line)));
+                return Err(CsvProblem::Quote.at(
+                    &self.text.input,
+                    line,
+                    None,
+                    unclosed(line),
+                    &self.options,
+                ));
             }
             let decoder = &mut self.decoder;
             // An empty slice ends a last record that has no line break.
@@ -491,7 +506,7 @@ impl Records {
             let field = self.schema.fields().get(misfit.column);
             let column = field.map(|field| field.name().as_str());
             let line = line_of(first + misfit.row as u64, &self.options);
-            CsvProblem::Value.at(&self.text.input, line, column, misfit.reason)
+            CsvProblem::Value.at(&self.text.input, line, column, misfit.reason, &self.options)
         })?;
         batch(&self.schema, columns, found.num_rows())
     }
@@ -535,7 +550,13 @@ impl Records {
             CsvProblem::Value
         };
         let reason = one_line(&escape(&format!("{shown}{expected}")));
-        problem.at(&self.text.input, line, column.as_deref(), reason)
+        problem.at(
+            &self.text.input,
+            line,
+            column.as_deref(),
+            reason,
+            &self.options,
+        )
     }
 }
 

@@ -79,7 +79,7 @@ fn one_kind(
                 let reason = format!("holds {second_kind}, but {first} holds {first_kind}");
                 return Err(SourceProblem::Mixed
                     .at(second, reason)
-                    .with_hint("convert them one by one, or set their format with --from"));
+                    .with_hint("convert them one by one"));
             }
             Some(_) => {}
         }
@@ -112,7 +112,7 @@ fn kind_of_single(
     }
     let reason = "is a single file whose name does not show its format";
     let error = SourceProblem::Unsupported.at(shown(), reason);
-    Err(error.with_hint("set its format with --from"))
+    Err(error.with_hint("set its format with --from KIND, such as --from csv"))
 }
 
 /// Returns the kind of dataset that an index in a store lists.

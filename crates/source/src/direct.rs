@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use crate::base::{Base, open_columns, project};
+use crate::expr::expanded;
 use crate::{RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
 
 /// A native reader as a source.
@@ -20,7 +21,7 @@ impl DirectSource {
     pub(crate) fn new(base: Arc<dyn Base>, wanted: &[SelectColumn]) -> Result<Self, SourceError> {
         let schema = base.schema();
         let mut columns = Vec::with_capacity(wanted.len());
-        for column in wanted {
+        for column in expanded(wanted, schema) {
             let (index, _) = schema
                 .column_with_name(&column.name)
                 .ok_or_else(|| SourceError::no_column("--column", &column.name, schema))?;

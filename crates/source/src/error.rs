@@ -5,12 +5,13 @@ use std::io;
 
 use arrow::datatypes::{Field, Schema};
 use shardmill_core::{
-    Diagnostic, ErrorKind, LimitExceeded, Limits, Unfinished, escape, io_error_id,
+    Diagnostic, ErrorKind, LimitExceeded, Limits, Unfinished, escape, io_error_id, omit_option,
+    shell_word, sql_name,
 };
 use shardmill_delta::DeltaError;
 use shardmill_storage::StorageError;
 
-use crate::hints::{near_names, quoted};
+use crate::hints::near_names;
 use crate::options::SourceKind;
 
 /// The most columns that a message lists.
@@ -73,12 +74,12 @@ shardmill_core::problems! {
         TreeName => (InvalidInput, "tree-name"),
         TreeDepth => (InvalidInput, "tree-depth"),
         TreeEmpty => (InvalidInput, "tree-empty"),
-        TreeCollision => (InvalidInput, "tree-collision", "`convert --group file` makes each file a sample with the columns `__key__` and `data`"),
-        TreeText => (Corrupt, "tree-text", "omit the field with --column, or write --to webdataset, which takes files as they are"),
+        TreeCollision => (InvalidInput, "tree-collision", "--group file makes each file a sample with the columns `__key__` and `data`"),
+        TreeText => (Corrupt, "tree-text"),
         SqlSyntax => (InvalidInput, "sql-syntax"),
         SqlPlan => (InvalidInput, "sql-plan"),
         SqlRun => (Corrupt, "sql-run"),
-        SqlMemory => (Resource, "sql-memory", "raise --memory-limit"),
+        SqlMemory => (Resource, "sql-memory", "raise it with --memory-limit SIZE"),
         SqlRefused => (InvalidInput, "sql-refused"),
         Bug => (Bug, "bug"),
     }
@@ -250,11 +251,13 @@ impl SourceError {
             escape(field.name()),
             field.data_type()
         );
-        let name = quoted(field.name());
+        let name = sql_name(field.name());
+        let list = format!("* EXCEPT ({name}), CAST({name} AS VARCHAR) AS {name}");
         SourceProblem::Conversion
             .at(file, reason)
             .with_hint(format!(
-                "read all files as another type, as in --select '* EXCEPT ({name}), CAST({name} AS VARCHAR) AS {name}'"
+                "read all files as another type, as in --select {}",
+                shell_word(&list)
             ))
     }
 
@@ -350,8 +353,8 @@ impl SourceError {
 fn missing_hint(kind: SourceKind, column: &str) -> String {
     match kind {
         SourceKind::Parquet | SourceKind::Arrow => format!(
-            "pass --schema union to read it as null where it is missing, or omit it, with --select '* EXCEPT ({})'",
-            quoted(column)
+            "pass --schema union to read it as null where it is missing, or omit it, with {}",
+            omit_option(column)
         ),
         _ => "convert these files apart".to_owned(),
     }

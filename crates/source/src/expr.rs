@@ -135,6 +135,36 @@ fn checked(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Arc<dyn PhysicalExpr>> {
     Ok(changed.data)
 }
 
+/// Returns the columns that `--column` options name or rename, and that its star therefore excludes.
+pub(crate) fn named_columns(columns: &[SelectColumn]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for column in columns.iter().filter(|column| !column.is_rest) {
+        names.insert(column.name.clone());
+        let expr = column.expr.as_deref();
+        // Planning the expression itself reports an error in it.
+        if let Some(Ok(ast::Expr::Identifier(renamed))) = expr.map(|text| parse_expr(COLUMN, text))
+        {
+            names.insert(renamed.value);
+        }
+    }
+    names
+}
+
+/// Replaces the star of `--column` by the columns of a schema that are not named.
+pub(crate) fn expanded(columns: &[SelectColumn], schema: &Schema) -> Vec<SelectColumn> {
+    let named = named_columns(columns);
+    let names = schema.fields().iter().map(|field| field.name());
+    let rest: Vec<SelectColumn> = names
+        .filter(|name| !named.contains(*name))
+        .map(SelectColumn::named)
+        .collect();
+    let expanded = columns.iter().flat_map(|column| match column.is_rest {
+        true => rest.clone(),
+        false => vec![column.clone()],
+    });
+    expanded.collect()
+}
+
 /// Plans `--column NAME[=EXPR]` over a schema.
 fn column_items(
     context: &SessionContext,
@@ -142,7 +172,7 @@ fn column_items(
     wanted: &[SelectColumn],
 ) -> Result<Vec<Item>, SourceError> {
     let mut items = Vec::with_capacity(wanted.len());
-    for SelectColumn { name, expr } in wanted {
+    for SelectColumn { name, expr, .. } in wanted {
         items.push(match expr {
             Some(text) => Item {
                 clause: COLUMN,
@@ -381,8 +411,11 @@ impl Computed {
                 (list.join(", "), select_items(&context, &full, parsed)?)
             }
             None if !columns.is_empty() => {
-                let list = column_text(columns)?;
-                (list, column_items(&context, &full, columns)?)
+                let columns = expanded(columns, &full);
+                (
+                    column_text(&columns)?,
+                    column_items(&context, &full, &columns)?,
+                )
             }
             None => {
                 let all = full.fields().iter();
@@ -413,13 +446,14 @@ impl Computed {
         let mut schema = Arc::clone(&first.schema);
         let mut stages = vec![first];
         if options.query.select.is_some() && !columns.is_empty() {
-            let items = column_items(&context, &schema, columns)?;
+            let columns = expanded(columns, &schema);
+            let items = column_items(&context, &schema, &columns)?;
             let copied = |item: &Item| *copies.get(copied_column(&item.expr, &schema)?)?;
             copies = items.iter().map(copied).collect();
             let second = Projection::compile(&context, &schema, items)?;
             schema = Arc::clone(&second.schema);
             stages.push(second);
-            text = format!("SELECT {} FROM ({text})", column_text(columns)?);
+            text = format!("SELECT {} FROM ({text})", column_text(&columns)?);
         }
         let filtered = filter.is_some();
         let may_match = pruning.and_then(|condition| base.may_match(&condition));
@@ -497,7 +531,7 @@ fn compile_condition(
 /// Returns `--column` options as the text of a select list.
 pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceError> {
     let mut list = Vec::with_capacity(columns.len());
-    for SelectColumn { name, expr } in columns {
+    for SelectColumn { name, expr, .. } in columns {
         let name = ast::Ident::with_quote('"', name);
         list.push(match expr {
             Some(text) => format!("{} AS {name}", parse_expr(COLUMN, text)?),

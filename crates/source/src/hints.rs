@@ -6,11 +6,33 @@ use shardmill_core::FileClass;
 
 use crate::options::SourceKind;
 
+/// The hint for a column that cannot be read as it is written, because an expression or a query may use it.
+pub(crate) const USED: &str = "an expression uses the column, or a query all of them, so its values need one type: \
+    correct them, or omit the column there";
+
 /// Returns the column at the start of a path, and whether the path continues below it.
-pub(crate) fn column_of(reason: &str) -> (&str, bool) {
-    let end = reason.find(['.', '[', ':']).unwrap_or(reason.len());
-    let (column, rest) = reason.split_at(end);
+pub(crate) fn column_of(reason: &str) -> (String, bool) {
+    let (column, rest) = match reason.strip_prefix('"').and_then(end_of_quoted) {
+        Some((quoted, rest)) => (quoted.replace("\"\"", "\""), rest),
+        None => {
+            let end = reason.find(['.', '[', ':']).unwrap_or(reason.len());
+            let (column, rest) = reason.split_at(end);
+            (column.to_owned(), rest)
+        }
+    };
     (column, !rest.starts_with(':'))
+}
+
+/// Splits a text after its closing double quote. Two of them are one in the text.
+fn end_of_quoted(text: &str) -> Option<(&str, &str)> {
+    let mut at = 0;
+    loop {
+        at += text.get(at..)?.find('"')?;
+        match text.get(at + 1..)?.strip_prefix('"') {
+            Some(_) => at += 2,
+            None => return text.get(..at).zip(text.get(at + 1..)),
+        }
+    }
 }
 
 /// Returns how a user can choose between two classes of files.
@@ -28,15 +50,6 @@ pub(crate) fn choices(classes: [FileClass; 2]) -> String {
     }
     ways.push("pass --from tree to take every file as it is".to_owned());
     ways.join(", or ")
-}
-
-/// Returns a column name as it is written in SQL.
-pub(crate) fn quoted(name: &str) -> String {
-    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    match name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit()) {
-        true if !name.is_empty() => name.to_owned(),
-        _ => format!("\"{}\"", name.replace('"', "\"\"")),
-    }
 }
 
 /// Returns up to three column names that are spelled like `name`, nearest first.

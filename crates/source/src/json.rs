@@ -13,7 +13,7 @@ use shardmill_storage::Location;
 use crate::base::{Base, TableFacts, pick, project, rows_from};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
-use crate::hints::column_of;
+use crate::hints::{USED, column_of};
 use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
@@ -21,6 +21,7 @@ use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
 use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use shardmill_core::catch_panic::{attempt, one_line};
+use shardmill_core::column_option;
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -77,11 +78,8 @@ pub(crate) fn open(
             start = end;
         }
         all.merge(scanned.object, &taken).map_err(|reason| {
-            row_error(
-                input,
-                1,
-                format!("differs from the files before it: {reason}"),
-            )
+            let reason = format!("{AFTER_FILES}{reason}");
+            row_error(input, 1, reason, options)
         })?;
     }
     if let Some(unfit) = all.unfit(&taken)
@@ -91,7 +89,7 @@ pub(crate) fn open(
             true => among_fractions(&unfit.path),
             false => format!("{}{BEYOND}", unfit.path),
         };
-        return Err(row_error(input, unfit.line.line, reason));
+        return Err(row_error(input, unfit.line.line, reason, options));
     }
     let (mut fields, raw) = all.fields_as(&taken);
     if !whole {
@@ -104,7 +102,10 @@ pub(crate) fn open(
     let null_counts = all
         .fields
         .values()
-        .map(|member: &Member| whole.then(|| all.objects - member.values))
+        // A list without a value is null as a whole; nulls among its items are not counted.
+        .map(|member: &Member| {
+            (whole && !member.has_inner_nulls()).then(|| all.objects - member.values)
+        })
         .collect();
     Ok(JsonTable {
         facts: TableFacts {
@@ -146,20 +147,40 @@ fn among_fractions(path: &str) -> String {
     format!("{path}: a whole number that float64, the type of the column, does not hold exactly")
 }
 
-fn row_error(input: &InputFile, line: u64, reason: impl Into<String>) -> SourceError {
+/// The start of the reason why a file does not fit those before it.
+const AFTER_FILES: &str = "differs from the files before it: ";
+
+fn row_error(
+    input: &InputFile,
+    line: u64,
+    reason: impl Into<String>,
+    options: &SourceOptions,
+) -> SourceError {
     let reason = reason.into();
     let error = SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), &reason);
-    let hint = if reason.contains(": a whole number that ") {
-        let (column, is_nested) = column_of(&reason);
-        let encoding = if is_nested { "json" } else { "str" };
-        format!("read the column as it is written with --column {column}:{encoding}")
-    } else if reason.contains(" here, and ") {
-        let (column, _) = column_of(&reason);
-        format!("values without a type in common can be kept as they are: --column {column}:json")
-    } else {
+    let path = reason.strip_prefix(AFTER_FILES).unwrap_or(&reason);
+    let (column, is_nested) = column_of(path);
+    let is_number = path.contains(": a whole number that ");
+    if !is_number && !path.contains(" here, and ") {
         return error;
+    }
+    if options.query.mentions(&column) {
+        return error.with_hint(USED);
+    }
+    let has_lists = is_nested
+        || ["a list", "an object"]
+            .iter()
+            .any(|what| path.contains(what));
+    let options = match (is_number && !is_nested, has_lists, options.text.raw_objects) {
+        (true, ..) | (_, false, false) => column_option(&column, ":str"),
+        (_, _, true) => column_option(&column, ":json"),
+        // The format has no JSON.
+        (_, true, false) => format!("--to mds {}", column_option(&column, ":json")),
     };
-    error.with_hint(hint)
+    error.with_hint(match is_number {
+        true => format!("read the column as it is written with {options}"),
+        false => format!("values without a type in common can be kept as they are with {options}"),
+    })
 }
 
 /// Replaces a byte order mark, which some editors write, with spaces.
@@ -210,7 +231,7 @@ fn scan(
             let position = Line { file, line: number };
             let own = shape_of_line(line, position, taken);
             own.and_then(|own| object.merge(own, taken))
-                .map_err(|reason| row_error(input, number, one_line(&reason)))?;
+                .map_err(|reason| row_error(input, number, one_line(&reason), options))?;
         }
     }
     Ok(Scanned {
@@ -273,6 +294,7 @@ impl Base for JsonTable {
             batch_bytes: self.options.resources.batch_bytes.max(1),
             block: Vec::new(),
             line: 0,
+            options: self.options.clone(),
         };
         Ok(rows_from(move || rows.pull()))
     }
@@ -319,6 +341,7 @@ struct JsonRows {
     block: Vec<u8>,
     /// Lines of the range before the block.
     line: u64,
+    options: SourceOptions,
 }
 
 /// Returns whether a text contains `count` digits in a row.
@@ -420,6 +443,6 @@ impl JsonRows {
     fn error_at(&self, number: usize, reason: impl Into<String>) -> SourceError {
         let input = &self.lines.text.input;
         let before = self.line + count_lines(input, self.start, |_| true);
-        row_error(input, before + number as u64 + 1, reason)
+        row_error(input, before + number as u64 + 1, reason, &self.options)
     }
 }

@@ -57,13 +57,16 @@ impl SourceKind {
     }
 }
 
-/// A column to keep or to compute.
+/// A column to keep or to compute, or all columns that others do not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectColumn {
     /// The column's name in the result.
     pub name: String,
     /// The SQL expression that computes it; `None` for the existing column of that name.
     pub expr: Option<String>,
+    /// Whether it stands for all columns that no other one names or renames, in their order. The name and the expression
+    /// then have no meaning.
+    pub is_rest: bool,
 }
 
 impl SelectColumn {
@@ -72,7 +75,14 @@ impl SelectColumn {
         Self {
             name: name.into(),
             expr: None,
+            is_rest: false,
         }
+    }
+
+    /// Returns whether a column of this name is selected.
+    #[must_use]
+    pub fn selects(&self, name: &str) -> bool {
+        self.is_rest || self.name == name
     }
 }
 
@@ -200,6 +210,21 @@ impl QueryOptions {
             || self.filter.is_some()
             || self.sql.is_some()
             || self.columns.iter().any(|column| column.expr.is_some())
+    }
+
+    /// Returns whether the query may use a column: a whole query uses all of them, and `select` and `filter` those whose
+    /// names occur in their text. Column names match in any case.
+    #[must_use]
+    pub fn mentions(&self, column: &str) -> bool {
+        let mut texts = [&self.select, &self.filter].into_iter().flatten();
+        let column = column.to_lowercase();
+        self.sql.is_some()
+            || texts.any(|text| {
+                let text = text.to_lowercase();
+                let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+                let mut words = text.split(|letter| !is_letter(letter));
+                words.any(|word| word == column) || text.split('"').any(|quoted| quoted == column)
+            })
     }
 }
 

@@ -268,7 +268,7 @@ impl Object {
         self.objects += other.objects;
         for (name, member) in other.fields {
             let taken = taken(&name);
-            let shown = shardmill_core::escape(&name).into_owned();
+            let shown = path_name(&name);
             let own = self.fields.entry(name).or_default();
             own.values += member.values;
             own.shape
@@ -292,7 +292,7 @@ impl Object {
         self.fields.iter().find_map(|(name, member)| {
             let (_, field) = fields.find(name)?;
             let path = member.shape.rounded_by(field.data_type())?;
-            Some(format!("{}{path}", shardmill_core::escape(name)))
+            Some(path_name(name) + &path)
         })
     }
 
@@ -332,9 +332,21 @@ impl Object {
 }
 
 impl Member {
+    /// Returns whether lists have nulls among their items.
+    pub(crate) fn has_inner_nulls(&self) -> bool {
+        let mut shape = &self.shape;
+        while let Shape::List(seen) = shape {
+            if seen.nulls {
+                return true;
+            }
+            shape = &seen.shape;
+        }
+        false
+    }
+
     fn unfit(&self, name: &str) -> Option<Unfit> {
         let unfit = self.shape.unfit()?;
-        Some(unfit.within(&shardmill_core::escape(name)))
+        Some(unfit.within(&path_name(name)))
     }
 }
 
@@ -346,6 +358,15 @@ impl Unfit {
 }
 
 /// Prefixes an error about the contents of a field with the field's name, so that both form one path.
+/// Returns the name of a field for a path, in double quotes if it has characters that separate names.
+pub(crate) fn path_name(name: &str) -> String {
+    let shown = shardmill_core::escape(name);
+    match shown.contains(['.', '[', ':', '"']) {
+        true => format!("\"{}\"", shown.replace('"', "\"\"")),
+        false => shown.into_owned(),
+    }
+}
+
 pub(crate) fn prefix_path(name: &str, error: &str) -> String {
     let dot = if error.starts_with([':', '[']) {
         ""

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
 use crate::exact::{is_exact, is_exact_text};
-use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, prefix_path};
+use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, path_name, prefix_path};
 
 /// A float that stands for a whole number beyond 64 bits has at least this magnitude.
 const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
@@ -270,8 +270,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
             let shape = access
                 .next_value_seed(Self(self.0, depth))
                 .inspect_err(|_| {
-                    self.0
-                        .beneath(|path| prefix_path(&shardmill_core::escape(&name), path));
+                    self.0.beneath(|path| prefix_path(&path_name(&name), path));
                 })?;
             match object.fields.entry(name) {
                 Entry::Vacant(entry) => {

@@ -20,7 +20,7 @@ use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::base::{Base, open_columns, project, rows_from};
-use crate::expr::{Projection, column_text};
+use crate::expr::{Projection, column_text, expanded};
 use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
 use crate::slices::Slices;
 use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, Unit};
@@ -72,10 +72,11 @@ impl Query {
         SourceError::check_names(names, || SQL.to_owned())?;
         let mut columns = None;
         if !options.query.columns.is_empty() {
-            let projection = Projection::of_columns(&context, &schema, &options.query.columns)?;
+            let wanted = expanded(&options.query.columns, &schema);
+            let projection = Projection::of_columns(&context, &schema, &wanted)?;
             schema = Arc::clone(projection.schema());
             columns = Some(Arc::new(projection));
-            let list = column_text(&options.query.columns)?;
+            let list = column_text(&wanted)?;
             text = format!("SELECT {list} FROM ({text})");
         }
         let mut description = base.description().clone();

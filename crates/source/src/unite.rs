@@ -12,9 +12,8 @@ use arrow::error::ArrowError;
 
 use crate::conform::conform;
 use crate::files::InputFile;
-use crate::hints::quoted;
 use crate::{ReadAs, SchemaRule, SourceError, SourceKind, SourceOptions, SourceProblem};
-use shardmill_core::escape;
+use shardmill_core::{escape, omit_option, shell_word, sql_name};
 
 /// The most schemas that are remembered. A file with a remembered schema costs one comparison.
 const KNOWN: usize = 16;
@@ -311,7 +310,8 @@ fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> 
     if resolve(&both, SchemaRule::Union).is_some() {
         return "pass --schema union to read fields that a file lacks as null".to_owned();
     }
-    let name = quoted(name);
+    let omit = omit_option(name);
+    let name = sql_name(name);
     let is_nested = both.iter().any(|data_type| data_type.is_nested());
     let sql = match () {
         () if is_nested => None,
@@ -331,13 +331,14 @@ fn hint(name: &str, expected: &DataType, found: &DataType, rule: SchemaRule) -> 
         both.iter().all(castable)
     });
     match sql {
-        Some(sql) => format!(
-            "say what all files are read as, with --select '* EXCEPT ({name}), CAST({name} AS {sql}) AS {name}', or leave \
-             the column out, with --select '* EXCEPT ({name})'"
-        ),
-        None => format!(
-            "omit the column, with --select '* EXCEPT ({name})', or convert these files apart"
-        ),
+        Some(sql) => {
+            let list = format!("* EXCEPT ({name}), CAST({name} AS {sql}) AS {name}");
+            let list = shell_word(&list);
+            format!(
+                "say what all files are read as, with --select {list}, or leave the column out, with {omit}"
+            )
+        }
+        None => format!("omit the column, with {omit}, or convert these files apart"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Describes values for the page in a bounded number of bytes, whatever a sample contains.
 
 use serde_json::{Map, Value as Json, json};
+use shardmill_mds::value_json::{number_text, write_items, write_json};
 use shardmill_mds::{DType, NdArray, Value, f16};
 use shardmill_tokenize::Tokenizer;
 
@@ -17,6 +18,8 @@ pub struct PreviewSize {
     pub hex_bytes: usize,
     /// The most numbers of an array on each axis of a picture.
     pub side: usize,
+    /// The most numbers of an array that are shown as text.
+    pub items: usize,
 }
 
 impl PreviewSize {
@@ -25,6 +28,7 @@ impl PreviewSize {
         text_bytes: 64 << 10,
         hex_bytes: 4 << 10,
         side: 128,
+        items: 1000,
     };
 
     /// For a tile of a grid.
@@ -32,6 +36,7 @@ impl PreviewSize {
         text_bytes: 240,
         hex_bytes: 32,
         side: 24,
+        items: 8,
     };
 }
 
@@ -102,7 +107,7 @@ fn ids(field: &FieldValue<'_>, size: PreviewSize) -> Option<Vec<u32>> {
 fn value_facts(field: &FieldValue<'_>, value: &Value<'_>, size: PreviewSize) -> Json {
     match value {
         Value::Str(text) => text_facts("text", text, size),
-        Value::Json(text) => text_facts("json", text, size),
+        Value::Json(text) => json_facts(text, size),
         Value::NdArray(array) => array_facts(array, size),
         Value::Image(_) | Value::Images(_) => images_facts(field, value, size),
         Value::Bytes(bytes) => bytes_facts(bytes, field.stored_bytes, size),
@@ -110,7 +115,7 @@ fn value_facts(field: &FieldValue<'_>, value: &Value<'_>, size: PreviewSize) -> 
             hex(bytes, size),
             json!({ "note": "a pickle, which is never loaded because it can run code" }),
         ),
-        number => json!({ "kind": "number", "text": number_text(number) }),
+        number => text_facts("number", &number_text(number), size),
     }
 }
 
@@ -126,6 +131,20 @@ fn text_facts(kind: &str, text: &str, size: PreviewSize) -> Json {
     let end = text.floor_char_boundary(size.text_bytes);
     let shown = text.get(..end).unwrap_or_default();
     json!({ "kind": kind, "text": shown, "truncated": end < text.len() })
+}
+
+/// Describes JSON as `cat` prints it. The page parses the text itself, because a browser rounds the numbers of JSON.
+fn json_facts(text: &str, size: PreviewSize) -> Json {
+    /// How many times longer than what is shown a text with whitespace may be.
+    const INDENTED: usize = 8;
+    let end = text.floor_char_boundary(INDENTED * size.text_bytes);
+    let mut line = Vec::new();
+    write_json(text.get(..end).unwrap_or_default(), &mut line);
+    let facts = text_facts("json", &String::from_utf8_lossy(&line), size);
+    match end < text.len() {
+        true => with(facts, json!({ "truncated": true })),
+        false => facts,
+    }
 }
 
 fn hex(bytes: &[u8], size: PreviewSize) -> Json {
@@ -222,50 +241,43 @@ pub fn short_text(field: &FieldValue<'_>) -> Option<String> {
     (text.len() <= SHORT_BYTES).then_some(text)
 }
 
-fn number_text(value: &Value<'_>) -> String {
-    match value {
-        Value::Int(number) | Value::I64(number) => number.to_string(),
-        Value::U8(number) => number.to_string(),
-        Value::I8(number) => number.to_string(),
-        Value::U16(number) => number.to_string(),
-        Value::I16(number) => number.to_string(),
-        Value::F16(number) => number.to_string(),
-        Value::U32(number) => number.to_string(),
-        Value::I32(number) => number.to_string(),
-        Value::F32(number) => number.to_string(),
-        Value::U64(number) => number.to_string(),
-        Value::F64(number) | Value::Float(number) => number.to_string(),
-        Value::BigInt(text) | Value::Decimal(text) => {
-            text.chars().take(PreviewSize::TILE.text_bytes).collect()
-        }
-        // The caller handles all others.
-        _ => String::new(),
-    }
-}
-
-/// Describes an array: extremes, mean, and a picture of at most `side` rows and columns.
+/// Describes an array: its first numbers, extremes and mean as exact text, and a picture of at most `side` rows and columns,
+/// whose numbers are rounded.
 ///
 /// One dimension is a line, which has `side` squared points at most. Of more dimensions, the picture shows the last two
 /// of the first item of the others.
 fn array_facts(array: &NdArray<'_>, size: PreviewSize) -> Json {
     let width = usize::try_from(array.dtype.size_bytes()).unwrap_or(8);
     let items = array.data.len() / width;
-    let number = |at: usize| {
-        let bytes = array.data.get(at * width..(at + 1) * width);
-        bytes.map_or(f64::NAN, |bytes| number_of(array.dtype, bytes))
-    };
+    let bytes = |at: usize| array.data.get(at * width..(at + 1) * width);
+    let number = |at: usize| bytes(at).map_or(f64::NAN, |bytes| number_of(array.dtype, bytes));
     let step = items.div_ceil(MEASURED).max(1);
-    let (mut min, mut max, mut sum) = (f64::INFINITY, f64::NEG_INFINITY, 0.0);
-    let (mut finite, mut other) = (0_u32, 0_u32);
+    // The positions of the extremes, because large integers differ by less than a float shows.
+    let mut extremes: Option<(usize, usize)> = None;
+    let (mut sum, mut finite, mut other) = (0.0, 0_u32, 0_u32);
+    let order = |at: usize| {
+        (
+            number(at),
+            bytes(at).map_or(0, |bytes| integer_of(array.dtype, bytes)),
+        )
+    };
     for at in (0..items).step_by(step) {
         let value = number(at);
         if value.is_finite() {
-            (min, max, sum) = (min.min(value), max.max(value), sum + value);
+            let (min, max) = extremes.unwrap_or((at, at));
+            extremes = Some((
+                if order(at) < order(min) { at } else { min },
+                if order(at) > order(max) { at } else { max },
+            ));
+            sum += value;
             finite += 1;
         } else {
             other += 1;
         }
     }
+    let text = |at: usize| bytes(at).map(|bytes| items_text(array.dtype, bytes));
+    let shown = size.items.saturating_mul(width).min(array.data.len());
+    let shown = array.data.get(..shown).unwrap_or_default();
     let dims: Vec<usize> = array
         .shape
         .iter()
@@ -296,15 +308,41 @@ fn array_facts(array: &NdArray<'_>, size: PreviewSize) -> Json {
         "kind": "array",
         "dtype": array.dtype.to_string(),
         "shape": array.shape,
-        "min": (finite > 0).then_some(min),
-        "max": (finite > 0).then_some(max),
-        "mean": (finite > 0).then(|| sum / f64::from(finite)),
+        "min": extremes.map(|(min, _)| number(min)),
+        "max": extremes.map(|(_, max)| number(max)),
+        "range": extremes.map(|(min, max)| [text(min), text(max)]),
+        "mean": extremes.map(|_| number_text(&Value::F64(sum / f64::from(finite)))),
+        "items": items_text(array.dtype, shown),
+        "items_truncated": shown.len() < array.data.len(),
         "not_finite": other,
         "sampled": step > 1,
         "columns": columns.div_ceil(column_step),
         "rows": rows.div_ceil(row_step),
         "values": values,
     })
+}
+
+/// Returns numbers as text.
+fn items_text(dtype: DType, data: &[u8]) -> String {
+    let mut items = Vec::new();
+    write_items(dtype, data, &mut items);
+    // NaN and infinities are strings only in JSON.
+    let items = String::from_utf8_lossy(&items).replace('"', "");
+    items.trim_matches(['[', ']']).replace(',', ", ")
+}
+
+/// Returns a 64-bit integer, or 0 for a number that a float represents exactly.
+fn integer_of(dtype: DType, bytes: &[u8]) -> i128 {
+    let number = match dtype {
+        DType::U64 => bytes
+            .try_into()
+            .map(|bytes| u64::from_le_bytes(bytes).into()),
+        DType::I64 => bytes
+            .try_into()
+            .map(|bytes| i64::from_le_bytes(bytes).into()),
+        _ => return 0,
+    };
+    number.unwrap_or(0)
 }
 
 #[expect(
@@ -451,6 +489,60 @@ mod tests {
             assert_eq!(
                 (&shown["min"], &shown["max"]),
                 (&json!(1.0), &json!(2_999_999.0))
+            );
+            assert_eq!(shown["range"], json!(["1.0", "2999999.0"]));
+            let items = shown["items"].as_str().unwrap();
+            assert!(items.starts_with("NaN, 1.0, 2.0, "), "{items}");
+            assert_eq!(items.split(", ").count(), PreviewSize::FULL.items);
+            assert_eq!(shown["items_truncated"], true);
+        }
+    }
+
+    #[test]
+    fn extremes_of_large_integers_are_exact() {
+        let data: Vec<u8> = [u64::MAX - 1, u64::MAX, u64::MAX - 2]
+            .into_iter()
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let (dtype, shape) = (DType::U64, vec![3]);
+        let array = Value::NdArray(NdArray {
+            dtype,
+            shape,
+            data: &data,
+        });
+        let shown = preview(&field(&data, array), PreviewSize::TILE, None);
+        let (least, most) = ("18446744073709551613", "18446744073709551615");
+        assert_eq!(shown["range"], json!([least, most]));
+        assert_eq!(
+            shown["items"],
+            format!("18446744073709551614, {most}, {least}")
+        );
+    }
+
+    #[test]
+    fn numbers_and_json_are_shown_as_cat_prints_them() {
+        let long = "9".repeat(PreviewSize::TILE.text_bytes + 1);
+        let truncated = &long[1..];
+        for (value, text, is_truncated) in [
+            (Value::F64(1.0), "1.0", false),
+            (Value::F32(f32::NEG_INFINITY), "-Infinity", false),
+            (Value::Decimal("1.50"), "1.50", false),
+            (Value::BigInt(&long), truncated, true),
+            (
+                Value::Json("{ \"b\" : 9007199254740993,\n \"1\": [1.0, \"a  b\"] }"),
+                "{\"b\":9007199254740993,\"1\":[1.0,\"a  b\"]}",
+                false,
+            ),
+            (
+                Value::Json(&format!("1.0{}", " ".repeat(1 << 20))),
+                "1.0",
+                true,
+            ),
+        ] {
+            let shown = preview(&field(b"", value), PreviewSize::TILE, None);
+            assert_eq!(
+                (&shown["text"], &shown["truncated"]),
+                (&json!(text), &json!(is_truncated))
             );
         }
     }

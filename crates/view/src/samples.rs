@@ -10,6 +10,7 @@ use shardmill_core::{Limits, lock};
 use shardmill_dataset::{
     Dataset, DatasetError, KEY_COLUMN, Sample, StoredValue, TarFile, TarSet, ViewTarget,
 };
+use shardmill_mds::value_json::number_text;
 use shardmill_mds::{
     DType, Encoding, FileInfo, Image, NdArray, SampleValue, TextValue, Value, decode,
 };
@@ -556,8 +557,7 @@ fn show_text(name: &str, value: &TextValue<'_>, show: &mut dyn FnMut(&FieldValue
     let text = match value {
         TextValue::Str(text) => Cow::Borrowed(text.as_ref()),
         TextValue::Json(text) | TextValue::BigInt(text) => Cow::Borrowed(*text),
-        TextValue::Int(number) => number.to_string().into(),
-        TextValue::Float(number) => number.to_string().into(),
+        TextValue::Int(_) | TextValue::Float(_) => number_text(&value.as_value()).into(),
     };
     show(&FieldValue {
         name,

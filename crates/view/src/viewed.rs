@@ -389,12 +389,12 @@ impl Viewed {
         ))
     }
 
-    /// Returns the data of a report: the first samples, statistics and the shards.
+    /// Returns the data of a report: the first samples, statistics and the shards. What commands printed is text, because
+    /// JSON values would round large numbers.
     pub fn report(&self) -> Result<Json, Response> {
-        let run = |verb: &str, query: &[(String, String)]| -> Result<Json, Response> {
+        let run = |verb: &str, query: &[(String, String)]| {
             let response = self.program.answer(verb, query, &|| false)?;
-            serde_json::from_slice(&response.body)
-                .map_err(|_| Response::refusal(500, "the command did not print JSON"))
+            Ok::<_, Response>(String::from_utf8_lossy(&response.body).into_owned())
         };
         let rows = [("limit".to_owned(), REPORT_ROWS.to_owned())];
         let shown = 0..self.samples.count().min(REPORT_SAMPLES);
@@ -415,9 +415,11 @@ impl Viewed {
         }
         Ok(json!({
             "dataset": self.facts(),
-            "inspect": run("inspect", &[])?,
-            "shards": run("shards", &[])?,
-            "stats": run("stats", &rows)?,
+            "ran": {
+                "inspect": run("inspect", &[])?,
+                "shards": run("shards", &[])?,
+                "stats": run("stats", &rows)?,
+            },
             "samples": self.describe(&self.samples, &shown.collect::<Vec<_>>(), PreviewSize::FULL),
             "media": media,
         }))

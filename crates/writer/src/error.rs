@@ -1,7 +1,7 @@
 //! The errors of writing.
 
 use arrow::datatypes::DataType;
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, escape};
+use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, column_option, escape, sql_name};
 use shardmill_mds::{MdsError, MdsProblem};
 use shardmill_storage::StorageError;
 
@@ -330,7 +330,7 @@ impl Diagnostic for WriteError {
                     "make the key shorter, or write --names any, which not every reader understands"
                 }
                 None => {
-                    "compute another key: --column KEY=EXPR --key-column KEY; --names any allows what webdataset itself reads"
+                    "compute another key with --select '*, EXPR AS KEY' --key-column KEY; --names any allows what webdataset itself reads"
                 }
             },
             Self::DuplicateKey { .. } => {
@@ -350,27 +350,30 @@ impl Diagnostic for WriteError {
 
 impl ValueReason {
     fn hint(&self, column: &str) -> Option<String> {
-        let column = escape(column);
+        let as_json = || match column.strip_suffix(".npy") {
+            // The field of a tar file, whose column has no extension.
+            Some(name) => column_option(&format!("{name}.json"), &format!("={}", sql_name(name))),
+            None => column_option(column, ":json"),
+        };
         Some(match self {
             Self::EmptyArray { .. } | Self::Ragged { .. } => {
-                format!("store the lists as JSON with --column {column}:json")
+                format!("store the lists as JSON with {}", as_json())
             }
             Self::Array { .. } => {
-                format!("keep the bytes of MDS with --column {column}:bytes")
+                format!("keep the bytes of MDS with {}", column_option(column, ":bytes"))
             }
-            Self::NullInside => format!(
-                "--nulls mask stores 0 for it; JSON keeps nulls: name the columns to write, with --column {column}:json for this one"
-            ),
+            Self::NullInside => format!("choose --nulls mask to store 0 for it, or keep it as JSON with {}", as_json()),
             Self::Separator { .. } => {
-                "choose --to mds or jsonl, or --to xsv with a --separator that is in no value"
+                "choose --to mds, --to jsonl, or --to xsv --separator TEXT with a text that is in no value"
                     .to_owned()
             }
             Self::Datum(MdsError::Input {
                 problem: MdsProblem::JsonSyntax,
                 ..
-            }) => format!(
-                "what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt"
-            ),
+            }) => {
+                let column = escape(column);
+                format!("what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt")
+            },
             Self::Datum(error) => return error.hint(),
             _ => return None,
         })

@@ -52,6 +52,7 @@ mod side_names;
 mod testdata;
 mod text;
 mod value;
+pub mod value_json;
 
 pub use decode::decode;
 pub use encode::{check_datum, encode_jpeg_array, encode_list, ndarray_header};

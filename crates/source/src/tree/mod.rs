@@ -98,7 +98,7 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
     let single = || {
         SourceProblem::Unsupported
             .at(shown_location(&location), "is a single file, not a tree")
-            .with_hint("pass its directory, or set its format with --from")
+            .with_hint("pass its directory, or set its format with --from KIND, such as --from csv")
     };
     let (files, listing) = match found {
         Found::Object(..) => return Err(single()),

@@ -12,6 +12,7 @@ use super::files::Shared;
 use super::group::FileId;
 use crate::base::batch;
 use crate::{SourceError, SourceProblem};
+use shardmill_core::omit_option;
 
 /// The samples of one unit.
 pub(super) struct SampleRows {
@@ -57,10 +58,10 @@ impl SampleRows {
         let fetched = self.shared.fetch(&wanted)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(self.schema.fields()) {
-            let is_text = field.data_type() == &DataType::Utf8;
+            let text = (field.data_type() == &DataType::Utf8).then(|| field.name().as_str());
             columns.push(match column {
                 None => self.keys(samples.clone()),
-                Some(number) => self.values(samples.clone(), *number, is_text, &fetched)?,
+                Some(number) => self.values(samples.clone(), *number, text, &fetched)?,
             });
         }
         batch(&self.schema, columns, samples.len())
@@ -76,7 +77,8 @@ impl SampleRows {
         &self,
         samples: Range<usize>,
         field: usize,
-        is_text: bool,
+        // The name of a column of text.
+        text: Option<&str>,
         fetched: &BTreeMap<(usize, usize), Vec<u8>>,
     ) -> Result<ArrayRef, SourceError> {
         let file_of = |sample: usize| {
@@ -103,8 +105,8 @@ impl SampleRows {
                     Some(fetched) => bytes.extend_from_slice(fetched),
                     None => self.shared.read(file, &mut bytes)?,
                 }
-                if is_text {
-                    self.check_text(file, bytes.get(start..).unwrap_or_default())?;
+                if let Some(column) = text {
+                    self.check_text(column, file, bytes.get(start..).unwrap_or_default())?;
                 }
             }
             present.append(file.is_some());
@@ -116,19 +118,23 @@ impl SampleRows {
         let failed = |error: arrow::error::ArrowError| {
             SourceError::bug(format!("a column of files: {error}"))
         };
-        Ok(if is_text {
+        Ok(if text.is_some() {
             Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(failed)?)
         } else {
             Arc::new(BinaryArray::try_new(offsets, bytes, nulls).map_err(failed)?)
         })
     }
 
-    fn check_text(&self, file: FileId, bytes: &[u8]) -> Result<(), SourceError> {
+    fn check_text(&self, column: &str, file: FileId, bytes: &[u8]) -> Result<(), SourceError> {
         std::str::from_utf8(bytes).map(|_| ()).map_err(|error| {
-            SourceProblem::TreeText.at(
+            let error = SourceProblem::TreeText.at(
                 self.shared.shown(file),
                 format!("is not UTF-8 at byte {}", error.valid_up_to()),
-            )
+            );
+            error.with_hint(format!(
+                "write --to webdataset, which takes files as they are, or omit the field with {}",
+                omit_option(column)
+            ))
         })
     }
 }

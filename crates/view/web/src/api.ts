@@ -1,5 +1,7 @@
 // Requests to the server, or the data of an exported report.
 
+import { parseExact } from "./json";
+
 export interface Failure {
 	id?: string;
 	object?: string | null;
@@ -28,7 +30,11 @@ export interface Field {
 	shape?: number[];
 	min?: number | null;
 	max?: number | null;
-	mean?: number | null;
+	/** The extremes, the mean and the first numbers of an array, as exact text. */
+	range?: [string, string] | null;
+	mean?: string | null;
+	items?: string;
+	items_truncated?: boolean;
 	not_finite?: number;
 	sampled?: boolean;
 	rows?: number;
@@ -72,9 +78,8 @@ export interface Ran<T> {
 
 interface Report {
 	dataset: Facts;
-	inspect: Ran<unknown>;
-	shards: Ran<unknown>;
-	stats: Ran<unknown>;
+	/** The answers of commands by their names, as the server sends them. */
+	ran: Record<string, string>;
 	samples: Sample[];
 	media: Record<string, string>;
 }
@@ -174,9 +179,10 @@ export async function saveView(where: string): Promise<void> {
 
 /** Runs a command. Its own failure is an error; problems that it found are part of its output. */
 export async function run<T>(verb: string, query: Query, signal?: AbortSignal): Promise<Ran<T>> {
-	const kept = report as unknown as Record<string, Ran<T> | undefined> | null;
-	const ran = kept ? kept[verb] : await get<Ran<T>>(`run/${verb}`, query, signal);
-	if (!ran) throw new Refused({ message: "a report has no such data; run `shardmill view` on the dataset" });
+	const text = report ? report.ran[verb] : await (await request(`run/${verb}`, query, signal)).text();
+	if (!text) throw new Refused({ message: "a report has no such data; run `shardmill view` on the dataset" });
+	// Statistics are values of the dataset; all other numbers are counts and measurements.
+	const ran = (verb === "stats" ? parseExact(text) : JSON.parse(text)) as Ran<T>;
 	const failure = ran.errors.find((line) => line.error)?.error;
 	if (ran.output.length === 0 && (failure || ran.exit_code !== 0)) {
 		throw new Refused(failure ?? { message: `the command ended with ${ran.exit_code}` });

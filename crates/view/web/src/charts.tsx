@@ -1,8 +1,9 @@
 // Bars, lines and heat maps as SVG and canvas.
 
 import { useEffect, useRef } from "preact/hooks";
-import { count, short } from "./format";
+import { count } from "./format";
 
+/** The bounds are numbers that are exact, or their text. */
 export interface Bar {
 	from: number | string;
 	to: number | string;
@@ -19,7 +20,7 @@ export function Bars({ bars, label, href }: { bars: Bar[]; label: string; href?:
 		<figure class="chart">
 			<svg viewBox="0 0 100 40" preserveAspectRatio="none" role={href ? "group" : "img"} aria-label={label}>
 				{bars.map((bar, at) => {
-					const title = `${short(bar.from)} to ${short(bar.to)}: ${count(bar.count)}`;
+					const title = `${bar.from} to ${bar.to}: ${count(bar.count)}`;
 					const rect = (
 						<rect
 							key={bar.from}
@@ -43,8 +44,8 @@ export function Bars({ bars, label, href }: { bars: Bar[]; label: string; href?:
 			</svg>
 			{first && last ? (
 				<figcaption>
-					<span>{short(first.from)}</span>
-					<span>{short(last.to)}</span>
+					<span>{first.from}</span>
+					<span>{last.to}</span>
 				</figcaption>
 			) : null}
 		</figure>

@@ -3,7 +3,8 @@
 import { useState } from "preact/hooks";
 import { type Field, media, played } from "./api";
 import { HeatMap, Lines } from "./charts";
-import { bytes, count, hexDump, short, visible } from "./format";
+import { bytes, count, hexDump, visible } from "./format";
+import { type Node, parseTree } from "./json";
 import { Status, useLoaded } from "./parts";
 
 /** Media of more bytes are loaded on request. */
@@ -150,10 +151,7 @@ function LoadedMedia({ field, sample, item, tile, of }: MediaProps) {
 
 function ArrayView({ field }: { field: Field }) {
 	const { values = [], rows = 1, columns = 1 } = field;
-	const range =
-		field.min == null || field.max == null
-			? "no finite numbers"
-			: `${short(field.min)} to ${short(field.max)}, mean ${short(field.mean ?? 0)}`;
+	const range = field.range ? `${field.range[0]} to ${field.range[1]}, mean ${field.mean}` : "no finite numbers";
 	const not = field.not_finite ? `, ${count(field.not_finite)} not finite` : "";
 	const label = `${field.sampled ? "some of the numbers: " : ""}${range}${not}`;
 	const points = values
@@ -162,10 +160,16 @@ function ArrayView({ field }: { field: Field }) {
 	return (
 		<>
 			<p class="note">{label}</p>
-			{values.length <= 16 ? (
-				<p class="number">{values.map((value) => (value === null ? "not finite" : short(value))).join(", ")}</p>
-			) : rows === 1 ? (
-				<Lines series={[{ name: field.name, points }]} label={`values of ${visible(field.name)}`} unit={short} />
+			<pre class="text number" tabIndex={0}>
+				{field.items}
+				{field.items_truncated ? ", …" : ""}
+			</pre>
+			{values.length <= 16 ? null : rows === 1 ? (
+				<Lines
+					series={[{ name: field.name, points }]}
+					label={`values of ${visible(field.name)}`}
+					unit={() => field.range?.[1] ?? ""}
+				/>
 			) : (
 				<HeatMap
 					values={values}
@@ -181,11 +185,10 @@ function ArrayView({ field }: { field: Field }) {
 }
 
 export function Json({ text }: { text: string }) {
-	let value: unknown;
+	let value: Node;
 	try {
-		value = JSON.parse(text);
+		value = parseTree(text);
 	} catch {
-		// Numbers such as NaN, which Python writes, are not JSON.
 		return (
 			<pre class="text" tabIndex={0}>
 				{visible(text)}
@@ -200,21 +203,21 @@ export function Json({ text }: { text: string }) {
 }
 
 /** A value of JSON. The members of an object are made when it is opened, so that deep values cost nothing. */
-function Tree({ name, value, open }: { name?: string; value: unknown; open?: boolean }) {
+function Tree({ name, value, open }: { name?: string; value: Node; open?: boolean }) {
 	const [shown, setShown] = useState(open ?? false);
 	const [most, setMost] = useState(MEMBERS);
 	const label = name === undefined ? "" : `${visible(name)}: `;
-	if (typeof value !== "object" || value === null) {
-		const text = typeof value === "string" ? JSON.stringify(value) : String(value);
+	if (typeof value === "string") {
+		const kind = { '"': "string", n: "null", t: "boolean", f: "boolean" }[value[0] ?? ""] ?? "number";
 		return (
 			<div class="leaf">
 				{label}
-				<span class={`json-${value === null ? "null" : typeof value}`}>{visible(text)}</span>
+				<span class={`json-${kind}`}>{visible(value)}</span>
 			</div>
 		);
 	}
-	const members = Object.entries(value);
-	const size = Array.isArray(value) ? `[${members.length}]` : `{${members.length}}`;
+	const { members } = value;
+	const size = value.isArray ? `[${members.length}]` : `{${members.length}}`;
 	return (
 		<details open={shown} onToggle={(event) => setShown(event.currentTarget.open)}>
 			<summary>
@@ -223,8 +226,8 @@ function Tree({ name, value, open }: { name?: string; value: unknown; open?: boo
 			</summary>
 			{shown ? (
 				<>
-					{members.slice(0, most).map(([key, member]) => (
-						<Tree key={key} name={key} value={member} />
+					{members.slice(0, most).map(([key, member], at) => (
+						<Tree key={at} name={key} value={member} />
 					))}
 					{members.length > most ? (
 						<button type="button" onClick={() => setMost(most + 10 * MEMBERS)}>

@@ -17,9 +17,8 @@ export function count(value: number): string {
 	return value.toLocaleString("en-US");
 }
 
-/** Formats a measured number with at most `digits` significant digits. Dates and times are texts. */
-export function short(value: number | string, digits = 5): string {
-	if (typeof value === "string") return value;
+/** Formats a measured number with at most `digits` significant digits. Values of a dataset are never rounded. */
+export function short(value: number, digits = 5): string {
 	if (Number.isInteger(value) && Math.abs(value) < 1e9) return count(value);
 	const text = value.toPrecision(digits);
 	return text.includes("e") ? text : String(Number(text));
@@ -81,7 +80,7 @@ export interface Shown {
 }
 
 /** Returns the expression that opens the dataset in Python. */
-export function pythonDataset(shown: Shown, more: Record<string, string | number | boolean> = {}): string {
+export function pythonDataset(shown: Shown, more: PythonArguments = {}): string {
 	const source = shown.location.includes("://") ? "remote" : "local";
 	const format: Record<string, string> = shown.format === null ? {} : { format: shown.format };
 	const values = { ...format, ...pythonView(shown), ...more };
@@ -93,8 +92,10 @@ export function pythonView(shown: Shown): Record<string, string> {
 	return shown.view === null ? {} : { view: shown.view };
 }
 
+export type PythonArguments = Record<string, string | number | bigint | boolean>;
+
 /** Formats keyword arguments, each after a comma. */
-export function pythonArguments(values: Record<string, string | number | boolean>): string {
+export function pythonArguments(values: PythonArguments): string {
 	return Object.entries(values)
 		.map(([name, value]) => {
 			const text =
@@ -102,9 +103,9 @@ export function pythonArguments(values: Record<string, string | number | boolean
 					? value
 						? "True"
 						: "False"
-					: typeof value === "number"
-						? String(value)
-						: pythonText(value);
+					: typeof value === "string"
+						? pythonText(value)
+						: String(value);
 			return `, ${name}=${text}`;
 		})
 		.join("");
@@ -143,6 +144,12 @@ function sqlString(text: string): string {
 	return `'${text.replaceAll("'", "''")}'`;
 }
 
+/** Returns a number as SQL reads it exactly: one beyond 2^53 may be no literal of its type. */
+function sqlNumber(text: string): string {
+	const isExact = !/^-?\d+$/.test(text) || Number.isSafeInteger(Number(text));
+	return isExact ? text : `CAST('${text}' AS DECIMAL(38, 0))`;
+}
+
 /** Returns the SQL condition of a bin, which begins at `from` and ends before `to`. Lists have none. */
 export function binCondition(
 	column: string,
@@ -151,14 +158,12 @@ export function binCondition(
 	from: number | string,
 	to: number | string,
 ): string | undefined {
-	// A larger number of the command has lost its last digits here.
-	const isRounded = [from, to].some((bound) => Number.isInteger(bound) && !Number.isSafeInteger(bound));
-	if (/^u?int/i.test(type) && isRounded) return undefined;
 	// What is not a number in the column becomes the number that the histogram shows.
 	const cast = measure === "value" && { bytes: "DOUBLE", boolean: "INT" }[sqlType(type) as string];
 	const name = measure === "bytes" ? sqlName(column) : sqlText(column, type);
 	const value = MEASURES[measure]?.(cast ? `CAST(${name} AS ${cast})` : name);
-	const [first, end] = [from, to].map((bound) => (typeof bound === "string" ? sqlString(bound) : bound));
+	const isText = measure === "value" && (sqlType(type) === "time" || /^decimal/i.test(type));
+	const [first, end] = [from, to].map((bound) => (isText ? sqlString(String(bound)) : sqlNumber(String(bound))));
 	return value ? `${value} >= ${first} AND ${value} < ${end}` : undefined;
 }
 
@@ -167,11 +172,13 @@ export function valueCondition(column: string, type: string, text: string | null
 	const kind = sqlType(type);
 	if (text === null) return `${sqlName(column)} IS NULL`;
 	if (kind === "list") return undefined;
-	const isNumber = kind === "number" && /^-?\d+(\.\d+)?(e-?\d+)?$/i.test(text);
+	const isSpecial = /^float/i.test(type) && /^(NaN|-?Infinity)$/.test(text);
+	const isNumber = kind === "number" && /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i.test(text);
 	// As a number, 0.1 has more digits than the stored one.
-	if (isNumber && /^float32/i.test(type)) return `${sqlName(column)} = CAST(${text} AS REAL)`;
-	if ((isNumber && !/^decimal/i.test(type)) || (kind === "boolean" && /^(true|false)$/.test(text)))
-		return `${sqlName(column)} = ${text}`;
+	if (isNumber && /^float(16|32)/i.test(type)) return `${sqlName(column)} = CAST(${text} AS REAL)`;
+	if (isSpecial) return `${sqlName(column)} = CAST('${text}' AS ${/^float(16|32)/i.test(type) ? "REAL" : "DOUBLE"})`;
+	if (isNumber && !/^decimal/i.test(type)) return `${sqlName(column)} = ${sqlNumber(text)}`;
+	if (kind === "boolean" && /^(true|false)$/.test(text)) return `${sqlName(column)} = ${text}`;
 	const name = kind === "time" || kind === "number" ? `CAST(${sqlName(column)} AS VARCHAR)` : sqlText(column, type);
 	return `${name} = ${sqlString(text)}`;
 }
@@ -179,6 +186,8 @@ export function valueCondition(column: string, type: string, text: string | null
 /** A value of a metric of Prometheus. */
 export interface Metric {
 	value: number;
+	/** The value as it is written. */
+	text: string;
 	type: string;
 	help: string;
 }
@@ -192,12 +201,13 @@ export function parseMetrics(text: string): Map<string, Metric> {
 		const about = /^# (TYPE|HELP) (\S+) (.*)$/.exec(line);
 		if (about) (about[1] === "TYPE" ? types : helps).set(about[2] ?? "", about[3] ?? "");
 		const sample = /^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)/.exec(line);
-		const value = Number(sample?.[3] ?? Number.NaN);
+		const text = sample?.[3] ?? "NaN";
+		const value = Number(text);
 		if (!sample || Number.isNaN(value)) continue;
 		const name = sample[1] ?? "";
 		const family = types.has(name) ? name : name.replace(/_total$/, "");
 		const known = { type: types.get(family) ?? "untyped", help: helps.get(family) ?? "" };
-		found.set(`${name}${sample[2] ?? ""}`, { value, ...known });
+		found.set(`${name}${sample[2] ?? ""}`, { value, text, ...known });
 	}
 	return found;
 }

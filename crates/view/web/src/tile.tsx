@@ -2,7 +2,7 @@
 
 import type { Field, Sample } from "./api";
 import { facts, Media } from "./field";
-import { count, routeText, short, visible } from "./format";
+import { count, routeText, visible } from "./format";
 
 /** Images of more bytes are not shown in a grid. */
 const THUMBNAIL_BYTES = 4 << 20;
@@ -37,9 +37,7 @@ function summary(field: Field): string {
 		case "number":
 			return visible(field.text ?? "").slice(0, 120);
 		case "array":
-			return field.values && field.values.length <= 4
-				? field.values.map((value) => (value === null ? "–" : short(value, 3))).join(", ")
-				: facts(field);
+			return field.items_truncated ? `${facts(field)}: ${field.items}, …` : (field.items ?? "");
 		default:
 			return facts(field);
 	}

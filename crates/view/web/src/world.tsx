@@ -1,7 +1,7 @@
 // The machines of a run and its order: the form that the pages "order" and "plan" share.
 
 import type { Query } from "./api";
-import { routeText } from "./format";
+import { type PythonArguments, routeText } from "./format";
 import { Check, Input, Select, Slider } from "./parts";
 
 const ALGORITHMS = ["py1e", "py1br", "py1b", "py1s", "py2s", "naive", "keyed"];
@@ -34,12 +34,14 @@ export function worldQuery(values: URLSearchParams): Query {
 }
 
 /** Returns the same options as arguments of Python. */
-export function worldArguments(values: URLSearchParams): Record<string, string | number | boolean> {
-	const found: Record<string, string | number | boolean> = {};
+export function worldArguments(values: URLSearchParams): PythonArguments {
+	const found: PythonArguments = {};
 	for (const [name, argument, usual] of OPTIONS) {
 		const value = values.get(name) ?? "";
 		if (value === "" || value === usual) continue;
-		found[argument] = name === "shuffle" ? true : name === "shuffle-algo" ? value : Number(value);
+		// A seed may exceed 2^53.
+		const number = /^\d+$/.test(value) ? BigInt(value) : Number(value);
+		found[argument] = name === "shuffle" ? true : name === "shuffle-algo" ? value : number;
 	}
 	return found;
 }

@@ -26,8 +26,8 @@ test("texts are quoted for Python and the shell", () => {
 	assert.equal(format.quoted("s3://bucket/a"), "s3://bucket/a");
 	assert.equal(format.quoted("it's; rm"), "'it'\\''s; rm'");
 	assert.equal(
-		format.pythonDataset({ location: "s3://a/b", view: null, format: null }, { shuffle: true, batch_size: 2 }),
-		"shardmill.StreamingDataset(remote='s3://a/b', shuffle=True, batch_size=2)",
+		format.pythonDataset({ location: "s3://a/b", view: null, format: null }, { shuffle: true, batch_size: 2n ** 60n }),
+		"shardmill.StreamingDataset(remote='s3://a/b', shuffle=True, batch_size=1152921504606846976)",
 	);
 	assert.equal(
 		format.pythonDataset({ location: "a", view: "b.view", format: null }),
@@ -106,14 +106,24 @@ test("bins and values become SQL conditions", () => {
 	assert.equal(format.binCondition("t", "Date32", "value", from, to), `"t" >= '${from}' AND "t" < '${to}'`);
 	const flag = 'CAST("b" AS INT)';
 	assert.equal(format.binCondition("b", "Boolean", "value", 0, 1), `${flag} >= 0 AND ${flag} < 1`);
-	assert.equal(format.binCondition("i", "UInt64", "value", 2 ** 60, 2 ** 60 + 512), undefined);
-	assert.equal(format.short(from), from);
+	const wide = (text: string) => `CAST('${text}' AS DECIMAL(38, 0))`;
+	const [most, end] = ["18446744073709551615", "18446744073709551616"];
+	assert.equal(format.binCondition("i", "UInt64", "value", 0, end), `"i" >= 0 AND "i" < ${wide(end)}`);
+	assert.equal(format.valueCondition("i", "UInt64", most), `"i" = ${wide(most)}`);
+	assert.equal(format.binCondition("f", "Float64", "value", "-1.0", "1e+300"), '"f" >= -1.0 AND "f" < 1e+300');
+	assert.equal(format.valueCondition("f", "Float64", "1e300"), '"f" = 1e300');
+	assert.equal(format.valueCondition("f", "float32", "NaN"), "\"f\" = CAST('NaN' AS REAL)");
+	assert.equal(format.valueCondition("f", "Float64", "-Infinity"), "\"f\" = CAST('-Infinity' AS DOUBLE)");
+	assert.equal(
+		format.binCondition("d", "Decimal128(5, 2)", "value", "1.50", "2.00"),
+		"\"d\" >= '1.50' AND \"d\" < '2.00'",
+	);
 });
 
 test("metrics have their types", () => {
 	const text = '# TYPE a counter\n# HELP a Words.\na_total{rank="0"} 3\nb 1.5\nnothing\n# EOF\n';
 	const found = format.parseMetrics(text);
-	assert.deepEqual(found.get('a_total{rank="0"}'), { value: 3, type: "counter", help: "Words." });
-	assert.deepEqual(found.get("b"), { value: 1.5, type: "untyped", help: "" });
+	assert.deepEqual(found.get('a_total{rank="0"}'), { value: 3, text: "3", type: "counter", help: "Words." });
+	assert.deepEqual(found.get("b"), { value: 1.5, text: "1.5", type: "untyped", help: "" });
 	assert.equal(found.size, 2);
 });

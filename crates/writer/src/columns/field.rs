@@ -3,7 +3,7 @@
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Limits, escape, omit_option};
 use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
 use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, encode_ten, npy_header};
 
@@ -53,14 +53,15 @@ pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteErro
             return Ok((name, FieldEncoding::Bytes));
         }
         Some(Encoding::Image(ImageKind::Pil) | Encoding::JpegArray { .. } | Encoding::List(_)) => {
-            return Err(unsupported(
-                "only MDS knows its form: omit the column by naming the others with --column",
-            ));
+            return Err(unsupported(&format!(
+                "only MDS knows its form: omit the column with {}",
+                omit_option(name)
+            )));
         }
         _ => {}
     }
     let encoding = default_encoding(field)
-        .ok_or_else(|| unsupported("omit the column with --select or --column"))?;
+        .ok_or_else(|| unsupported(&format!("omit the column with {}", omit_option(name))))?;
     let (kind, _) = FieldKind::of(name);
     let encoding = called_for(kind, field, encoding);
     let has_extension = match encoding {

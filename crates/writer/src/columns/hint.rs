@@ -3,7 +3,7 @@
 use std::fmt;
 
 use arrow::datatypes::{DataType, Field};
-use shardmill_core::escape;
+use shardmill_core::{escape, shell_word, sql_name};
 use shardmill_mds::{DType, Encoding};
 
 use super::json;
@@ -13,10 +13,15 @@ use super::types::{EXPRESSION_KEY, metadata, stored_type};
 /// Returns a hint for a column whose type cannot be stored as `target`.
 pub(super) fn for_target(field: &Field, data_type: &DataType, target: &Target) -> String {
     let name = field.name();
-    let column = |expr: String| format!("--column '{name}:{}={expr}'", target.name());
+    let column = |expr: String| {
+        format!(
+            "--column {}",
+            shell_word(&format!("{name}:{}={expr}", target.name()))
+        )
+    };
     let quoted = match metadata(field, EXPRESSION_KEY) {
         Some(expr) => expr.to_owned(),
-        None => quoted(name),
+        None => sql_name(name),
     };
     let text = format!("CAST({quoted} AS VARCHAR)");
     if data_type.is_binary() {
@@ -131,16 +136,5 @@ pub(super) fn with_obstacle(field: &Field, hint: &str) -> String {
     match json::obstacle(&data_type, field.name()) {
         Some(obstacle) if data_type.is_nested() => format!("{obstacle}: {hint}"),
         _ => hint.to_owned(),
-    }
-}
-
-/// Quotes a column name for SQL if necessary.
-fn quoted(name: &str) -> String {
-    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let is_plain =
-        name.chars().all(is_word) && name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    match is_plain {
-        true => name.to_owned(),
-        false => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }

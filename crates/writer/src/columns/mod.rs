@@ -15,7 +15,7 @@ mod types;
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use shardmill_core::{Format, Limits};
+use shardmill_core::{Format, Limits, omit_option};
 use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
 pub use encoded_column::Offsets;
@@ -81,9 +81,12 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
             {
                 return Ok(Target::Mds(encoding));
             }
-            mds_encoding(data_type)
-                .map(Target::Mds)
-                .ok_or_else(|| unsupported("omit the column with --select or --column"))
+            mds_encoding(data_type).map(Target::Mds).ok_or_else(|| {
+                unsupported(&format!(
+                    "omit the column with {}",
+                    omit_option(field.name())
+                ))
+            })
         }
         Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
             let encoding = match is_integer_text(field) {
@@ -94,7 +97,7 @@ pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<T
                 Format::Json => Target::Json,
                 _ => Target::Xsv,
             });
-            encoding.ok_or_else(|| unsupported("--to mds stores bytes and arrays"))
+            encoding.ok_or_else(|| unsupported("choose --to mds, which stores bytes and arrays"))
         }
     }
 }

@@ -211,7 +211,7 @@ fn keys(
         return Err(WriteError::Null {
             column: name.to_owned(),
             row: describe_row(row),
-            hint: format!("choose --nulls mask or --nulls drop, or --null-as {column}=VALUE"),
+            hint: format!("choose --nulls drop, or --null-as {column}=VALUE"),
         });
     }
     let text = match array.data_type().is_string() {

@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { type Facts, frequent, isReport, run } from "../api";
 import { type Bar, Bars } from "../charts";
-import { binCondition, count, percent, pythonDataset, routeText, short, valueCondition, visible } from "../format";
+import { binCondition, count, percent, pythonDataset, routeText, valueCondition, visible } from "../format";
 import { Copy, Names, Select, Status, useLoaded } from "../parts";
 
 interface Column {
@@ -16,7 +16,7 @@ interface Column {
 	measure: string;
 	min: number | string | null;
 	max: number | string | null;
-	mean: number | null;
+	mean: number | string | null;
 	histogram: Bar[];
 }
 
@@ -83,8 +83,8 @@ export function Columns({ facts, values }: { facts: Facts; values: URLSearchPara
 								: []),
 							...(column.min == null || column.max == null
 								? []
-								: ([[column.measure, `${short(column.min)} to ${short(column.max)}`]] as [string, string][])),
-							...(column.mean == null ? [] : ([["mean", short(column.mean)]] as [string, string][])),
+								: ([[column.measure, `${column.min} to ${column.max}`]] as [string, string][])),
+							...(column.mean == null ? [] : ([["mean", column.mean]] as [string, string][])),
 							...Object.entries(column.special)
 								.filter(([, number]) => number > 0)
 								.map(([name, number]) => [name.replace("_", " "), count(number)] as [string, string]),

@@ -89,7 +89,7 @@ export function Live({ facts, values }: { facts: Facts; values: URLSearchParams 
 											{visible(name)}
 										</a>
 									</th>
-									<td>{short(one.value)}</td>
+									<td>{one.text}</td>
 									<td>{one.type === "counter" && before ? short(rate(name, seen.length - 1), 3) : ""}</td>
 								</tr>
 							))}

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { type Facts, run } from "../api";
-import { count, pythonDataset, routeText, shardOf } from "../format";
+import { count, type PythonArguments, pythonDataset, routeText, shardOf } from "../format";
 import { Copy, Input, Status, useLoaded, Wide } from "../parts";
 import { setValues, World, worldArguments, worldQuery } from "../world";
 
@@ -105,7 +105,7 @@ export function Order({ facts, values }: { facts: Facts; values: URLSearchParams
 }
 
 /** The arguments that a dataset takes: it learns about nodes and ranks from the process group. */
-function worldOfDataset(values: URLSearchParams): Record<string, string | number | boolean> {
+function worldOfDataset(values: URLSearchParams): PythonArguments {
 	const { num_nodes: _nodes, ranks_per_node: _ranks, batch_size: _batch, ...rest } = worldArguments(values);
 	return rest;
 }

@@ -2,7 +2,17 @@
 
 import { type Facts, run } from "../api";
 import { Lines, type Series } from "../charts";
-import { bytes, count, percent, pythonArguments, pythonText, pythonView, seconds, visible } from "../format";
+import {
+	bytes,
+	count,
+	type PythonArguments,
+	percent,
+	pythonArguments,
+	pythonText,
+	pythonView,
+	seconds,
+	visible,
+} from "../format";
 import { Copy, Names, Slider, Status, useLoaded, Wide } from "../parts";
 import { setValues, World, worldArguments, worldQuery } from "../world";
 
@@ -51,7 +61,7 @@ export function Plan({ facts, values }: { facts: Facts; values: URLSearchParams 
 	const loaded = useLoaded((signal) => run<Planned>("plan", query, signal), [JSON.stringify(query)], 250);
 	const found = loaded.value?.output[0];
 	const set = (name: string) => (next: number) => setValues("plan", values, { [name]: next });
-	const python: Record<string, string | number | boolean> = { ...pythonView(facts), ...worldArguments(values) };
+	const python: PythonArguments = { ...pythonView(facts), ...worldArguments(values) };
 	if (epochs !== 3) python.epochs = epochs;
 	if (cache) python.cache_limit = `${cache}MiB`;
 	if (bandwidth !== 1024) python.bandwidth = `${bandwidth}MiB/s`;

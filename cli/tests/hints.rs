@@ -1,0 +1,464 @@
+//! Follows hints: with the options that a hint names, the command succeeds and no column is gone.
+
+use std::thread;
+
+use shlex::Shlex;
+
+use crate::common::{Ran, TestDir};
+
+/// A command that fails, and the options in its hint that mend it.
+struct Case {
+    /// The files to write, and their contents.
+    files: &'static [(&'static str, &'static str)],
+    /// Commands that succeed before it.
+    setup: &'static [&'static str],
+    /// The command. Its destination is `out`.
+    command: &'static str,
+    /// The alternatives in the hint, in its order. A hint with others fails the test.
+    ways: &'static [&'static str],
+    /// Values for the words in capitals.
+    values: &'static [(&'static str, &'static str)],
+    /// The columns of the dataset after the alternatives. Fields of tar files may have extensions.
+    columns: &'static str,
+}
+
+const CASE: Case = Case {
+    files: &[],
+    setup: &[],
+    command: "convert in out",
+    ways: &[],
+    values: &[],
+    columns: "",
+};
+
+const MIXED: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"id\":1,\"e\":1,\"t\":\"a\"}\n{\"id\":2,\"e\":\"x\",\"t\":\"b\"}\n",
+)];
+const MIXED_FILES: &[(&str, &str)] = &[
+    ("in/a.jsonl", "{\"id\":1,\"e\":1}\n"),
+    ("in/b.jsonl", "{\"id\":2,\"e\":\"x\"}\n"),
+];
+const NAMES: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"id\":1,\"x.y: z\":1}\n{\"id\":2,\"x.y: z\":\"b\"}\n",
+)];
+const BIG: &[(&str, &str)] = &[("in/a.jsonl", "{\"id\":1,\"n\":18446744073709551616}\n")];
+const BIG_INSIDE: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"id\":1,\"a\":{\"b\":18446744073709551616}}\n",
+)];
+const CSV: &[(&str, &str)] = &[("in/a.csv", "id,t\n1,9007199254740993\n2,0.5\n")];
+const NULLS: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"id\":1,\"t\":null}\n{\"id\":2,\"t\":\"x\"}\n",
+)];
+const EMPTY_LIST: &[(&str, &str)] =
+    &[("in/a.jsonl", "{\"id\":1,\"v\":[]}\n{\"id\":2,\"v\":[1]}\n")];
+const NULL_INSIDE: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"id\":1,\"v\":[1,null]}\n{\"id\":2,\"v\":[1,2]}\n",
+)];
+const RAGGED: &[(&str, &str)] = &[("in/a.jsonl", "{\"id\":1,\"v\":\"a,b\"}\n")];
+const TREE: &[(&str, &str)] = &[("in/0.txt", "a"), ("in/1.txt", "b"), ("in/1.cls", "1")];
+const PARTS_OF_NAMES: &[(&str, &str)] = &[("in/1.seg.cls", "1"), ("in/1.txt", "b")];
+const KEYS: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"k\":\"a b\",\"t\":\"x\"}\n{\"k\":\"c d\",\"t\":\"y\"}\n",
+)];
+const SAME_KEYS: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"k\":\"a\",\"t\":\"x\"}\n{\"k\":\"a\",\"t\":\"y\"}\n",
+)];
+const NO_KEY: &[(&str, &str)] = &[(
+    "in/a.jsonl",
+    "{\"k\":null,\"t\":\"x\"}\n{\"k\":\"a\",\"t\":\"y\"}\n",
+)];
+const TWO: &[(&str, &str)] = &[("in/a.csv", "id,text\n1,x\n")];
+const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+    "pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,
+    "model":{"type":"WordLevel","vocab":{"red":0,"x":1},"unk_token":"red"}}"#;
+const TEXTS: &[(&str, &str)] = &[
+    (
+        "in/a.jsonl",
+        "{\"a\":\"x\",\"b\":\"red\",\"tokens\":\"z\"}\n",
+    ),
+    ("tokenizer.json", TOKENIZER),
+];
+const NO_TOKENS: &[(&str, &str)] = &[
+    (
+        "in/a.jsonl",
+        "{\"a\":\"\",\"id\":1}\n{\"a\":\"x\",\"id\":2}\n",
+    ),
+    ("tokenizer.json", TOKENIZER),
+];
+const TABLES: &[(&str, &str)] = &[
+    ("a/a.jsonl", "{\"id\":1,\"end\":1}\n"),
+    ("b/a.jsonl", "{\"id\":1,\"end\":1,\"more\":2}\n"),
+    ("c/a.jsonl", "{\"id\":1,\"end\":\"x\"}\n"),
+];
+const TREE_OF_NUMBERS: &[(&str, &str)] = &[
+    ("in/0.txt", "a"),
+    ("in/0.cls", "1"),
+    ("in/1.txt", "b"),
+    ("in/1.cls", "2"),
+];
+const LISTS: &[(&str, &str)] = &[("in/a.jsonl", "{\"a\":[1],\"b\":[2],\"t\":\"x\"}\n")];
+
+#[rustfmt::skip]
+const CASES: &[Case] = &[
+    // Columns of JSON lines and CSV files whose values have no type in common.
+    Case { files: MIXED, ways: &["--column '*' --column e:json"], columns: "e id t", ..CASE },
+    Case { files: MIXED, command: "convert in out --column e --column t", ways: &["--column e:json"], columns: "e t", ..CASE },
+    Case { files: MIXED, command: "convert in out --where 'id > 0'", ways: &["--column '*' --column e:json"], columns: "e id t", ..CASE },
+    Case { files: MIXED, command: "convert in out --to webdataset", ways: &["--column '*' --column e:json"], columns: "e id t", ..CASE },
+    Case { files: MIXED, command: "convert in out --to json", ways: &["--column '*' --column e:str"], columns: "e id t", ..CASE },
+    Case { files: MIXED, command: "convert in out --to parquet", ways: &["--column '*' --column e:str"], columns: "e id t", ..CASE },
+    Case { files: MIXED, command: "convert in out --where 'e IS NOT NULL'", ways: &[], ..CASE },
+    Case { files: MIXED_FILES, ways: &["--column '*' --column e:json"], columns: "e id", ..CASE },
+    Case { files: NAMES, ways: &["--column '*' --column '\"x.y: z\":json'"], columns: "id x.y:␣z", ..CASE },
+    Case { files: BIG, ways: &["--column '*' --column n:str"], columns: "id n", ..CASE },
+    Case { files: BIG, command: "convert in out --to parquet", ways: &["--column '*' --column n:str"], columns: "id n", ..CASE },
+    Case { files: BIG_INSIDE, command: "convert in out --select '*, a.b AS c'", ways: &[], ..CASE },
+    Case { files: BIG_INSIDE, command: "convert in out --to parquet", ways: &["--to mds --column '*' --column a:json"], columns: "a id", ..CASE },
+    Case { files: CSV, ways: &["--column '*' --column t:str"], columns: "id t", ..CASE },
+    Case { files: CSV, command: "convert in out --to webdataset", ways: &["--column '*' --column t:str"], columns: "id t", ..CASE },
+    // Values that arrays cannot store.
+    Case { files: EMPTY_LIST, ways: &["--column '*' --column v:json"], columns: "id v", ..CASE },
+    Case { files: NULL_INSIDE, ways: &["--nulls mask", "--column '*' --column v:json"], columns: "id v", ..CASE },
+    Case { files: NULL_INSIDE, command: "convert in out --to webdataset", ways: &["--nulls mask", "--column '*' --column v.json=v"], columns: "id v", ..CASE },
+    Case {
+        files: RAGGED, command: "convert in out --to csv", ways: &["--to mds", "--to jsonl", "--to xsv --separator TEXT"],
+        values: &[("TEXT", "|")], columns: "id v", ..CASE
+    },
+    // Nulls.
+    Case {
+        files: NULLS, ways: &["--nulls mask", "--nulls drop", "--null-as t=VALUE"], values: &[("VALUE", "none")],
+        columns: "id t", ..CASE
+    },
+    Case {
+        files: NULLS, command: "convert in out --to webdataset",
+        ways: &["--nulls omit", "--nulls mask", "--nulls drop", "--null-as NAME=VALUE"],
+        values: &[("NAME", "t"), ("VALUE", "none")], columns: "id t", ..CASE
+    },
+    Case { files: NULLS, command: "convert in out --nulls omit", ways: &["--nulls mask", "--nulls drop", "--to webdataset"], columns: "id t", ..CASE },
+    Case {
+        files: NO_KEY, command: "convert in out --to webdataset --key-column k",
+        ways: &["--nulls drop", "--null-as k=VALUE"], values: &[("VALUE", "none")], columns: "t", ..CASE
+    },
+    // Trees.
+    Case {
+        files: PARTS_OF_NAMES, ways: &["--group key", "--nulls mask", "--nulls drop", "--null-as NAME=VALUE", "--group file"],
+        // One for each column.
+        values: &[("--null-as NAME=VALUE", "")], ..CASE
+    },
+    Case {
+        files: TREE, ways: &["--group key", "--nulls mask", "--nulls drop", "--null-as cls=VALUE", "--group file"],
+        values: &[("--group key", ""), ("VALUE", "0")], ..CASE
+    },
+    Case {
+        files: TREE, command: "convert in out --to webdataset", ways: &["--group key", "--nulls omit", "--nulls mask", "--nulls drop"],
+        values: &[("--group key", "")], columns: "txt cls", ..CASE
+    },
+    Case { files: &[("in/0.txt", "a"), ("in/0.TXT", "b")], ways: &["--group file"], columns: "__key__ data", ..CASE },
+    // Files of several kinds, and of none.
+    Case {
+        files: &[("in/a.jsonl", "{\"id\":1}\n"), ("in/a.csv", "id\n1\n")], ways: &["--from csv", "--from jsonl", "--from tree"], ..CASE
+    },
+    Case { files: &[("in", "id\n1\n")], ways: &["--from KIND", "--from csv"], values: &[("KIND", "csv")], columns: "id", ..CASE },
+    // Names of fields and keys.
+    Case {
+        files: &[("in/a.jsonl", "{\"_x\":1,\"t\":\"x\"}\n")], command: "convert in out --to webdataset",
+        ways: &["--select '* EXCEPT (_x), _x AS NAME'"], values: &[("NAME", "x")], columns: "t x", ..CASE
+    },
+    Case {
+        files: KEYS, command: "convert in out --to webdataset --key-column k",
+        ways: &["--select '*, EXPR AS KEY' --key-column KEY", "--names any"],
+        values: &[("EXPR", "replace(k, ' ', '-')"), ("KEY", "key")], columns: "t", ..CASE
+    },
+    Case {
+        files: SAME_KEYS, command: "convert in out --to webdataset --key-column k", ways: &["--key-column"],
+        values: &[("--key-column", "t")], columns: "k", ..CASE
+    },
+    // Limits.
+    Case { files: TWO, command: "convert in out --safety-limit columns=1", ways: &["--column NAME", "--safety-limit columns=N"], values: &[("NAME", "id"), ("N", "9")], columns: "id", ..CASE },
+    Case {
+        files: TWO, command: "convert in out --safety-limit string-bytes=3", ways: &["--select LIST", "--safety-limit string-bytes=N"],
+        values: &[("LIST", "id, text AS t"), ("N", "9")], columns: "id", ..CASE
+    },
+    // Options of other formats and sources. The option that is omitted goes.
+    Case { files: TWO, command: "convert in out --to xsv", ways: &["--separator '|'"], columns: "id text", ..CASE },
+    Case { files: TWO, command: "convert in out --separator '|'", ways: &["--to xsv"], columns: "id text", ..CASE },
+    Case { files: TWO, command: "convert in out --newline '\\n'", ways: &["--to jsonl"], columns: "id text", ..CASE },
+    Case { files: TWO, command: "convert in out --row-group-size 1MiB", ways: &["--to parquet"], columns: "id text", ..CASE },
+    Case { files: TWO, command: "convert in out --names any", ways: &["--to webdataset"], columns: "id text", ..CASE },
+    Case { files: TWO, command: "convert in out --index-for wids", ways: &["--to webdataset"], columns: "id text", ..CASE },
+    Case { files: TWO, command: "convert in out --group file", ways: &["--from tree"], columns: "data", ..CASE },
+    // Columns of tables that differ.
+    Case {
+        files: TABLES, setup: &["convert a p --to parquet", "convert b q --to parquet"], command: "convert p q out",
+        ways: &["--schema union", "--select '* EXCEPT (more)'"], columns: "id", ..CASE
+    },
+    Case {
+        files: TABLES, setup: &["convert a p --to parquet", "convert c q --to parquet"], command: "convert p q out",
+        ways: &["--select '* EXCEPT (\"end\"), CAST(\"end\" AS VARCHAR) AS \"end\"'", "--select '* EXCEPT (\"end\")'"], columns: "id", ..CASE
+    },
+    // Types that a format or an encoding does not have.
+    Case {
+        files: TWO, command: "convert in out --select \"*, CAST('x' AS BYTEA) AS b\" --to csv", ways: &["--to mds"], columns: "b id text", ..CASE
+    },
+    Case {
+        files: TREE_OF_NUMBERS, command: "convert in out --column '*' --column cls:int",
+        ways: &["--column 'cls:int=CAST(CAST(cls AS VARCHAR) AS BIGINT)'"], columns: "__key__ cls txt", ..CASE
+    },
+    // An existing destination.
+    Case { files: TABLES, setup: &["convert a out"], command: "convert b out", ways: &["--overwrite"], columns: "id more", ..CASE },
+    Case {
+        files: TABLES, setup: &["convert a out"], command: "add-column out b --on id",
+        ways: &["--column more", "--column '*' --column 'NAME=\"end\"'"], values: &[("NAME", "until")], columns: "end id more", ..CASE
+    },
+    Case { files: TABLES, setup: &["convert a out"], command: "cat out 0 --raw", ways: &["--column"], values: &[("--column", "id")], ..CASE },
+    Case {
+        files: TABLES, setup: &["convert a p", "convert a q"], command: "index merge p q", ways: &["--out"], values: &[("--out", ".")], ..CASE
+    },
+    // Tokens.
+    Case { files: TEXTS, command: "convert in out --tokenize tokenizer.json --tokens ids", ways: &["--text"], values: &[("--text", "a")], columns: "b ids tokens", ..CASE },
+    Case { files: TEXTS, command: "convert in out --tokenize tokenizer.json --text a", ways: &["--tokens"], values: &[("--tokens", "ids")], columns: "b ids tokens", ..CASE },
+    Case { files: NO_TOKENS, command: "convert in out --tokenize tokenizer.json", ways: &["--append", "--nulls drop"], values: &[("--append", "x")], columns: "id tokens", ..CASE },
+    Case { files: LISTS, command: "convert in out --to megatron", ways: &["--column"], values: &[("--column", "a")], ..CASE },
+    Case { files: NO_TOKENS, command: "convert in out --to megatron", ways: &["--tokenize"], values: &[("--tokenize", "tokenizer.json")], ..CASE },
+];
+
+/// Returns the alternatives of a hint: options that follow one another, with their values as they are written.
+fn ways(hint: &str) -> Vec<String> {
+    let words = words(hint);
+    let mut found: Vec<String> = Vec::new();
+    let mut may_follow = false;
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        at += 1;
+        if !word.starts_with("--") {
+            may_follow = false;
+            continue;
+        }
+        let mut way = word.trim_end_matches([',', ';', ':', '.']).to_owned();
+        let mut ended = way.len() < word.len();
+        let next = words.get(at).filter(|_| !ended);
+        let is_value = |word: &&String| {
+            let plain = word.trim_end_matches([',', ';', ':']);
+            let is_name = |c: char| c.is_ascii_uppercase();
+            let is_typed = plain.contains(['\'', ':', '=', '%', '*', '.'])
+                || !plain.is_empty() && plain.chars().all(is_name);
+            is_typed || VALUES.contains(&plain)
+        };
+        if let Some(value) = next.filter(is_value) {
+            at += 1;
+            let plain = value.trim_end_matches([',', ';']);
+            ended = plain.len() < value.len();
+            way = format!("{way} {plain}");
+        }
+        match found.last_mut() {
+            Some(last) if may_follow => *last = format!("{last} {way}"),
+            _ => found.push(way),
+        }
+        may_follow = !ended;
+    }
+    found
+}
+
+/// Words that are values of options.
+const VALUES: &[&str] = &[
+    "any",
+    "csv",
+    "drop",
+    "file",
+    "json",
+    "jsonl",
+    "key",
+    "mask",
+    "mds",
+    "more",
+    "omit",
+    "parquet",
+    "tree",
+    "union",
+    "v",
+    "webdataset",
+    "xsv",
+];
+
+/// Splits a hint into words. Quoted parts stay together and keep their quotes.
+fn words(hint: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for c in hint.chars() {
+        match (quote, c) {
+            (None, ' ') => words.push(String::new()),
+            (None, '\'') => {
+                quote = Some(c);
+                words.last_mut().unwrap().push(c);
+            }
+            (open, c) => {
+                if open == Some(c) {
+                    quote = None;
+                }
+                words.last_mut().unwrap().push(c);
+            }
+        }
+    }
+    words
+}
+
+/// Adds options to a command. An option that it has gets the new value; so does a column of the same name.
+fn with_options(command: &[String], way: &[String]) -> Vec<String> {
+    let mut command = command.to_vec();
+    let name_of = |column: &str| {
+        column
+            .split([':', '='])
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    for pair in way.chunks(2) {
+        let [option, _] = pair else {
+            command.extend_from_slice(pair);
+            continue;
+        };
+        let is_same = |(at, word): (usize, &String)| {
+            let value = command.get(at + 1).cloned().unwrap_or_default();
+            word == option && (option != "--column" || name_of(&value) == name_of(&pair[1]))
+        };
+        let found = command
+            .iter()
+            .enumerate()
+            .find(|one| is_same(*one))
+            .map(|(at, _)| at);
+        match found {
+            Some(at) => command[at + 1].clone_from(&pair[1]),
+            None => command.extend_from_slice(pair),
+        }
+    }
+    command
+}
+
+impl Case {
+    /// Writes the files.
+    fn start(&self) -> TestDir {
+        let dir = TestDir::new();
+        for (name, text) in self.files {
+            dir.write(name, text);
+        }
+        for command in self.setup {
+            dir.ok(&Shlex::new(command)
+                .collect::<Vec<_>>()
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>());
+        }
+        dir
+    }
+
+    fn value(&self, name: &str) -> Option<&'static str> {
+        let found = self.values.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value)
+    }
+
+    /// Returns the options of an alternative, with values for the words in capitals.
+    fn options(&self, way: &str) -> Vec<String> {
+        let mut way = way.to_owned();
+        for (name, value) in self
+            .values
+            .iter()
+            .filter(|(name, _)| !name.starts_with("--"))
+        {
+            way = match way.contains('\'') {
+                true => way.replace(name, &value.replace('\'', "'\\''")),
+                false => way.replace(name, &shlex::try_quote(value).unwrap()),
+            };
+        }
+        let mut options: Vec<String> = Shlex::new(&way).collect();
+        if let [option] = options.as_slice() {
+            let value = self.value(option).map(str::to_owned);
+            options = [Some(option.clone()), value]
+                .into_iter()
+                .flatten()
+                .collect();
+        }
+        options
+    }
+
+    /// Runs the command, and then again as its hint says. Returns the number of ways that were followed.
+    fn follow(&self, problems: &mut Vec<String>) -> usize {
+        let command: Vec<String> = Shlex::new(self.command).collect();
+        let failed = run(
+            &self.start(),
+            &[&command[..], &["--json".to_owned()]].concat(),
+        );
+        if failed.code == 0 {
+            problems.push(format!("{}: it succeeds", self.command));
+            return 0;
+        }
+        let error = failed.error();
+        let found = ways(error["hint"].as_str().unwrap_or_default());
+        if found != self.ways {
+            problems.push(format!(
+                "{}: {found:?}, not {:?}: {error}",
+                self.command, self.ways
+            ));
+        }
+        // A way with the empty value is for other files, as the hint says.
+        let found = found.iter().filter(|way| self.value(way) != Some(""));
+        let followed = found.map(|way| {
+            let dir = self.start();
+            let command = with_options(&command, &self.options(way));
+            let ran = run(&dir, &command);
+            match ran.code {
+                0 => problems.extend(self.gone(&dir).map(|gone| format!("{command:?}: {gone}"))),
+                _ => problems.push(format!("{command:?}: {}", ran.stderr)),
+            }
+        });
+        followed.count()
+    }
+
+    /// Returns a message about columns that the dataset lacks.
+    fn gone(&self, dir: &TestDir) -> Option<String> {
+        if self.columns.is_empty() {
+            return None;
+        }
+        let report = dir.json(&["inspect", "out", "--json"]);
+        let columns = report["columns"].as_array().unwrap().iter();
+        let found: Vec<&str> = columns
+            .map(|column| column["name"].as_str().unwrap())
+            .collect();
+        let has = |wanted: &str| {
+            let mut rests = found.iter().filter_map(|name| name.strip_prefix(wanted));
+            rests.any(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let wanted = self.columns.split(' ').map(|name| name.replace('␣', " "));
+        let gone: Vec<String> = wanted.filter(|name| !has(name)).collect();
+        (!gone.is_empty()).then(|| format!("{gone:?} are gone: {found:?}"))
+    }
+}
+
+fn run(dir: &TestDir, command: &[String]) -> Ran {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    dir.run(&words)
+}
+
+#[test]
+fn hints_are_followed() {
+    let follow = |cases: &'static [Case]| {
+        let mut problems = Vec::new();
+        let followed: usize = cases.iter().map(|case| case.follow(&mut problems)).sum();
+        (followed, problems)
+    };
+    let threads = CASES
+        .chunks(CASES.len().div_ceil(4))
+        .map(|cases| thread::spawn(move || follow(cases)));
+    let threads: Vec<_> = threads.collect();
+    let found = threads.into_iter().map(|thread| thread.join().unwrap());
+    let (followed, problems): (Vec<usize>, Vec<Vec<String>>) = found.unzip();
+    let (followed, problems) = (followed.iter().sum::<usize>(), problems.concat());
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(followed > 70, "{followed}");
+}
