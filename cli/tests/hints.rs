@@ -103,7 +103,6 @@ const TREE_OF_NUMBERS: &[(&str, &str)] = &[
     ("in/1.txt", "b"),
     ("in/1.cls", "2"),
 ];
-const LISTS: &[(&str, &str)] = &[("in/a.jsonl", "{\"a\":[1],\"b\":[2],\"t\":\"x\"}\n")];
 
 #[rustfmt::skip]
 const CASES: &[Case] = &[
@@ -225,8 +224,6 @@ const CASES: &[Case] = &[
     Case { files: TEXTS, command: "convert in out --tokenize tokenizer.json --tokens ids", ways: &["--text"], values: &[("--text", "a")], columns: "b ids tokens", ..CASE },
     Case { files: TEXTS, command: "convert in out --tokenize tokenizer.json --text a", ways: &["--tokens"], values: &[("--tokens", "ids")], columns: "b ids tokens", ..CASE },
     Case { files: NO_TOKENS, command: "convert in out --tokenize tokenizer.json", ways: &["--append", "--nulls drop"], values: &[("--append", "x")], columns: "id tokens", ..CASE },
-    Case { files: LISTS, command: "convert in out --to megatron", ways: &["--column"], values: &[("--column", "a")], ..CASE },
-    Case { files: NO_TOKENS, command: "convert in out --to megatron", ways: &["--tokenize"], values: &[("--tokenize", "tokenizer.json")], ..CASE },
 ];
 
 /// Returns the alternatives of a hint: options that follow one another, with their values as they are written.
