@@ -312,7 +312,7 @@ pub fn masked_value(field: &Field, target: &Target) -> Option<ArrayRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{AsArray as _, Int32Array};
+    use arrow::array::{AsArray as _, Int32Array, StringArray};
     use arrow::datatypes::{Int32Type, TimeUnit, UInt8Type};
 
     fn batch() -> RecordBatch {
