@@ -103,7 +103,7 @@ fn exchanged_shards_in_the_index_are_reported() {
     let formats: [&[&str]; 3] = [
         &["--compression", "none"],
         &["--to", "webdataset"],
-        &["--to", "jsonl"],
+        &["--to", "jsonl", "--column", "id"],
     ];
     for options in formats {
         let dir = TestDir::new();
@@ -139,4 +139,21 @@ fn provenance_without_an_order_passes() {
     assert_ne!(older, text);
     dir.write("shards/index.provenance", older);
     dir.ok(&["verify", "shards", "--deep", "--strict"]);
+}
+
+#[test]
+fn exchanged_files_of_a_table_are_reported() {
+    let dir = TestDir::new();
+    dir.parquet("data/rows.parquet", &rows(90));
+    let args = ["convert", "data", "table", "--to", "parquet"];
+    dir.ok(&[&args[..], &["--samples-per-shard", "30", "--column", "id"]].concat());
+    dir.ok(&["verify", "table", "--deep"]);
+    let mut index: serde_json::Value =
+        serde_json::from_slice(&dir.read("table/.index.json")).unwrap();
+    index["files"].as_array_mut().unwrap().swap(0, 2);
+    dir.write("table/.index.json", index.to_string());
+    let ran = dir.run(&["verify", "table", "--deep"]);
+    assert_eq!(ran.code, 3, "{}", ran.shown());
+    let expected = "error[provenance-other]: table/.index.provenance: ";
+    assert!(ran.stderr.contains(expected), "{}", ran.shown());
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, LengthsOptions, ReindexOptions, WrittenLengths};
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::{ErrorKind, Limits, Progress, WORK_FOLDER, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem};
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern};
-use shardmill_mds::HashAlgo;
+use shardmill_mds::{HashAlgo, PENDING_NAME, Pending};
 use shardmill_storage::{Dir, PublishMode, StorageError};
 use shardmill_writer::INDEX_NAME;
 
@@ -118,44 +118,50 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
     Ok(Exit::Done)
 }
 
-/// Publishes a merged index with its side files. The index is written last. An index that is replaced is removed first,
-/// so that no reader sees it with the side files of another index.
+/// Publishes a merged index, then its side files. Until these are there, readers take them from a note.
 fn publish_merged(path: &Path, merged: &Merged, force: bool) -> Result<Outcome, Stop> {
     let text = merged.index.to_merged_json();
     let dir = Dir::open(path)?;
-    let existing = is_same(&dir, INDEX_NAME, &text)?;
-    let mut stale: Vec<&str> = Vec::new();
-    for name in [TOMBSTONES_NAME, PROVENANCE_NAME] {
+    let text_of = |name: &str| {
         let own = merged.files.iter().find(|(own, _)| *own == name);
-        let is_right = match own {
-            Some((_, text)) => is_same(&dir, name, text)? == Some(true),
+        own.map(|(_, text)| text.as_str())
+    };
+    let mut stale: Vec<&'static str> = Vec::new();
+    for name in [TOMBSTONES_NAME, PROVENANCE_NAME] {
+        let is_right = match text_of(name) {
+            Some(text) => is_same(&dir, name, text)? == Some(true),
             None => !dir.exists(name)?,
         };
         if !is_right {
             stale.push(name);
         }
     }
-    if stale.is_empty() {
+    let is_refused = !force && is_same(&dir, INDEX_NAME, &text)? == Some(false);
+    if stale.is_empty() || is_refused {
         return publish(path, &text, force);
     }
-    match existing {
-        Some(false) if !force => return publish(path, &text, force),
-        Some(_) => {
-            dir.remove(INDEX_NAME)?;
-        }
-        None => {}
-    }
+    let files = stale
+        .iter()
+        .map(|name| (*name, text_of(name).map(str::to_owned)));
+    let note = serde_json::to_string(&Pending::new(&text, files)).unwrap_or_default();
+    let mode = PublishMode::Replace;
+    let work = dir.make_dir(WORK_FOLDER)?;
+    dir.publish_bytes(Some(WORK_FOLDER), PENDING_NAME, note.as_bytes(), mode)?;
+    publish(path, &text, force)?;
     for name in stale {
-        match merged.files.iter().find(|(own, _)| *own == name) {
-            Some((_, text)) => {
-                dir.publish_bytes(None, name, text.as_bytes(), PublishMode::Replace)?;
-            }
+        match text_of(name) {
+            Some(text) => dir.publish_bytes(None, name, text.as_bytes(), mode)?,
             None => {
                 dir.remove(name)?;
             }
         }
     }
-    publish(path, &text, force)
+    dir.sync()?;
+    dir.remove(PENDING_NAME)?;
+    if work.entries()?.is_empty() {
+        dir.remove_dir(WORK_FOLDER)?;
+    }
+    Ok(Outcome::Written)
 }
 
 /// Returns whether a file has this text; `None` if there is no such file.

@@ -272,7 +272,7 @@ pub(crate) fn holds_dataset(target: Target<'_>) -> Result<bool, StorageError> {
 }
 
 /// Returns the folders that may hold a dataset: the root and those of splits.
-fn dataset_folders(target: Target<'_>) -> Result<Vec<String>, StorageError> {
+pub(crate) fn dataset_folders(target: Target<'_>) -> Result<Vec<String>, StorageError> {
     let mut folders = vec![String::new()];
     for entry in target.entries("")? {
         if entry.is_folder && !is_state_folder(&entry) && entry.name != COLUMNS_FOLDER {

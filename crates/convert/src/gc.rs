@@ -15,7 +15,6 @@ use crate::error::{ConvertError, ConvertProblem};
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
-use crate::pending::recover;
 use crate::replace;
 use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
 
@@ -171,11 +170,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
     let destination = target.destination;
     let cancel = &mut target.cancel();
     let lease = target.lease(options.lease_patience)?;
-    let found = Found::read(target, &options.limits)?;
-    let folders = found.map_or_else(Vec::new, |found| found.folders());
-    for folder in [""].into_iter().chain(folders.iter().map(String::as_str)) {
-        recover(target, folder, options.limits.index_bytes)?;
-    }
+    replace::recover(target, options.limits.index_bytes)?;
     // The files are listed while holding the lease, so no other process changes them.
     let mut files = left(target, &options.limits)?;
     // The files of a replaced dataset, in their order.

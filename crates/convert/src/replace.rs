@@ -11,7 +11,7 @@ use shardmill_dataset::{COLUMNS_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::StorageError;
 use shardmill_writer::DatasetIndex;
 
-use crate::dataset_files::{dataset_files, remove_empty, remove_in_order};
+use crate::dataset_files::{dataset_files, dataset_folders, remove_empty, remove_in_order};
 use crate::error::ConvertError;
 use crate::export::SideFiles;
 use crate::options::ConvertOptions;
@@ -73,6 +73,14 @@ pub(crate) fn publish(
         SideFiles::beside(target, dataset.folder).publish_all(&dataset.exported, true)?;
     }
     Ok(finish(target, options.source.limits.index_bytes)?)
+}
+
+/// Completes or discards the pending changes of killed runs in all folders. The caller must hold the lease.
+pub(crate) fn recover(target: Target<'_>, index_bytes: u64) -> Result<(), StorageError> {
+    for folder in dataset_folders(target)? {
+        pending::recover(target, &folder, index_bytes)?;
+    }
+    Ok(())
 }
 
 /// Removes the files of replaced datasets, if new ones are published. The caller must hold the lease.

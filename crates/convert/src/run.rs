@@ -18,7 +18,6 @@ use crate::journal::{Found, Journal};
 use crate::lengths::{LengthsOptions, write_lengths, write_videos};
 use crate::options::ConvertOptions;
 use crate::parts;
-use crate::pending::recover;
 use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
@@ -94,12 +93,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     let lease = target.lease(options.run.lease_patience)?;
     let limits = &options.source.limits;
     if options.run.overwrite {
-        for folder in [""]
-            .into_iter()
-            .chain(plan.folders.iter().map(String::as_str))
-        {
-            recover(target, folder, limits.index_bytes)?;
-        }
+        replace::recover(target, limits.index_bytes)?;
     }
     // The destination is inspected again while holding the lease, so no other process changes it.
     let found = match dest::inspect_target(target, &plan.folders, &plan.identity, options)? {
@@ -170,7 +164,7 @@ fn remove_leftover(target: Target<'_>, options: &ConvertOptions) -> Result<(), S
     match target.lease(options.run.lease_patience) {
         Ok(lease) => {
             let max = options.source.limits.index_bytes;
-            recover(target, "", max)?;
+            replace::recover(target, max)?;
             replace::finish(target, max)?;
             lease.remove_folder(&OF_PARTS, cancel)
         }

@@ -8,7 +8,9 @@ use shardmill_dataset::{
 use shardmill_mds::Hasher;
 use shardmill_source::{SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
-use shardmill_writer::{ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteError};
+use shardmill_writer::{
+    DatasetIndex, ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteError,
+};
 
 use crate::error::ConvertError;
 use crate::target::side_name;
@@ -65,18 +67,26 @@ pub fn verify_table(
     };
     let mut report = check_files(index.files.len(), options, progress, check)?;
     report.samples = index.rows();
-    let read = |name: &str, max| match folder.read(&side_name(ShardFormat::Parquet, name), max) {
-        Err(error) if error.is_not_found() => Ok(None),
-        found => found.map(Some),
-    };
-    let files = index.files.iter();
-    let shape = IndexShape::of(files.map(|file| (&*file.file.basename, file.rows)));
-    if let Err(error) = check_sides(&read, &shape, limits.index_bytes) {
-        report.add_file_error(&side_name(ShardFormat::Parquet, error.side_name()), &error);
+    if options.deep {
+        check_order(&folder, index, limits, &mut report);
     }
     report.read.files += 1;
     report.read.stored_bytes += text.len() as u64;
     Ok(Some(report))
+}
+
+/// Compares the index with what the conversion recorded.
+fn check_order(folder: &Folder, index: TableIndex, limits: &Limits, report: &mut VerifyReport) {
+    let index = DatasetIndex::Table(index);
+    let to = ShardFormat::Parquet;
+    let read = |name: &str, max| match folder.read(&side_name(to, name), max) {
+        Err(error) if error.is_not_found() => Ok(None),
+        found => found.map(Some),
+    };
+    let shape = IndexShape::of(index.shard_samples());
+    if let Err(error) = check_sides(&read, &shape, limits.index_bytes) {
+        report.add_file_error(&side_name(to, error.side_name()), &error);
+    }
 }
 
 /// Checks the length and the hashes of a file. Reads it in pieces, because a file may be larger than memory.

@@ -170,7 +170,8 @@ impl DatasetIndex {
                 shards.collect()
             }
             Self::Table(index) => {
-                let files = index.files.iter();
+                let shards = usize::try_from(self.shards()).unwrap_or(usize::MAX);
+                let files = index.files.iter().take(shards);
                 files
                     .map(|file| (&*file.file.basename, file.rows))
                     .collect()

@@ -1,6 +1,5 @@
 //! Runs an increment.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use shardmill_core::{Limits, Progress, parallel};
@@ -19,10 +18,11 @@ use shardmill_writer::{
 use super::plan::{ExistingDataset, Increment, read};
 use super::ranges::Ranges;
 use super::record::{self, FileSamples, Generation, Record};
+use crate::dest::forget;
 use crate::error::ConvertError;
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
-use crate::pending::{self, recover};
+use crate::pending;
 use crate::pipeline::{report, report_written, write};
 use crate::plan::ConvertPlan;
 use crate::provenance::{self, Provenance};
@@ -53,7 +53,7 @@ pub(crate) fn run(
     }
     let cancel = &mut target.cancel();
     let lease = target.lease(options.run.lease_patience)?;
-    recover(target, "", options.source.limits.index_bytes)?;
+    replace::recover(target, options.source.limits.index_bytes)?;
     replace::finish(target, options.source.limits.index_bytes)?;
     // The dataset is read again while holding the lease, so no other process changes it.
     let now = match read(target, options)? {
@@ -85,8 +85,9 @@ pub(crate) fn run(
     };
     let identity = increment.identity(&plan.identity);
     let mut found = Found::read(target, &options.source.limits)?;
-    if let Some(other) = found.take_if(|found| identity.difference(&found.header).is_some()) {
-        forget(target, &other, &increment.existing.index)?;
+    let is_other = |found: &mut Found| identity.difference(&found.header).is_some();
+    if found.take_if(is_other).is_some() {
+        forget(target, options)?;
     }
     if increment.is_noted() {
         lease.remove_folder(&OF_PARTS, cancel)?;
@@ -109,11 +110,7 @@ pub(crate) fn run(
         Err(error) if is_published || lease.is_lost() || error.is_resumable() => Err(error),
         Err(error) => {
             // The error would occur again. No index lists the files that were written.
-            let cleaned = Found::read(target, &options.source.limits).and_then(|found| {
-                found.map_or(Ok(()), |found| {
-                    forget(target, &found, &increment.existing.index)
-                })
-            });
+            let cleaned = forget(target, options);
             if cleaned.is_ok() {
                 lease.remove_folder(&OF_PARTS, cancel)?;
             }
@@ -139,20 +136,6 @@ fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
     let text = provenance::text_of(&serde_json::Value::Object(side));
     target.publish(PROVENANCE_NAME, text.as_bytes())?;
     Ok(target.destination.sync()?)
-}
-
-/// Removes the files and the journal of a run that will not be resumed.
-fn forget(
-    target: Target<'_>,
-    found: &Found,
-    index: &DatasetIndex,
-) -> Result<(), shardmill_storage::StorageError> {
-    let stored = index.stored_files();
-    let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
-    let files = found.files().map(|(_, name)| name);
-    let unlisted = files.filter(|name| !named.contains(name));
-    target.remove_all(&unlisted.collect::<Vec<_>>())?;
-    Found::remove(target)
 }
 
 /// Returns the report of a run that found no new and no deleted samples.
