@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shardmill
@@ -420,3 +422,56 @@ def test_star_keeps_all_other_columns(tmp_path: Path) -> None:
 )
 def test_hints_name_columns_as_python_does(hint: str, shown: str) -> None:
     assert _runs.in_keywords(hint) == shown
+
+
+def test_null_value_that_a_column_does_not_have_is_an_error(tmp_path: Path) -> None:
+    types = {
+        'price': pa.decimal128(5, 2),
+        'half': pa.float16(),
+        'real': pa.float64(),
+        'day': pa.date32(),
+        'at': pa.timestamp('ms'),
+        'n': pa.int16(),
+    }
+    (tmp_path / 'in').mkdir()
+    table = pa.table({name: pa.array([None], data_type) for name, data_type in types.items()})
+    pq.write_table(table, tmp_path / 'in' / 'a.parquet')
+    exact = {
+        'price': '0.010',
+        'half': 0.1,
+        'real': float('-inf'),
+        'day': '2024-02-29',
+        'at': '2024-02-29 12:00:00.5',
+        'n': -32768,
+    }
+    shardmill.convert(tmp_path / 'in', tmp_path / 'exact', null_as=exact)
+    sample = LocalDataset(str(tmp_path / 'exact'))[0]
+    assert sample['price'] == '0.01' or str(sample['price']) == '0.01'
+    assert (sample['real'], sample['n'], sample['day']) == (float('-inf'), -32768, '2024-02-29')
+    assert (sample['half'], sample['at']) == (np.float16(0.1), '2024-02-29T12:00:00.500')
+    others = [
+        ('price', '0.001'),
+        ('price', '1000'),
+        ('half', 70000),
+        ('real', '1e400'),
+        ('real', 9007199254740993),
+        ('day', '2024-02-29 12:00:00'),
+        ('at', '2024-02-29 12:00:00.0005'),
+        ('n', 32768),
+    ]
+    for number, (name, value) in enumerate(others):
+        with pytest.raises(
+            UsageError, match=f'`{value}` is not a value of column {name}'
+        ) as raised:
+            shardmill.convert(
+                tmp_path / 'in', tmp_path / str(number), null_as={**exact, name: value}
+            )
+        assert raised.value.id == 'config-null-as'
+    # A value of the column that the encoding does not have.
+    with pytest.raises(
+        UsageError, match='`300` cannot be stored in column n: 300 does not fit'
+    ) as raised:
+        shardmill.convert(
+            tmp_path / 'in', tmp_path / 'out', columns={'n': 'int8'}, null_as={'n': 300}
+        )
+    assert raised.value.id == 'config-null-as'

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from deltalake import DeltaTable, write_deltalake
@@ -227,3 +229,76 @@ def test_remote_delta_table_is_read(
         batch_size=1,
     )
     assert ids(dataset) == [row for row in range(20) if row not in (2, 17)]
+
+
+def test_variants_and_images_of_delta_tables_have_the_values_of_a_conversion(
+    tmp_path: Path,
+) -> None:
+    # The numbers 5 and 6, and {"a": 5}.
+    number, other = ({'metadata': b'\1\0\0', 'value': bytes([0x0C, n])} for n in (5, 6))
+    record = {'metadata': b'\1\1\0\1a', 'value': bytes([2, 1, 0, 0, 2, 0x0C, 5])}
+    variant = pa.struct({'metadata': pa.binary(), 'value': pa.binary()})
+    image = pa.struct({'bytes': pa.binary(), 'path': pa.string()})
+    file = pa.table(
+        {
+            'v': pa.array([number, record], variant),
+            'vs': pa.array([[number, None, record], []], pa.list_(variant)),
+            'm': pa.array([[('k', other)], None], pa.map_(pa.string(), variant)),
+            's': pa.array([{'v': record}, {'v': None}], pa.struct({'v': variant})),
+            'image': pa.array([{'bytes': b'x', 'path': 'x.jpg'}, None], image),
+        }
+    )
+    table = tmp_path / 'table'
+    (table / '_delta_log').mkdir(parents=True)
+    pq.write_table(file, table / 'a.parquet')
+
+    def struct(**fields: Any) -> dict[str, Any]:
+        return {'type': 'struct', 'fields': [field(*one) for one in fields.items()]}
+
+    def field(name: str, of: Any) -> dict[str, Any]:
+        return {'name': name, 'type': of, 'nullable': True, 'metadata': {}}
+
+    schema = struct(
+        v='variant',
+        vs={'type': 'array', 'elementType': 'variant', 'containsNull': True},
+        m={'type': 'map', 'keyType': 'string', 'valueType': 'variant', 'valueContainsNull': True},
+        s=struct(v='variant'),
+        image=struct(bytes='binary', path='string'),
+    )
+    features = {'readerFeatures': ['variantType'], 'writerFeatures': ['variantType']}
+    actions = [
+        {'protocol': {'minReaderVersion': 3, 'minWriterVersion': 7, **features}},
+        {
+            'metaData': {
+                'id': '5fba94ed-9794-4965-ba6e-6ee3c0d22af9',
+                'format': {'provider': 'parquet', 'options': {}},
+                'schemaString': json.dumps(schema),
+                'partitionColumns': [],
+                'configuration': {},
+                'createdTime': 1,
+            }
+        },
+        {
+            'add': {
+                'path': 'a.parquet',
+                'partitionValues': {},
+                'size': (table / 'a.parquet').stat().st_size,
+                'modificationTime': 1,
+                'dataChange': True,
+            }
+        },
+    ]
+    log = table / '_delta_log' / f'{0:020}.json'
+    log.write_text(''.join(json.dumps(action) + '\n' for action in actions))
+    names = ['v', 'vs', 'm', 's', 'image']
+    assert_same_samples(table, tmp_path, 0, names)
+    found = StreamingDataset(remote=str(table), local=str(tmp_path / 'cache'), format='delta')
+    first, second = (found[row] for row in range(2))
+    assert first == {
+        'v': 5,
+        'vs': [5, None, {'a': 5}],
+        'm': {'k': 6},
+        's': {'v': {'a': 5}},
+        'image': b'x',
+    }
+    assert second == {'v': {'a': 5}, 'vs': [], 'm': None, 's': {'v': None}, 'image': None}

@@ -104,3 +104,70 @@ def test_mds_round_trips_through_parquet(convert, tmp_path):
             np.testing.assert_array_equal(value, sample[name])
             if isinstance(value, np.ndarray):
                 assert value.dtype == sample[name].dtype
+
+
+UNITS = ["s", "ms", "us", "ns"]
+# What pyarrow itself writes and reads again: Parquet has no seconds and no dates of 64 bits.
+TYPES = [
+    *[pa.timestamp(unit, zone) for unit in UNITS for zone in (None, "UTC")],
+    *[pa.duration(unit) for unit in UNITS],
+    *[pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"), pa.date32(), pa.date64()],
+    *[pa.list_(pa.timestamp("s")), pa.struct({"a": pa.date64(), "b": pa.time32("s")})],
+    *[pa.map_(pa.string(), pa.date64()), pa.list_(pa.time32("s"), 2), pa.large_list(pa.date64())],
+]
+
+
+def numbers(data_type, rows):
+    """Values of a type from the numbers of its rows; the second is null."""
+    if pa.types.is_struct(data_type):
+        return pa.StructArray.from_arrays([numbers(field.type, rows) for field in data_type], fields=list(data_type))
+    if pa.types.is_map(data_type):
+        keys = pa.array([str(n) for n in range(rows)])
+        return pa.MapArray.from_arrays(pa.array(range(rows + 1), pa.int32()), keys, numbers(data_type.item_type, rows))
+    if pa.types.is_fixed_size_list(data_type):
+        return pa.FixedSizeListArray.from_arrays(numbers(data_type.value_type, 2 * rows), 2)
+    if pa.types.is_nested(data_type):
+        large = pa.types.is_large_list(data_type)
+        offsets = pa.array(range(rows + 1), pa.int64() if large else pa.int32())
+        made = pa.LargeListArray if large else pa.ListArray
+        return made.from_arrays(offsets, numbers(data_type.value_type, rows))
+    step = 86_400_000 if data_type == pa.date64() else 1
+    integers = pa.int32() if data_type.bit_width == 32 else pa.int64()
+    return pa.array([None if n == 1 else n * step for n in range(rows)], integers).view(data_type)
+
+
+def test_dates_and_times_have_the_types_that_pyarrow_writes(convert, tmp_path):
+    columns = {f"c{number}": numbers(data_type, 5) for number, data_type in enumerate(TYPES)}
+    expected = pa.table(columns)
+    pq.write_table(expected, tmp_path / "own.parquet")
+    with pa.ipc.new_file(tmp_path / "in.arrow", expected.schema) as file:
+        file.write_table(expected)
+    convert(tmp_path / "in.arrow", tmp_path / "out", "--to=parquet")
+    found, own = pq.read_table(tmp_path / "out"), pq.read_table(tmp_path / "own.parquet")
+    for name in columns:
+        assert str(found.schema.field(name).type).replace("item", "element") == str(own.schema.field(name).type)
+        assert found[name].to_pylist() == own[name].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("data_type", "value", "shown"),
+    [
+        (pa.date64(), 86_400_001, "1970-01-02T00:00:00.001"),
+        (pa.list_(pa.date64()), 86_400_001, "1970-01-02T00:00:00.001"),
+        (pa.struct({"a": pa.date64()}), 86_400_001, "a value of type Struct"),
+        (pa.timestamp("s"), 2**62, "the time 4611686018427387904 seconds from 1970-01-01"),
+    ],
+)
+def test_date_or_time_that_parquet_does_not_have_is_an_error(convert, tmp_path, data_type, value, shown):
+    leaf = data_type
+    while pa.types.is_nested(leaf):
+        leaf = leaf.field(0).type
+    values = pa.array([0, value], pa.int64()).view(leaf)
+    if pa.types.is_struct(data_type):
+        values = pa.StructArray.from_arrays([values], fields=list(data_type))
+    elif pa.types.is_list(data_type):
+        values = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values)
+    with pa.ipc.new_file(tmp_path / "in.arrow", pa.schema({"x": data_type})) as file:
+        file.write_table(pa.table({"x": values}))
+    error = convert(tmp_path / "in.arrow", tmp_path / "out", "--to=parquet", status=3).stderr
+    assert "value-range" in error and "row 1" in error and shown in error

@@ -10,7 +10,9 @@ use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, encode_ten, npy_
 use super::encoded_column::{EncodedColumn, checked};
 use super::list;
 use super::target::FieldEncoding;
-use super::types::{encoded_as, is_integer_text, is_json, is_temporal, stored_type};
+use super::types::{
+    ENCODING_KEY, encoded_as, is_integer_text, is_json, is_temporal, metadata, stored_type,
+};
 use super::{hint, json, number, text};
 use crate::error::{RowError, WriteError};
 
@@ -184,8 +186,10 @@ pub(crate) fn default_encoding(field: &Field) -> Option<FieldEncoding> {
         (other, _) if other.is_floating() => FieldEncoding::Json,
         (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), _) => {
             let (leaf, levels) = list::leaf_type(data_type);
+            let declared = metadata(field, ENCODING_KEY).and_then(|name| name.parse().ok());
+            let is_tensor = matches!(declared, Some(Encoding::NdArray { .. }));
             let is_array = number::dtype_of(leaf).is_some()
-                && (levels == 1 || list::static_shape(data_type).is_some());
+                && (levels == 1 || is_tensor || list::static_shape(data_type).is_some());
             match is_array {
                 true => FieldEncoding::Npy,
                 false if json::is_representable(data_type) => FieldEncoding::Json,
@@ -360,7 +364,7 @@ fn from_mds(
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::{ENCODED_KEY, ENCODING_KEY};
+    use super::super::types::ENCODED_KEY;
     use super::*;
     use std::collections::HashMap;
 
