@@ -9,7 +9,8 @@
 //! - A [`Buffer`] holds bytes at an address that is a multiple of 64, for vector instructions and tensor libraries. A
 //!   buffer from a [`Pool`] returns to it when any thread drops it. New memory costs a page fault every 4 KiB; reused
 //!   memory costs none.
-//! - [`begin_writeback`] is the only system call here that is unrelated to memory. No safe wrapper for it exists.
+//! - [`begin_writeback`] and [`lock_byte`] are the only system calls here that are unrelated to memory. No safe wrappers
+//!   for them exist.
 //!
 //! ```
 //! use std::os::fd::AsFd as _;
@@ -28,11 +29,13 @@
 
 mod buffer;
 mod mapping;
+mod range_lock;
 mod sigbus;
 mod writeback;
 
 pub use buffer::{ALIGNMENT, Buffer, Pool};
 pub use mapping::Mapping;
+pub use range_lock::{RangeLock, lock_byte};
 pub use writeback::begin_writeback;
 
 /// The examples of the README are tests.

@@ -38,20 +38,14 @@ impl Mapping {
                 guarded: None,
             });
         }
-        // SAFETY: creates a new region at an address that the system chooses.
-        let start = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+        let start = match Self::map(file, bytes, libc::MAP_SHARED) {
+            // File systems without a common page cache, such as FUSE with direct I/O, have only private mappings. One
+            // that is never written to reads the same bytes.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {
+                Self::map(file, bytes, libc::MAP_PRIVATE)?
+            }
+            mapped => mapped?,
         };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
         let Some(start) = NonNull::new(start.cast::<u8>()) else {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
         };
@@ -63,6 +57,19 @@ impl Mapping {
         };
         mapping.guarded = Some(Guarded::new(start.as_ptr() as usize, bytes)?);
         Ok(mapping)
+    }
+
+    /// Creates a region of a kind (`MAP_SHARED` or `MAP_PRIVATE`), at an address that the system chooses.
+    fn map(file: BorrowedFd<'_>, bytes: usize, kind: libc::c_int) -> io::Result<*mut libc::c_void> {
+        // SAFETY: creates a new region, which overlaps no other.
+        let start = unsafe {
+            let file = file.as_raw_fd();
+            libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ, kind, file, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(start)
     }
 
     /// Returns the bytes. Data read from them is valid only if [`is_damaged`](Self::is_damaged) is false afterwards.

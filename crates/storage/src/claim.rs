@@ -2,6 +2,7 @@
 //! it.
 
 use std::fs::File;
+use std::ops::Deref;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::dir::Dir;
 use crate::error::{StorageError, if_found};
-use crate::file::FileHandle;
+use crate::file::{FileBirth, FileHandle, birth_of};
 use crate::open_claims;
 
 /// The mode in which a claim is held.
@@ -34,13 +35,58 @@ pub enum ClaimState {
     Unknown,
 }
 
+/// A file with locks, whose descriptor a forked child gives up.
+#[derive(Debug)]
+pub(crate) struct ClaimFile(File);
+
+impl ClaimFile {
+    /// Opens the file for reading and writing. Creates it with mode 0600 if it is missing.
+    pub(crate) fn create_or_open(dir: &Dir, name: &str) -> Result<Self, StorageError> {
+        Self::open(dir, name, OFlags::RDWR | OFlags::CREATE)
+    }
+
+    /// Opens the file for reading only.
+    pub(crate) fn open_readable(dir: &Dir, name: &str) -> Result<Self, StorageError> {
+        Self::open(dir, name, OFlags::RDONLY)
+    }
+
+    fn open(dir: &Dir, name: &str, flags: OFlags) -> Result<Self, StorageError> {
+        let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+        // Some kernels refuse a mode without `O_CREAT`.
+        let mode = if flags.contains(OFlags::CREATE) {
+            Mode::RUSR | Mode::WUSR
+        } else {
+            Mode::empty()
+        };
+        let file = open_claims::open(|| {
+            let handle = dir.open_at(name, "open", flags, mode)?;
+            FileHandle::from_handle(handle, dir.path_of(name)).map(FileHandle::into_file)
+        })?;
+        Ok(Self(file))
+    }
+}
+
+impl Deref for ClaimFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for ClaimFile {
+    fn drop(&mut self) {
+        open_claims::remove(self.0.as_raw_fd());
+    }
+}
+
 /// An open lock file. Its advisory locks are released by the kernel when the process ends.
 ///
 /// No operation blocks. Claims are best effort: they avoid duplicate work and protect files that are being read, but
 /// correctness must not depend on them. Two claims on the same file also exclude each other within one process.
 #[derive(Debug)]
 pub struct Claim {
-    file: File,
+    file: ClaimFile,
     dir: Dir,
     name: String,
     /// The process that made the claim. A forked child inherits the open file, but does not own the claim.
@@ -63,7 +109,7 @@ impl Claim {
         }
     }
 
-    /// Opens the file. Returns `None` if it does not exist.
+    /// Opens the file. Returns `None` if it does not exist. On a read-only file system, it cannot be written to.
     ///
     /// # Errors
     ///
@@ -82,17 +128,13 @@ impl Claim {
     }
 
     fn open_with(dir: &Dir, name: &str, flags: OFlags) -> Result<Self, StorageError> {
-        let flags = flags | OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY;
-        // Some kernels refuse a mode without `O_CREAT`.
-        let mode = if flags.contains(OFlags::CREATE) {
-            Mode::RUSR | Mode::WUSR
-        } else {
-            Mode::empty()
+        let file = match ClaimFile::open(dir, name, flags | OFlags::RDWR) {
+            // An existing file of a read-only file system can be read and locked.
+            Err(error) if error.is_read_only() && flags.is_empty() => {
+                ClaimFile::open_readable(dir, name)?
+            }
+            opened => opened?,
         };
-        let file = open_claims::open(|| {
-            let handle = dir.open_at(name, "open", flags, mode)?;
-            FileHandle::from_handle(handle, dir.path_of(name)).map(FileHandle::into_file)
-        })?;
         Ok(Self {
             file,
             dir: dir.clone(),
@@ -125,7 +167,7 @@ impl Claim {
             ClaimMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
         };
         loop {
-            match flock(&self.file, operation) {
+            match flock(&*self.file, operation) {
                 Ok(()) => {
                     self.held = Some(mode);
                     return Ok(ClaimState::Held);
@@ -154,13 +196,18 @@ impl Claim {
     /// file. Then the lock is on an unlinked file that no other process can open.
     pub fn is_named(&self) -> Result<bool, StorageError> {
         let failed = |errno| StorageError::io("look up", self.path(), errno);
-        let ours = fstat(&self.file).map_err(failed)?;
+        let ours = fstat(&*self.file).map_err(failed)?;
         let (parent, last) = self.dir.parent_of(&self.name, "look up")?;
         match statat(&parent, last, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(named) => Ok((named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)),
             Err(Errno::NOENT) => Ok(false),
             Err(errno) => Err(failed(errno)),
         }
+    }
+
+    /// Returns the inode and creation time of the file.
+    pub fn birth(&self) -> Result<FileBirth, StorageError> {
+        birth_of(self.file.as_fd()).map_err(|errno| StorageError::io("look up", self.path(), errno))
     }
 
     /// Reads at most `most` bytes from `offset`. Returns fewer at the end of the file.
@@ -211,9 +258,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         // Closing the file releases the lock, unless a child process has it open too. The child itself must not unlock.
         if self.held.is_some() && self.owner == std::process::id() {
-            let _ = flock(self.file.as_fd(), FlockOperation::Unlock);
+            let _ = flock(&*self.file, FlockOperation::Unlock);
         }
-        open_claims::remove(self.file.as_raw_fd());
     }
 }
 

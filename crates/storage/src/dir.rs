@@ -3,20 +3,22 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fstat, fstatvfs, linkat, mkdirat, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, fstat, fstatvfs, linkat, mkdirat, renameat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
+use crate::dir_handle::DirHandle;
 use crate::entry::{Entry, EntryKind};
 use crate::error::{StorageError, check_name, if_found};
 use crate::file::FileHandle;
-use crate::resolve::{Parent, Resolver, open_beneath, open_parent};
+use crate::resolve::{DirFd, Parent, Resolver, open_beneath, open_parent};
 
 /// What to do if the name exists already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ pub struct Space {
 /// rejects are refused, and so are names that lead through a symbolic link. Clones share the file descriptor.
 #[derive(Clone, Debug)]
 pub struct Dir {
-    handle: Arc<OwnedFd>,
+    handle: Arc<DirHandle>,
     path: PathBuf,
     resolver: Resolver,
 }
@@ -117,10 +119,29 @@ impl Dir {
 
     pub(crate) fn from_handle(handle: OwnedFd, path: PathBuf, resolver: Resolver) -> Self {
         Self {
-            handle: Arc::new(handle),
+            handle: Arc::new(DirHandle::Open(handle)),
             path,
             resolver,
         }
+    }
+
+    /// Returns the same directory, whose descriptor may be closed while many other such directories are used. Then it
+    /// is reopened by its path, and it is an error if another directory is there.
+    #[must_use]
+    pub fn pooled(self) -> Self {
+        let handle = match Arc::try_unwrap(self.handle) {
+            Ok(DirHandle::Open(handle)) => DirHandle::pooled(handle, &self.path),
+            Ok(pooled) => Arc::new(pooled),
+            Err(shared) => shared,
+        };
+        Self { handle, ..self }
+    }
+
+    /// Returns the descriptor of the directory.
+    pub(crate) fn fd(&self) -> Result<DirFd<'_>, StorageError> {
+        self.handle
+            .get()
+            .map_err(|errno| StorageError::io("open the directory", &self.path, errno))
     }
 
     #[cfg(test)]
@@ -137,17 +158,14 @@ impl Dir {
 
     /// Returns whether two handles refer to the same directory.
     pub fn is_same(&self, other: &Self) -> Result<bool, StorageError> {
-        let stat = |dir: &Self| {
-            fstat(dir.as_fd()).map_err(|errno| StorageError::io("look up", &dir.path, errno))
-        };
-        let (own, other) = (stat(self)?, stat(other)?);
+        let (own, other) = (self.stat()?, other.stat()?);
         Ok(own.st_dev == other.st_dev && own.st_ino == other.st_ino)
     }
 
     /// Returns the free space of the file system that the directory is on, or `None` where the file system does not
     /// report it.
     pub fn space(&self) -> Result<Option<Space>, StorageError> {
-        let found = fstatvfs(&self.handle)
+        let found = fstatvfs(self.fd()?)
             .map_err(|errno| StorageError::io("read the free space of", &self.path, errno))?;
         if found.f_blocks == 0 {
             return Ok(None);
@@ -160,11 +178,40 @@ impl Dir {
         }))
     }
 
+    fn stat(&self) -> Result<rustix::fs::Stat, StorageError> {
+        fstat(self.fd()?).map_err(|errno| StorageError::io("read the status of", &self.path, errno))
+    }
+
     /// Returns the number of the device that the directory is on.
     pub fn device(&self) -> Result<u64, StorageError> {
-        let found = fstat(&self.handle)
+        Ok(self.stat()?.st_dev)
+    }
+
+    /// Returns the number of the directory on its device.
+    pub fn inode(&self) -> Result<u64, StorageError> {
+        Ok(self.stat()?.st_ino)
+    }
+
+    /// Returns whether the directory belongs to this user or to root.
+    pub fn is_trusted(&self) -> Result<bool, StorageError> {
+        Ok([0, rustix::process::geteuid().as_raw()].contains(&self.stat()?.st_uid))
+    }
+
+    /// Returns whether the directory is on a file system that is mounted read-only.
+    pub fn is_read_only(&self) -> Result<bool, StorageError> {
+        let found = fstatvfs(self.fd()?)
             .map_err(|errno| StorageError::io("read the status of", &self.path, errno))?;
-        Ok(found.st_dev)
+        Ok(found.f_flag.contains(StatVfsMountFlags::RDONLY))
+    }
+
+    /// Returns whether files can be renamed from `other` to this directory: both are in the same mount of the same file
+    /// system. A bind mount is another mount of the same file system.
+    pub fn is_same_mount(&self, other: &Self) -> Result<bool, StorageError> {
+        if self.device()? != other.device()? {
+            return Ok(false);
+        }
+        let (own, other) = (mount_of(self.fd()?.as_fd()), mount_of(other.fd()?.as_fd()));
+        Ok(own == other)
     }
 
     /// Returns the path of a name in this directory, for messages.
@@ -186,7 +233,7 @@ impl Dir {
         mode: Mode,
     ) -> Result<OwnedFd, StorageError> {
         check_name(name)?;
-        open_beneath(self.resolver, self.as_fd(), name, flags, mode)
+        open_beneath(self.resolver, self.fd()?.as_fd(), name, flags, mode)
             .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
     }
 
@@ -197,7 +244,7 @@ impl Dir {
         action: &'static str,
     ) -> Result<(Parent<'_>, &'a str), StorageError> {
         check_name(name)?;
-        open_parent(self.resolver, self.as_fd(), name)
+        open_parent(self.resolver, self.fd()?, name)
             .map_err(|errno| StorageError::resolving(action, self.path_of(name), errno))
     }
 
@@ -255,7 +302,8 @@ impl Dir {
     pub fn entries(&self) -> Result<Vec<Entry>, StorageError> {
         let failed = |errno: Errno| StorageError::io("list the directory", &self.path, errno);
         let mut entries = Vec::new();
-        for entry in rustix::fs::Dir::read_from(self).map_err(failed)? {
+        let handle = self.fd()?;
+        for entry in rustix::fs::Dir::read_from(&handle).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
             if matches!(name, b"." | b"..") {
@@ -263,7 +311,7 @@ impl Dir {
             }
             let name = OsStr::from_bytes(name).to_owned();
             let kind = match entry.file_type() {
-                FileType::Unknown => match statat(self, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                FileType::Unknown => match statat(&handle, &name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode),
                     // It was removed since it was listed.
                     Err(Errno::NOENT) => continue,
@@ -328,6 +376,8 @@ impl Dir {
             Err(Errno::NOTDIR) => Err(StorageError::NotDirectory {
                 path: self.path_of(name),
             }),
+            // A read-only file system refuses before it looks for the name.
+            Err(Errno::ROFS) if !self.exists(name)? => Ok(false),
             Err(errno) => Err(StorageError::io(action, self.path_of(name), errno)),
         }
     }
@@ -402,7 +452,7 @@ impl Dir {
     /// `Storage`: then nothing is certain. A second call that succeeds would not prove that the first changes are
     /// durable.
     pub fn sync(&self) -> Result<(), StorageError> {
-        match sync_handle(self.as_fd()) {
+        match sync_handle(self.fd()?.as_fd()) {
             // Some network and user-space file systems cannot synchronise directories; they order the changes
             // themselves.
             Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
@@ -415,10 +465,12 @@ impl Dir {
     }
 }
 
-impl AsFd for Dir {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handle.as_fd()
-    }
+/// Returns the number of the mount that a file is in, or `None` if the system does not report it.
+fn mount_of(handle: BorrowedFd<'_>) -> Option<u64> {
+    let path = format!("/proc/self/fdinfo/{}", handle.as_raw_fd());
+    let text = fs::read_to_string(path).ok()?;
+    let number = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    number.trim().parse().ok()
 }
 
 /// Calls `fsync` once. An interruption counts as a failure, because the result of a second call says nothing about the
@@ -431,7 +483,8 @@ pub(crate) fn sync_handle(handle: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::fs::fsync(handle)
 }
 
-/// Renames a file. With [`PublishMode::CreateNew`], fails with `EXIST` if the new name exists.
+/// Renames a file. With [`PublishMode::CreateNew`], fails with `EXIST` if the new name exists. On file systems with
+/// neither hard links nor exclusive renames, that check is not atomic: of two concurrent callers, the later one wins.
 pub(crate) fn rename_at(
     old: BorrowedFd<'_>,
     old_name: &str,
@@ -449,13 +502,19 @@ pub(crate) fn rename_at(
     };
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
     let renamed = Err(Errno::OPNOTSUPP);
-    let Err(unsupported @ (Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) = renamed else {
+    if !matches!(renamed, Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)) {
         return renamed;
-    };
+    }
     // The file system has no exclusive rename. A hard link is exclusive as well.
     match linkat(old, old_name, new, new_name, AtFlags::empty()) {
         Ok(()) => unlinkat(old, old_name, AtFlags::empty()),
-        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => Err(unsupported),
+        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK | Errno::INVAL) => {
+            match statat(new, new_name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(_) => Err(Errno::EXIST),
+                Err(Errno::NOENT) => renameat(old, old_name, new, new_name),
+                Err(errno) => Err(errno),
+            }
+        }
         linked => linked,
     }
 }

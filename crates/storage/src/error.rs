@@ -311,6 +311,15 @@ impl StorageError {
         }
     }
 
+    /// Returns whether a local file system is mounted read-only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        let Self::Io { source, .. } = self.fault() else {
+            return false;
+        };
+        source.kind() == io::ErrorKind::ReadOnlyFilesystem
+    }
+
     /// Returns whether the bucket or container does not exist.
     #[must_use]
     pub fn is_no_bucket(&self) -> bool {

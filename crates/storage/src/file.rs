@@ -327,8 +327,8 @@ pub(crate) fn birth_of(handle: BorrowedFd<'_>) -> rustix::io::Result<FileBirth> 
                     born: if kept { born } else { 0 },
                 });
             }
-            // An old kernel, or a seccomp filter that denies the call.
-            Err(Errno::NOSYS | Errno::PERM) => {}
+            // An old kernel or file system, or a seccomp filter that denies the call.
+            Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
     }

@@ -20,7 +20,7 @@
 //! - A [`TempFile`] is invisible until [`TempFile::publish`] renames it. By then it is complete and synchronised to the
 //!   disk. Dropping it earlier removes it.
 //! - A [`Claim`] is a lock file by which the processes of one machine agree which of them creates, reads or removes a
-//!   file.
+//!   file. A [`ClaimTable`] holds many claims with one descriptor.
 //! - A [`Lease`] is the exclusive right of one writer to a folder. The kernel releases it when the process ends.
 //! - A [`Destination`] is a directory or a prefix in a store that files are published to. [`DestinationLease`] and
 //!   [`DestinationLog`] have the same interface for both.
@@ -57,12 +57,15 @@ mod resolve; // Opening a name below a directory without following links.
 mod error; // The error of this crate.
 
 mod file; // Open files.
+mod file_limit; // How many files this process may have open.
 mod location; // Paths and URLs.
 
-mod dir; // Open directories.
+mod dir;
+mod dir_handle; // Descriptors of open directories. // Open directories.
 
 mod append; // Files to which lines are appended.
 mod claim; // Lock files of the processes of one machine.
+mod claim_table; // Many claims in one lock file.
 mod remove; // Removal of folders that shardmill created.
 mod temp; // Files that are not published yet.
 
@@ -85,18 +88,20 @@ pub use shardmill_core::CancelToken;
 
 pub use append::AppendFile;
 pub use claim::{Claim, ClaimMode, ClaimState};
+pub use claim_table::{ClaimTable, NumberClaim, NumberClaimState};
 pub use destination::{Destination, StoreDestination};
 pub use dir::{Dir, PublishMode, Space};
 pub use entry::{DestinationEntry, Entry, EntryKind, FileVersion, ListedFile, StoreKind};
 pub use error::StorageError;
 pub use file::{FileBirth, FileHandle, FileIdentity, FileReader, read_file};
+pub use file_limit::raise_file_limit;
 pub use folder::{Folder, StoreFolder, Stored, StoredObject};
 pub use heartbeat::LeaseWait;
 pub use lease::Lease;
 pub use lease_store::{DestinationLease, LEASE_PATIENCE};
 pub use location::{Location, RemoteLocation};
 pub use log::DestinationLog;
-pub use open_claims::{after_fork_in_parent, before_fork, take_inherited_claims};
+pub use open_claims::{after_fork_in_parent, before_fork, open_claims, take_inherited_claims};
 pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict, probe};
 pub use random::random_number;
 pub use remote::{

@@ -77,6 +77,13 @@ pub(crate) fn remove(descriptor: RawFd) {
     }
 }
 
+/// Returns how many lock files this process has open.
+#[must_use]
+pub fn open_claims() -> usize {
+    let words = OPEN.iter().map(|word| word.load(Ordering::Relaxed));
+    words.map(|word| word.count_ones() as usize).sum()
+}
+
 /// Returns the descriptors of the claims that a forked child inherited, and forgets them. To be called in the child,
 /// before it opens claims of its own; whoever calls it replaces them by others (`dup2`), so that they hold no lock.
 /// Takes no lock itself.

@@ -45,7 +45,7 @@ fn walk(dir: &Dir, keep: &[&OsStr], level: usize, remove: bool) -> Result<(), St
             }
             EntryKind::Directory if level < MAX_LEVELS => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let handle = match openat(dir, &entry.name, flags, Mode::empty()) {
+                let handle = match openat(dir.fd()?, &entry.name, flags, Mode::empty()) {
                     Ok(handle) => handle,
                     Err(Errno::NOENT) => continue,
                     Err(errno) => {
@@ -70,7 +70,7 @@ fn walk(dir: &Dir, keep: &[&OsStr], level: usize, remove: bool) -> Result<(), St
 }
 
 fn unlink(dir: &Dir, name: &OsStr, flags: AtFlags) -> Result<(), StorageError> {
-    match unlinkat(dir, name, flags) {
+    match unlinkat(dir.fd()?, name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(StorageError::io("remove", dir.path().join(name), errno)),
     }

@@ -2,11 +2,29 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use rustix::io::{Errno, Result};
+
+/// The descriptor of a directory while it is used.
+#[derive(Debug)]
+pub(crate) enum DirFd<'a> {
+    Borrowed(BorrowedFd<'a>),
+    /// Another thread may close the directory as soon as this is dropped.
+    Pooled(Arc<OwnedFd>),
+}
+
+impl AsFd for DirFd<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Borrowed(handle) => *handle,
+            Self::Pooled(handle) => handle.as_fd(),
+        }
+    }
+}
 
 /// How a path is resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +60,7 @@ pub(crate) fn open_beneath(
     {
         return result;
     }
-    let (parent, last) = open_parent(Resolver::Parts, dir, name)?;
+    let (parent, last) = open_parent(Resolver::Parts, DirFd::Borrowed(dir), name)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     open_part(parent.as_fd(), last, flags, mode)
 }
@@ -107,7 +125,7 @@ fn open_part(dir: BorrowedFd<'_>, part: &str, flags: OFlags, mode: Mode) -> Resu
 #[derive(Debug)]
 pub(crate) enum Parent<'a> {
     /// The directory the name is relative to.
-    Here(BorrowedFd<'a>),
+    Here(DirFd<'a>),
     /// A directory below it.
     Below(OwnedFd),
 }
@@ -115,7 +133,7 @@ pub(crate) enum Parent<'a> {
 impl AsFd for Parent<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Here(handle) => *handle,
+            Self::Here(handle) => handle.as_fd(),
             Self::Below(handle) => handle.as_fd(),
         }
     }
@@ -124,14 +142,14 @@ impl AsFd for Parent<'_> {
 /// Opens the parent directory of `name` and returns it with the last part.
 pub(crate) fn open_parent<'d, 'a>(
     resolver: Resolver,
-    dir: BorrowedFd<'d>,
+    dir: DirFd<'d>,
     name: &'a str,
 ) -> Result<(Parent<'d>, &'a str)> {
     let Some((folders, last)) = name.rsplit_once('/') else {
         return Ok((Parent::Here(dir), name));
     };
     if resolver == Resolver::Kernel
-        && let Some(result) = open_by_kernel(dir, folders, ON_THE_WAY, Mode::empty())
+        && let Some(result) = open_by_kernel(dir.as_fd(), folders, ON_THE_WAY, Mode::empty())
     {
         return Ok((Parent::Below(result?), last));
     }
@@ -152,7 +170,7 @@ fn is_symlink(dir: BorrowedFd<'_>, part: &str) -> bool {
 /// ENOTDIR for both; the result only selects the error message.
 #[cfg(target_os = "linux")]
 fn explain_not_a_directory(dir: BorrowedFd<'_>, name: &str) -> Errno {
-    match open_parent(Resolver::Parts, dir, name) {
+    match open_parent(Resolver::Parts, DirFd::Borrowed(dir), name) {
         Ok((parent, last)) if is_symlink(parent.as_fd(), last) => Errno::LOOP,
         Err(Errno::LOOP) => Errno::LOOP,
         _ => Errno::NOTDIR,

@@ -148,38 +148,21 @@ impl TempFile {
         sync: bool,
     ) -> Result<(), StorageError> {
         self.prepare(name, sync)?;
-        self.rename(name, mode)
+        self.rename(name, mode, sync)
     }
 
     /// Checks and prepares the file before it gets its name.
     fn prepare(&self, name: &str, sync: bool) -> Result<(), StorageError> {
         check_name(name)?;
         self.check_written()?;
-        let path = self.path();
-        fchmod(&self.file, Mode::from_raw_mode(0o644 & !umask()))
-            .map_err(|errno| StorageError::io("open to other users", &path, errno))?;
-        if sync {
-            sync_handle(self.file.as_fd())
-                .map_err(|errno| StorageError::io("bring to the disk", &path, errno))?;
-        }
-        Ok(())
+        set_mode(&self.file, Mode::from_raw_mode(0o644 & !umask()))
+            .map_err(|errno| StorageError::io("open to other users", self.path(), errno))?;
+        if sync { self.sync() } else { Ok(()) }
     }
 
-    /// Publishes the file as [`TempFile::publish_pending`] does, if the name does not exist. On file systems with
-    /// neither hard links nor exclusive renames the check is not atomic: of two concurrent publishers, the later one
-    /// wins. Errors are those of [`TempFile::publish`].
-    pub fn publish_pending_first(mut self, name: &str, sync: bool) -> Result<(), StorageError> {
-        self.prepare(name, sync)?;
-        match self.rename(name, PublishMode::CreateNew) {
-            Err(StorageError::Io { source, .. }) if has_no_exclusive_rename(&source) => {
-                if self.target.exists(name)? {
-                    let path = self.target.path_of(name);
-                    return Err(StorageError::Exists { path });
-                }
-                self.rename(name, PublishMode::Replace)
-            }
-            published => published,
-        }
+    fn sync(&self) -> Result<(), StorageError> {
+        sync_handle(self.file.as_fd())
+            .map_err(|errno| StorageError::io("bring to the disk", self.path(), errno))
     }
 
     /// Publishes the file without synchronising it, for contents that can be recreated. The mode stays 0600, and after
@@ -188,7 +171,7 @@ impl TempFile {
     pub fn publish_unsynced(mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
         check_name(name)?;
         self.check_written()?;
-        self.rename(name, mode)
+        self.rename(name, mode, false)
     }
 
     fn check_written(&self) -> Result<(), StorageError> {
@@ -208,10 +191,16 @@ impl TempFile {
         Ok(())
     }
 
-    fn rename(&mut self, name: &str, mode: PublishMode) -> Result<(), StorageError> {
-        let (parent, last) = self.target.parent_of(name, "publish")?;
-        let (folder, parent) = (self.folder.as_fd(), parent.as_fd());
-        rename_at(folder, &self.name, parent, last, mode).map_err(|errno| {
+    fn rename(&mut self, name: &str, mode: PublishMode, sync: bool) -> Result<(), StorageError> {
+        let renamed = match self.rename_once(name, mode)? {
+            // Another file system, or a bind mount of this one, is mounted below the directory.
+            Err(Errno::XDEV) => {
+                self.move_beside(name, sync)?;
+                self.rename_once(name, mode)?
+            }
+            renamed => renamed,
+        };
+        renamed.map_err(|errno| {
             let path = self.target.path_of(name);
             match errno {
                 Errno::EXIST => StorageError::Exists { path },
@@ -222,7 +211,47 @@ impl TempFile {
         Ok(())
     }
 
-    /// Returns the inode and creation time of the file. Publishing does not change them.
+    fn rename_once(
+        &self,
+        name: &str,
+        mode: PublishMode,
+    ) -> Result<rustix::io::Result<()>, StorageError> {
+        let (parent, last) = self.target.parent_of(name, "publish")?;
+        let folder = self.folder.fd()?;
+        Ok(rename_at(
+            folder.as_fd(),
+            &self.name,
+            parent.as_fd(),
+            last,
+            mode,
+        ))
+    }
+
+    /// Copies the file to the directory that `name` is in, and continues with the copy.
+    fn move_beside(&mut self, name: &str, sync: bool) -> Result<(), StorageError> {
+        let folder = match name.rsplit_once('/') {
+            Some((folders, _)) => self.target.open_dir(folders)?,
+            None => self.target.clone(),
+        };
+        let mut copy = Self::create_in(&self.target, folder, "")?;
+        let path = self.path();
+        let failed = |error| StorageError::io("read", &path, error);
+        let own = self.file.try_clone().map_err(failed)?;
+        let own = FileHandle::from_handle(own.into(), path.clone())?;
+        io::copy(&mut own.reader(), &mut copy).map_err(|error| copy.write_error(error))?;
+        let mode = fstat(&self.file).map_err(|errno| StorageError::io("look up", &path, errno))?;
+        set_mode(&copy.file, Mode::from_raw_mode(mode.st_mode & 0o777))
+            .map_err(|errno| StorageError::io("open to other users", copy.path(), errno))?;
+        copy.check_written()?;
+        if sync {
+            copy.sync()?;
+        }
+        *self = copy;
+        Ok(())
+    }
+
+    /// Returns the inode and creation time of the file. Publishing does not change them, unless another file system is
+    /// mounted between the temporary file and its name.
     pub fn birth(&self) -> Result<FileBirth, StorageError> {
         birth_of(self.file.as_fd()).map_err(|errno| StorageError::io("look up", self.path(), errno))
     }
@@ -244,7 +273,9 @@ impl TempFile {
     /// Removes the temporary name. A failure leaves a stray file in the folder, but no wrong data.
     fn discard(&mut self) {
         if !self.gone {
-            let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+            if let Ok(folder) = self.folder.fd() {
+                let _ = unlinkat(folder, &self.name, AtFlags::empty());
+            }
             self.gone = true;
         }
     }
@@ -252,7 +283,7 @@ impl TempFile {
 
 impl Dir {
     /// Creates a temporary file with mode 0600, in `folder` below this directory or in the directory
-    /// itself. The folder has to be on the same file system.
+    /// itself. If the folder is on another file system, publishing copies the file.
     pub fn temp_file(&self, folder: Option<&str>) -> Result<TempFile, StorageError> {
         let folder = match folder {
             Some(name) => self.open_dir(name)?,
@@ -297,7 +328,8 @@ impl Dir {
     }
 
     fn close_to_others(&self) -> Result<(), StorageError> {
-        let stat = fstat(self).map_err(|errno| StorageError::io("look up", self.path(), errno))?;
+        let stat =
+            fstat(self.fd()?).map_err(|errno| StorageError::io("look up", self.path(), errno))?;
         let user = rustix::process::geteuid().as_raw();
         if stat.st_uid != user {
             // Some file systems report the same owner for every file. There the owner of a new file is the one to
@@ -313,7 +345,7 @@ impl Dir {
             return Ok(());
         }
         if stat.st_mode & 0o077 != 0 {
-            fchmod(self, Mode::RWXU)
+            set_mode(self.fd()?, Mode::RWXU)
                 .map_err(|errno| StorageError::io("close to other users", self.path(), errno))?;
         }
         Ok(())
@@ -361,10 +393,12 @@ pub(crate) fn unnamed_error(dir: Option<&Path>, error: io::Error) -> StorageErro
     StorageError::io("write a temporary file in", folder, error)
 }
 
-/// Returns whether the error means that the file system has no exclusive rename.
-fn has_no_exclusive_rename(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(errno, Some(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP))
+/// Sets the permissions of a file. It is no error if the file system has none of its own, as CIFS, FUSE and 9p may not.
+fn set_mode(file: impl AsFd, mode: Mode) -> rustix::io::Result<()> {
+    match fchmod(file, mode) {
+        Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        changed => changed,
+    }
 }
 
 /// Returns the umask of the process. `umask(2)` would change it briefly for all threads, so it is read from `/proc`. If

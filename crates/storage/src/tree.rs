@@ -87,7 +87,7 @@ impl Dir {
 
     /// Returns the listing entry of a file; `None` if it was removed since its directory was read.
     fn listed(&self, own: &Path, name: String) -> Result<Option<ListedFile>, StorageError> {
-        let stat = match statat(self, own, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match statat(self.fd()?, own, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::lock;
 use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
-use shardmill_storage::Dir;
+use shardmill_storage::{Dir, PublishMode};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::entry::IndexEntry;
@@ -68,7 +68,7 @@ pub struct SampleOptions {
 /// use std::sync::Arc;
 ///
 /// use shardmill_mds::{Column, Encoding, ShardConfig};
-/// use shardmill_storage::Dir;
+/// use shardmill_storage::{Dir, PublishMode};
 /// use shardmill_writer::{SampleOptions, SampleWriter};
 ///
 /// # let root = tempfile::tempdir()?;
@@ -443,7 +443,7 @@ impl PoolClient for SampleShards {
         let mut names = Vec::with_capacity(shard.files.len());
         for (name, temp) in shard.files {
             // A file of another writer must not be replaced: its index may already exist.
-            temp.publish_pending_first(&name, self.durable)?;
+            temp.publish_pending(&name, PublishMode::CreateNew, self.durable)?;
             names.push(name);
         }
         let span = shard.span;

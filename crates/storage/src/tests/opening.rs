@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -342,6 +342,41 @@ fn directories_are_created_with_parents() {
     assert_eq!(id(Dir::open(&temp.path().join("nothing"))), "not-found");
     assert_eq!(id(dir.make_dir("file/x")), "path-not-a-directory");
     assert_eq!(Dir::open(Path::new("")).unwrap().path(), Path::new("."));
+}
+
+#[test]
+fn few_of_many_pooled_directories_are_open() {
+    let (temp, dir) = root();
+    let is_below = |link: PathBuf| link.starts_with(temp.path().join("many"));
+    let open = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        let links = links.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| is_below(link.clone())).count()
+    };
+    let pooled = |number: usize| dir.make_dir(&format!("many/{number}")).unwrap().pooled();
+    let dirs: Vec<Dir> = (0..100).map(pooled).collect();
+    for round in 0..2 {
+        for (number, dir) in dirs.iter().enumerate() {
+            let name = format!("{number}-{round}");
+            dir.publish_bytes(None, &name, name.as_bytes(), PublishMode::CreateNew)
+                .unwrap();
+            assert_eq!(dir.list().unwrap().len(), round + 1);
+            assert_eq!(fs::read(dir.path_of(&name)).unwrap(), name.as_bytes());
+            assert!(open() <= 17, "{}", open());
+        }
+    }
+    // Another directory has taken the place of one that was closed.
+    let moved = &dirs[0];
+    fs::rename(moved.path(), temp.path().join("away")).unwrap();
+    assert_eq!(id(moved.list()), "not-found");
+    fs::create_dir(moved.path()).unwrap();
+    let error = moved.list().unwrap_err();
+    assert!(error.chain().contains("Stale file handle"), "{error:?}");
+    fs::remove_dir(moved.path()).unwrap();
+    fs::rename(temp.path().join("away"), moved.path()).unwrap();
+    assert_eq!(moved.list().unwrap(), ["0-0", "0-1"]);
+    drop(dirs);
+    assert_eq!(open(), 0);
 }
 
 #[test]

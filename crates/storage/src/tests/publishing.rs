@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_testing::mount::Mount;
 
 use super::{BOTH, id, is_root, root, with_failing_sync};
 use crate::{Dir, EntryKind, Lease, PublishMode, TempFile};
@@ -204,38 +205,6 @@ fn published_files_follow_the_umask() {
     }
 }
 
-/// A mounted file system, unmounted on drop.
-struct Mount<'a>(&'a Path);
-
-impl<'a> Mount<'a> {
-    fn tmpfs(path: &'a Path, options: &str) -> Option<Self> {
-        let output = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "none"])
-            .arg(path)
-            .output();
-        match output {
-            Ok(output) if output.status.success() => Some(Self(path)),
-            Ok(output) => {
-                println!(
-                    "SKIP tmpfs: {}",
-                    String::from_utf8_lossy(&output.stderr).trim()
-                );
-                None
-            }
-            Err(error) => {
-                println!("SKIP tmpfs: {error}");
-                None
-            }
-        }
-    }
-}
-
-impl Drop for Mount<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
-}
-
 #[test]
 fn full_disk_is_an_error_and_leaves_no_file() {
     let temp = tempfile::tempdir().unwrap();
@@ -284,16 +253,11 @@ fn exhausted_inodes_are_reported_as_full_disk() {
 #[test]
 fn read_only_disk_is_a_permission_error() {
     let temp = tempfile::tempdir().unwrap();
-    let Some(_mount) = Mount::tmpfs(temp.path(), "size=64k") else {
+    let Some(mount) = Mount::tmpfs(temp.path(), "size=64k") else {
         return;
     };
     fs::write(temp.path().join("f"), b"x").unwrap();
-    let status = Command::new("mount")
-        .args(["-o", "remount,ro"])
-        .arg(temp.path())
-        .status()
-        .unwrap();
-    assert!(status.success());
+    mount.remount("ro").unwrap();
     let dir = Dir::open(temp.path()).unwrap();
     assert_eq!(dir.open_file("f").unwrap().read_all(9).unwrap(), b"x");
     assert_eq!(
@@ -301,11 +265,64 @@ fn read_only_disk_is_a_permission_error() {
         ErrorKind::Permission
     );
     assert_eq!(dir.make_dir("d").unwrap_err().kind(), ErrorKind::Permission);
+    assert!(dir.is_read_only().unwrap());
     assert_eq!(dir.remove("f").unwrap_err().kind(), ErrorKind::Permission);
+    // There is nothing to remove.
+    assert!(!dir.remove("g").unwrap() && !dir.remove_dir("d").unwrap());
     assert_eq!(
         Lease::acquire(&dir, "lease").unwrap_err().kind(),
         ErrorKind::Permission
     );
+}
+
+#[test]
+fn file_is_published_into_another_mount() {
+    let (temp, dir) = root();
+    fs::create_dir(temp.path().join("elsewhere")).unwrap();
+    dir.make_private_dir("work").unwrap();
+    let Some(_mount) = Mount::bind(&temp.path().join("elsewhere"), &temp.path().join("sub")) else {
+        return;
+    };
+    let sub = dir.open_dir("sub").unwrap();
+    let same = (dir.device().unwrap(), dir.is_same_mount(&sub).unwrap());
+    assert_eq!(same, (sub.device().unwrap(), false));
+    assert!(dir.is_same_mount(&dir.open_dir("work").unwrap()).unwrap());
+    let bytes = vec![7; 300_000];
+    for (name, mode, sync) in [
+        ("sub/a", PublishMode::CreateNew, true),
+        ("sub/b", PublishMode::Replace, false),
+    ] {
+        let mut file = dir.temp_file(Some("work")).unwrap();
+        file.write_all(&bytes).unwrap();
+        file.publish_pending(name, mode, sync).unwrap();
+        let found = fs::metadata(temp.path().join(name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0o644);
+        assert_eq!(fs::read(temp.path().join(name)).unwrap(), bytes);
+    }
+    let mut file = dir.temp_file(Some("work")).unwrap();
+    file.write_all(b"unsynced").unwrap();
+    file.publish_unsynced("sub/c", PublishMode::CreateNew)
+        .unwrap();
+    let mode = fs::metadata(temp.path().join("sub/c"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = dir.publish_bytes(Some("work"), "sub/a", b"new", PublishMode::CreateNew);
+    assert_eq!(id(again), "exists");
+    // Nothing is left of the copies.
+    assert_eq!(sub.list().unwrap(), ["a", "b", "c"]);
+    assert!(dir.open_dir("work").unwrap().list().unwrap().is_empty());
+}
+
+#[test]
+fn directory_that_cannot_be_synchronised_is_no_error() {
+    let proc = Dir::open(Path::new("/proc/self")).unwrap();
+    assert_eq!(
+        rustix::fs::fsync(proc.fd().unwrap()),
+        Err(rustix::io::Errno::INVAL)
+    );
+    proc.sync().unwrap();
 }
 
 #[test]
