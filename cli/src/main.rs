@@ -26,6 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     signals::survive_file_limit();
+    shardmill_storage::raise_file_limit();
     let typed: Vec<OsString> = std::env::args_os().collect();
     output::set_color(command::color(&typed));
     let is_json = typed.iter().any(|word| word == "--json");

@@ -27,7 +27,9 @@ def replace_file(file: pathlib.Path, text: str) -> None:
     """Writes a file under another name, then renames it."""
     with whole(str(file)) as part:
         pathlib.Path(part).write_text(text, encoding='utf-8')
-        os.chmod(part, 0o644)
+        # Some file systems have no permissions.
+        with contextlib.suppress(OSError):
+            os.chmod(part, 0o644)
 
 
 @contextlib.contextmanager

@@ -67,6 +67,7 @@ mod extension_module {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        shardmill_storage::raise_file_limit();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         crate::process::register_at_fork(module)
     }

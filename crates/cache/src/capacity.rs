@@ -1,7 +1,9 @@
 //! Counts used space and reserves space for blobs, with eviction if necessary.
 //!
 //! Other processes change the folders too. Every count and reservation therefore holds a lock file that all processes
-//! of the machine share.
+//! of the machine share. For a few folders, a process holds all lock files; for many, it holds that of the first one,
+//! and each other one while it changes that folder, so that it has few files open. Processes that share only some of many
+//! folders may then exceed the limit by one blob each.
 
 mod room;
 
@@ -22,6 +24,7 @@ use crate::marker::{Marker, PostExitHold};
 use crate::options::CacheOptions;
 use crate::policy::Resident;
 use crate::positions::{self, Positions};
+use crate::publish::wait_for_lock;
 use crate::usage_file::{View, note};
 
 /// What capacity needs to know about blobs in this process.
@@ -92,12 +95,15 @@ struct Counting {
     disks: BTreeMap<u64, Disk>,
 }
 
-/// A folder whose lock file is held.
+/// The most folders whose lock files are held at the same time.
+const MAX_LOCKED: usize = 8;
+
+/// A folder whose lock file is held, or is taken when the folder changes.
 struct LockedFolder {
     /// The number of the set.
     set: usize,
     folder: Arc<Folder>,
-    claim: Claim,
+    claim: Option<Claim>,
 }
 
 /// The folders while this process holds their lock files.
@@ -233,7 +239,7 @@ impl<C: BlobCatalog> Capacity<C> {
         lock(&self.counting)
     }
 
-    /// Takes the lock files of all folders, or of one set's folder.
+    /// Takes the lock files of all folders, or of one set's folder; for many folders only the first one.
     fn session<'a, S: Scheduler>(
         &'a self,
         counting: MutexGuard<'a, Counting>,
@@ -246,9 +252,15 @@ impl<C: BlobCatalog> Capacity<C> {
         for (set, _) in self.cached_sets() {
             if only.is_none_or(|only| only == set)
                 && let Some(folder) = self.folder(set)?
+                && !folder.is_read_only
             {
                 folders.push((set, folder));
             }
+        }
+        let many = folders.len() > MAX_LOCKED;
+        if many {
+            // Every process waits only for the locks of later folders than those that it holds, so none waits for itself.
+            folders.sort_by_key(|(_, folder)| folder.order);
         }
         let start = Instant::now();
         let mut pause = Duration::from_micros(100);
@@ -257,10 +269,12 @@ impl<C: BlobCatalog> Capacity<C> {
             let mut locked = Vec::with_capacity(folders.len());
             let mut busy = None;
             for (set, folder) in &folders {
-                let Some(claim) = folder.capacity()? else {
+                let is_later = many && !locked.is_empty();
+                let claim = if is_later { None } else { folder.capacity()? };
+                if claim.is_none() && !is_later {
                     busy = Some(folder);
                     break;
-                };
+                }
                 locked.push(LockedFolder {
                     set: *set,
                     folder: Arc::clone(folder),
@@ -438,7 +452,7 @@ impl<C: BlobCatalog> Capacity<C> {
 }
 
 impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
-    /// Returns the folder of a set whose lock file is held.
+    /// Returns the folder of a set of this session.
     fn folder(&self, set: usize) -> Option<Arc<Folder>> {
         let locked = self.folders.iter().find(|locked| locked.set == set)?;
         Some(Arc::clone(&locked.folder))
@@ -456,19 +470,21 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
             return Ok(());
         };
         let Some(view) = self.counting.views.get_mut(&set) else {
-            return note(&locked.claim, more, less);
+            return locked.with_claim(|claim| note(claim, more, less));
         };
-        // The view first takes in the changes of other processes.
-        view.is_usable(&locked.claim, false)?;
-        if more > 0 {
-            view.markers.insert(number);
-        } else {
-            view.markers.remove(&number);
-        }
-        view.change(&locked.claim, more, less)
+        locked.with_claim(|claim| {
+            // The view first takes in the changes of other processes.
+            view.is_usable(claim, false)?;
+            if more > 0 {
+                view.markers.insert(number);
+            } else {
+                view.markers.remove(&number);
+            }
+            view.change(claim, more, less)
+        })
     }
 
-    /// Returns the bytes in the folders; all lock files must be held. `exact` lists the markers again if other
+    /// Returns the bytes in the folders. `exact` lists the markers again if other
     /// processes changed them.
     fn count(&mut self, exact: bool) -> Result<u64, StorageError> {
         let mut used = self.capacity.base;
@@ -478,7 +494,7 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
             };
             let set = locked.set;
             let is_usable = match self.counting.views.get_mut(&set) {
-                Some(view) => view.is_usable(&locked.claim, exact)?,
+                Some(view) => locked.with_claim(|claim| view.is_usable(claim, exact))?,
                 None => false,
             };
             if !is_usable {
@@ -494,14 +510,14 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
     /// Lists the markers of a folder.
     fn list(&mut self, index: usize) -> Result<(), StorageError> {
         let started = Instant::now();
-        let Some((set, folder)) = self
-            .folders
-            .get(index)
-            .map(|locked| (locked.set, &locked.folder))
-        else {
+        let Some(locked) = self.folders.get(index) else {
             return Ok(());
         };
-        let folder = Arc::clone(folder);
+        let (set, folder) = (locked.set, Arc::clone(&locked.folder));
+        let later = match locked.claim {
+            Some(_) => None,
+            None => Some(wait_for_lock(&folder.own)?),
+        };
         let mut listing = folder.list()?;
         let first = !self.counting.cleaned.contains(&set);
         let mut used = 0_u64;
@@ -518,14 +534,18 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
                 markers.insert(number);
             }
         }
-        if let Some(locked) = self.folders.get(index) {
-            let view = View::listed(&locked.claim, markers, used, started)?;
+        let claim = self
+            .folders
+            .get(index)
+            .and_then(|locked| locked.claim.as_ref());
+        if let Some(claim) = later.as_ref().or(claim) {
+            let view = View::listed(claim, markers, used, started)?;
             self.counting.views.insert(set, view);
         }
         Ok(())
     }
 
-    /// Returns the known blobs in the folders whose lock files are held: in all of them, or in those on one device.
+    /// Returns the known blobs in the folders of this session: in all of them, or in those on one device.
     fn residents(&self, device: Option<u64>) -> Vec<Resident> {
         let mut residents = Vec::new();
         let folders = self.folders.iter();
@@ -603,6 +623,17 @@ impl<C: BlobCatalog, S: Scheduler> Session<'_, C, S> {
 }
 
 impl LockedFolder {
+    /// Does something while the lock file is held.
+    fn with_claim<T>(
+        &self,
+        act: impl FnOnce(&Claim) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        match &self.claim {
+            Some(claim) => act(claim),
+            None => act(&wait_for_lock(&self.folder.own)?),
+        }
+    }
+
     /// Returns whether the folder is on a device; `None` stands for any.
     fn is_on(&self, device: Option<u64>) -> bool {
         device.is_none_or(|device| self.folder.device == device)
@@ -619,5 +650,5 @@ fn claim(folder: &Folder, number: usize, blob: Blob<'_>) -> Result<Reserved, Sto
         folder.give_up(&marker)?;
         return Ok(Reserved::Present);
     }
-    Ok(Reserved::Held(marker))
+    Ok(Reserved::Held(marker.park(&folder.own)))
 }

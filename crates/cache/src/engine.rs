@@ -35,9 +35,12 @@ const START_BYTES: u64 = 32 << 20;
 /// Missing bytes from which fetching parts of blobs, in two rounds of requests, is faster than fetching the blobs.
 const WORTH_PARTS: u64 = 8 << 20;
 
-/// The least that a raw file counts as in flight. It allows 256 files within the default budget: more are not faster,
-/// and stopping has to discard the reservation of each.
-const MIN_FILE: u64 = 1 << 20;
+/// The most blobs in flight at a time: each counts as at least this part of the bytes in flight. A fetch takes a
+/// connection, and in each set one lock file is open while there are fetches.
+const MAX_IN_FLIGHT: u64 = 48;
+
+/// The most blobs in flight of more than this many sets.
+const MAX_OF_MANY_SETS: (usize, u64) = (16, 32);
 
 /// How often a blob is fetched before it is reported as bad.
 pub(crate) const ATTEMPTS: u32 = 3;
@@ -114,12 +117,15 @@ impl<B: Blobs> Engine<B> {
     }
 
     fn fetch_bytes(&self, blob: usize) -> u64 {
-        match self.blobs.blob(blob) {
-            // A set may have a million small files, so their number in flight is limited too.
-            Some(blob) if blob.is_kept && blob.is_unhashed => blob.data.raw.bytes.max(MIN_FILE),
-            Some(blob) if blob.is_kept => blob.total_bytes(),
-            _ => 0,
-        }
+        let (few, max_of_many) = MAX_OF_MANY_SETS;
+        let max = match self.blobs.sets().len() > few {
+            true => max_of_many,
+            false => MAX_IN_FLIGHT,
+        };
+        let blob = self.blobs.blob(blob).filter(|blob| blob.is_kept);
+        blob.map_or(0, |blob| {
+            blob.total_bytes().max(self.options.in_flight / max)
+        })
     }
 
     /// Returns the error for a blob that cannot be used.
@@ -235,7 +241,8 @@ impl<B: Blobs> Engine<B> {
                 Slot::Absent | Slot::Busy(_) | Slot::Uncached { .. }
                     if self.blobs.is_divisible(blob) =>
                 {
-                    missing = missing.saturating_add(self.fetch_bytes(blob));
+                    let found = self.blobs.blob(blob).filter(|blob| blob.is_kept);
+                    missing = missing.saturating_add(found.map_or(0, |blob| blob.total_bytes()));
                 }
                 _ => return None,
             }

@@ -8,6 +8,8 @@
 //!   lists the files that the cache wrote, and which of them were verified (see `verified_stamp`). The cache owns only
 //!   the listed files.
 //! - `lock`, held while space is counted and reserved, and never removed.
+//! - `claims`, in which the byte with the number of a blob is locked while the blob is fetched, pinned or evicted. So any
+//!   number of blobs takes one file descriptor. Where the system has no such locks, the marker itself is locked.
 //! - Temporary files, `tmp-<number>-…`, before they are renamed to the blob's name.
 //! - `source`, the location of the index, if the cache wrote the index in the folder (see `source_note`).
 //! - Checkpoints of the random number generator, `walk-<epoch>` (see `walks`). They are unrelated to blobs.
@@ -15,23 +17,26 @@
 //! The folder above it, `.<its name>.shardmill/` or `.shardmill/`, has another `lock`, held while the index or a side file is
 //! written (see `publish`).
 //!
+//! In a folder that is mounted read-only, nothing is reserved, locked or removed. Its files are read, and other blobs are
+//! fetched into memory.
+//!
 //! INVARIANT: a marker lists its files before they are renamed, and is removed after them. No file of the cache is
 //! ever without a marker.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use shardmill_codec::FileInfo;
 use shardmill_storage::{
-    Claim, ClaimMode, ClaimState, Dir, EntryKind, FileHandle, PublishMode, Space, StorageError,
-    TempFile,
+    Claim, ClaimMode, ClaimState, ClaimTable, Dir, EntryKind, FileHandle, NumberClaimState,
+    PublishMode, Space, StorageError, TempFile,
 };
 
 use crate::blobs::Blob;
-use crate::marker::{Marker, Note, PostExitHold};
+use crate::marker::{Marker, Note, PostExitHold, name_of};
 
 /// The age from which a temporary file counts as abandoned if locks are not available.
 const STALE_TEMP: Duration = Duration::from_secs(3600);
@@ -45,6 +50,14 @@ pub(crate) struct Folder {
     pub(crate) own: Dir,
     /// The device of both folders.
     pub(crate) device: u64,
+    /// The device and the inode of the cache's own folder. The locks of many folders are taken in this order.
+    pub(crate) order: (u64, u64),
+    /// Whether the folder is mounted read-only.
+    pub(crate) is_read_only: bool,
+    /// Whether there are markers. A read-only folder may have none.
+    has_markers: bool,
+    /// The locks of the blobs.
+    claims: Arc<ClaimTable>,
     /// Whether to take locks. Tests turn this off to simulate file systems on which locks do nothing.
     locks: bool,
     /// How many writes still fail with a full disk.
@@ -107,10 +120,11 @@ pub(crate) struct Listing {
     pub(crate) temps: Vec<(Option<usize>, String)>,
 }
 
+const INSIDE: &str = ".shardmill";
+
 /// Opens or creates the folder of the cache's own files. It is next to `local`, so that programs that list `local`
-/// find only blobs. It is inside `local` if the parent is not writable or is on another file system.
+/// find only blobs. It is inside `local` if the parent is not writable or is in another mount.
 pub fn private_folder(local: &Dir) -> Result<Dir, StorageError> {
-    const INSIDE: &str = ".shardmill";
     if !local.exists(INSIDE)?
         && let Some((parent, name)) = side_files(local)
         && let Ok(dir) = parent.make_private_dir(&name)
@@ -120,19 +134,24 @@ pub fn private_folder(local: &Dir) -> Result<Dir, StorageError> {
     local.make_private_dir(INSIDE)
 }
 
-/// Returns the parent of `local` and the name of the cache's own folder in it. `None` if files cannot be renamed from
-/// there into `local`.
+/// Returns the parent of `local` and the name of the cache's own folder in it. `None` if files would have to be renamed
+/// from there into `local` and cannot be.
 fn side_files(local: &Dir) -> Option<(Dir, String)> {
     let path = fs::canonicalize(local.path()).ok()?;
     let name = path.file_name()?.to_str()?;
-    let parent = path.parent()?;
-    let same = fs::metadata(parent).ok()?.dev() == fs::metadata(&path).ok()?.dev();
-    let parent = Dir::open(parent).ok().filter(|_| same)?;
-    Some((parent, format!(".{name}.shardmill")))
+    let parent = Dir::open(path.parent()?).ok()?;
+    let is_usable = local.is_read_only().ok()? || parent.is_same_mount(local).ok()?;
+    is_usable.then(|| (parent, format!(".{name}.shardmill")))
 }
 
-fn name_of(number: usize) -> String {
-    number.to_string()
+/// Opens the cache's own folder of a read-only `local`, if it exists and belongs to this user or to root.
+fn readable_own_folder(local: &Dir, digest: &[u8; 32]) -> Option<Dir> {
+    let own = match local.open_dir(INSIDE) {
+        Ok(own) => own,
+        Err(_) => side_files(local).and_then(|(parent, name)| parent.open_dir(&name).ok())?,
+    };
+    let own = own.open_dir(&own_name(digest)).ok()?;
+    own.is_trusted().ok()?.then_some(own)
 }
 
 /// Returns the number of the blob that a temporary file belongs to.
@@ -177,10 +196,22 @@ pub fn forget<'a>(
 impl Folder {
     /// Opens the folder and creates what the cache needs in it.
     pub(crate) fn open(local: &Dir, digest: &[u8; 32], locks: bool) -> Result<Self, StorageError> {
+        let is_read_only = local.is_read_only()?;
+        let own = match is_read_only {
+            true => readable_own_folder(local, digest),
+            false => Some(own_folder(local, digest)?),
+        };
+        let has_markers = own.is_some();
+        let own = own.map_or_else(|| local.clone(), Dir::pooled);
+        let order = (own.device()?, own.inode()?);
         Ok(Self {
             local: local.clone(),
             device: local.device()?,
-            own: own_folder(local, digest)?,
+            order,
+            is_read_only,
+            has_markers,
+            claims: ClaimTable::new(&own, "claims"),
+            own,
             locks,
             #[cfg(test)]
             full: AtomicU32::new(0),
@@ -198,24 +229,36 @@ impl Folder {
         self.local.space()
     }
 
-    fn lock(&self, claim: &mut Claim, mode: ClaimMode) -> Result<ClaimState, StorageError> {
-        if self.locks {
-            claim.lock(mode)
-        } else {
-            Ok(ClaimState::Unknown)
+    fn lock(&self, marker: &mut Marker, mode: ClaimMode) -> Result<ClaimState, StorageError> {
+        if !self.locks || self.is_read_only {
+            return Ok(ClaimState::Unknown);
+        }
+        match self.claims.claim(marker.number as u64, mode)? {
+            NumberClaimState::Held(claim) => {
+                marker.claim = Some(claim);
+                Ok(ClaimState::Held)
+            }
+            NumberClaimState::Busy => Ok(ClaimState::Busy),
+            NumberClaimState::Unknown => match marker.file_mut() {
+                Some(file) => file.lock(mode),
+                None => Ok(ClaimState::Unknown),
+            },
         }
     }
 
     /// Tries to take the lock file without waiting.
     pub(crate) fn capacity(&self) -> Result<Option<Claim>, StorageError> {
         let mut claim = Claim::open_or_create(&self.own, "lock")?;
-        let state = self.lock(&mut claim, ClaimMode::Exclusive)?;
-        Ok((state != ClaimState::Busy).then_some(claim))
+        let is_busy = self.locks && claim.lock(ClaimMode::Exclusive)? == ClaimState::Busy;
+        Ok((!is_busy).then_some(claim))
     }
 
     /// Lists the cache's own folder, ignoring names that the cache does not create.
     pub(crate) fn list(&self) -> Result<Listing, StorageError> {
         let mut listing = Listing::default();
+        if !self.has_markers {
+            return Ok(listing);
+        }
         for entry in self.own.entries()? {
             let Some(name) = entry.name.to_str() else {
                 continue;
@@ -235,12 +278,15 @@ impl Folder {
 
     /// Returns whether a blob has a marker.
     pub(crate) fn has(&self, number: usize) -> Result<bool, StorageError> {
-        self.own.exists(&name_of(number))
+        Ok(self.has_markers && self.own.exists(&name_of(number))?)
     }
 
     fn open_marker(&self, number: usize) -> Result<Option<Marker>, StorageError> {
-        let claim = Claim::open(&self.own, &name_of(number))?;
-        Ok(claim.map(|claim| Marker { number, claim }))
+        if !self.has_markers {
+            return Ok(None);
+        }
+        let file = Claim::open(&self.own, &name_of(number))?;
+        Ok(file.map(|file| Marker::new(number, file)))
     }
 
     /// Looks for the raw files of a blob.
@@ -252,10 +298,10 @@ impl Folder {
             let mut marker = self.open_marker(number)?;
             if let Some(marker) = &mut marker {
                 let pid = marker.note()?.pid;
-                if self.lock(&mut marker.claim, ClaimMode::Shared)? == ClaimState::Busy {
+                if self.lock(marker, ClaimMode::Shared)? == ClaimState::Busy {
                     return Ok(Lookup::Busy { pid });
                 }
-                if !marker.claim.is_named()? {
+                if !marker.is_named()? {
                     continue;
                 }
             }
@@ -329,19 +375,19 @@ impl Folder {
             let made = Claim::create(&self.own, &name_of(number))?;
             let found = made.is_none();
             let marker = match made {
-                Some(claim) => Some(Marker { number, claim }),
+                Some(file) => Some(Marker::new(number, file)),
                 None => self.open_marker(number)?,
             };
             let Some(mut marker) = marker else { continue };
-            if self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Busy {
+            if self.lock(&mut marker, ClaimMode::Exclusive)? == ClaimState::Busy {
                 let pid = marker.note()?.pid;
                 return Ok(Claimed::Busy { pid });
             }
-            if !marker.claim.is_named()? {
+            if !marker.is_named()? {
                 continue;
             }
             if marker.note()?.files.is_none() {
-                marker.claim.replace(Note::text(None).as_bytes())?;
+                marker.replace(&Note::text(None))?;
             }
             if found {
                 self.sweep(&marker)?;
@@ -353,7 +399,7 @@ impl Folder {
 
     /// Removes the temporary files of a blob whose marker is locked: the process that wrote them is gone.
     fn sweep(&self, marker: &Marker) -> Result<(), StorageError> {
-        if marker.claim.held() != Some(ClaimMode::Exclusive) {
+        if !marker.is_exclusive() {
             return Ok(());
         }
         for (number, name) in self.list()?.temps {
@@ -390,26 +436,24 @@ impl Folder {
         let mut temps = Vec::with_capacity(files.len());
         let mut births = Vec::with_capacity(files.len());
         for (name, bytes) in files {
+            let stem = format!("{}-", marker.number);
             let mut temp = self
                 .local
-                .temp_file_in(&self.own, &format!("{}-", marker.number))?;
+                .temp_file_in(&self.folder_of_temp(name)?, &stem)?;
             temp.write_all(bytes)
                 .map_err(|error| temp.write_error(error))?;
             births.push(temp.birth()?);
             temps.push((*name, temp));
         }
         let note = Note::text(Some(&births));
-        marker.claim.replace(note.as_bytes())?;
-        if !marker.claim.is_named()? {
+        marker.replace(&note)?;
+        if !marker.is_named()? {
             // Without locks, another process may have removed the marker.
             if let Some(claim) = Claim::create(&self.own, &name_of(marker.number))? {
                 claim.replace(note.as_bytes())?;
             }
         }
         for (name, temp) in temps {
-            if let Some((folders, _)) = name.rsplit_once('/') {
-                self.local.make_dir(folders)?;
-            }
             match temp.publish_unsynced(name, PublishMode::CreateNew) {
                 // Another process was faster; its file is used.
                 Ok(()) | Err(StorageError::Exists { .. }) => {}
@@ -419,18 +463,35 @@ impl Folder {
         Ok(())
     }
 
+    /// Returns the folder of the temporary file for a name: one from which it can be renamed. Creates the folder of the
+    /// name.
+    fn folder_of_temp(&self, name: &str) -> Result<Dir, StorageError> {
+        if let Some((folders, _)) = name.rsplit_once('/') {
+            let folder = self.local.make_dir(folders)?;
+            if !folder.is_same_mount(&self.own)? {
+                return Ok(folder);
+            }
+        }
+        Ok(self.own.clone())
+    }
+
     /// Removes an unused marker: the files exist already, and the cache does not own them.
     pub(crate) fn give_up(&self, marker: &Marker) -> Result<(), StorageError> {
         if marker.note()?.files.is_none() {
-            marker.claim.remove()?;
+            marker.remove()?;
         }
         Ok(())
     }
 
     /// Downgrades the lock on a marker to shared, after writing the blob.
     pub(crate) fn share(&self, marker: &mut Marker) -> Result<(), StorageError> {
-        self.lock(&mut marker.claim, ClaimMode::Shared)?;
-        Ok(())
+        if let Some(claim) = &marker.claim {
+            return claim.share();
+        }
+        match marker.file_mut() {
+            Some(file) if self.locks => file.lock(ClaimMode::Shared).map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Removes a blob: first the files that the cache wrote, then the marker. Never waits.
@@ -438,10 +499,10 @@ impl Folder {
         let Some(mut marker) = self.open_marker(number)? else {
             return Ok(Evicted::Absent);
         };
-        if self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Busy {
+        if self.lock(&mut marker, ClaimMode::Exclusive)? == ClaimState::Busy {
             return Ok(Evicted::Kept);
         }
-        if !marker.claim.is_named()? {
+        if !marker.is_named()? {
             return Ok(Evicted::Absent);
         }
         self.discard(marker, blob)
@@ -486,7 +547,7 @@ impl Folder {
                 Err(_) => return Ok(Evicted::Kept),
             }
         }
-        marker.claim.remove()?;
+        marker.remove()?;
         Ok(Evicted::Removed)
     }
 
@@ -548,8 +609,8 @@ impl Folder {
             let Some(mut marker) = self.open_marker(*number)? else {
                 continue;
             };
-            let held = self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Held;
-            if held && marker.claim.is_named()? {
+            let held = self.lock(&mut marker, ClaimMode::Exclusive)? == ClaimState::Held;
+            if held && marker.is_named()? {
                 self.discard(marker, blob)?;
             }
         }
@@ -565,7 +626,7 @@ impl Folder {
             // A marker is created before the temporary file and removed after it.
             return Ok(true);
         };
-        Ok(self.lock(&mut marker.claim, ClaimMode::Exclusive)? == ClaimState::Held)
+        Ok(self.lock(&mut marker, ClaimMode::Exclusive)? == ClaimState::Held)
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use shardmill_core::{Diagnostic as _, ErrorKind};
-use shardmill_storage::StorageError;
+use shardmill_storage::{StorageError, open_claims};
 
 use crate::blobs::{BlobEntry, BlobPart, BlobProblem, BlobResult, Blobs, CachedBlob, RawBlob};
 use crate::capacity::{Reserved, Wanted};
@@ -18,6 +18,9 @@ use crate::outcome::Outcome;
 use crate::state::{FetchTarget, Stage, State};
 use crate::timings::Activity;
 use crate::verified_stamp::VerifiedStamp;
+
+/// The number of open lock files above which no further folder is kept open for the pins of its blobs.
+const MAX_OPEN_CLAIMS: usize = 24;
 
 /// The result of verifying existing files.
 enum Admitted<B: Blobs> {
@@ -100,6 +103,15 @@ impl<B: Blobs> Engine<B> {
                             self.count_found(number);
                             return Ok(outcome);
                         }
+                        // The file can be neither removed nor replaced.
+                        Admitted::Damaged if folder.is_read_only => {
+                            return self.beside_read_only(&subject, folder, &wanted, needed);
+                        }
+                        Admitted::Foreign(_)
+                            if folder.is_read_only && subject.entry.blob.is_unhashed =>
+                        {
+                            return self.beside_read_only(&subject, folder, &wanted, needed);
+                        }
                         Admitted::Damaged => {
                             if self.capacity.drop_damaged(number, self)? == Evicted::Kept {
                                 return Ok(self.to_memory(&subject, &wanted, needed));
@@ -111,6 +123,9 @@ impl<B: Blobs> Engine<B> {
                         }
                         Admitted::Foreign(source) => return Err(foreign(&subject, folder, source)),
                     }
+                }
+                Lookup::Missing if folder.is_read_only => {
+                    return self.beside_read_only(&subject, folder, &wanted, needed);
                 }
                 // A blob that is needed sooner gets space first.
                 Lookup::Missing if !needed && self.is_blocked(&wanted) => {
@@ -174,6 +189,24 @@ impl<B: Blobs> Engine<B> {
         }
     }
 
+    /// Reserves memory for a blob that a read-only folder does not have.
+    fn beside_read_only(
+        &self,
+        subject: &Subject<'_>,
+        folder: &Folder,
+        wanted: &Wanted,
+        needed: bool,
+    ) -> BlobResult<Outcome<B>, B::Error> {
+        if subject.entry.blob.needs_file && needed {
+            return Err(CacheError::Storage(StorageError::Io {
+                action: "write",
+                path: folder.local.path_of(&subject.entry.blob.data.raw.basename),
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            }));
+        }
+        Ok(self.to_memory(subject, wanted, needed))
+    }
+
     /// Opens a blob that is read in place.
     fn open_in_place(&self, number: usize) -> BlobResult<Outcome<B>, B::Error> {
         let known = self.lock().checks.known.get(&number).copied();
@@ -233,7 +266,9 @@ impl<B: Blobs> Engine<B> {
         let is_stamped = match stamp {
             // Other processes must verify the files again as well.
             Some((marker, _)) if doubted => {
-                marker.set_stamp(None)?;
+                if !folder.is_read_only {
+                    marker.set_stamp(None)?;
+                }
                 false
             }
             Some((marker, stamp)) => marker.has_stamp(stamp)?,
@@ -261,18 +296,23 @@ impl<B: Blobs> Engine<B> {
             Ok(opened) => opened,
             Err(error) => return refused(error),
         };
-        let mut pin = marker.filter(|_| self.may_pin());
+        // Nothing in a read-only folder is evicted. A path must stay valid; an open blob can be read after its eviction,
+        // so the pins of very many folders, each of which takes an open file, are left out.
+        let has_files = subject.entry.blob.needs_file || open_claims() <= MAX_OPEN_CLAIMS;
+        let is_pinnable = !folder.is_read_only && has_files && self.may_pin();
+        let mut pin = marker.filter(|_| is_pinnable);
         let mut held = None;
         if subject.entry.blob.needs_file {
-            if pin.is_none() && self.options.limit.is_some() {
+            if pin.is_none() && self.options.limit.is_some() && !folder.is_read_only {
                 return Err(CacheError::Pins {
                     name: self.blobs.name(number),
                     pins: self.options.pins as u64,
                 });
             }
             // The caller gets the path and holds the blob; the pin must last as long.
-            held = pin.take();
+            held = pin.take().map(|pin| pin.park(&folder.own));
         }
+        let pin = pin.map(|pin| pin.park(&folder.own));
         Ok(Admitted::Yes(Outcome::Open {
             blob: Arc::new(CachedBlob::new(number, opened, held)),
             pin,
@@ -281,7 +321,7 @@ impl<B: Blobs> Engine<B> {
         }))
     }
 
-    /// Returns whether this process may pin another blob; each pin is an open file.
+    /// Returns whether this process may pin another blob.
     fn may_pin(&self) -> bool {
         self.capacity.is_limited() && self.lock().open.pins < self.options.pins
     }
@@ -388,6 +428,7 @@ impl<B: Blobs> Engine<B> {
         let Some(folder) = &subject.folder else {
             return Ok(Outcome::NotNow);
         };
+        marker.unpark()?;
         let needs_file = subject.entry.blob.needs_file;
         if let Err(error) = self.write(&subject, folder, &marker, &raw) {
             self.capacity.discard(number, marker, self)?;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use shardmill_storage::{Claim, FileBirth, StorageError};
+use shardmill_storage::{Claim, ClaimMode, Dir, FileBirth, NumberClaim, StorageError};
 
 use crate::verified_stamp::VerifiedStamp;
 
@@ -14,7 +14,20 @@ pub(crate) const MARKER_BYTES: u64 = 256;
 #[derive(Debug)]
 pub struct Marker {
     pub(crate) number: usize,
-    pub(crate) claim: Claim,
+    file: MarkerFile,
+    /// The lock, if it is one of the table of claims and not one of the file itself.
+    pub(crate) claim: Option<NumberClaim>,
+}
+
+/// The file of a marker.
+#[derive(Debug)]
+enum MarkerFile {
+    Open(Claim),
+    /// Closed, to be opened again by its name.
+    Parked {
+        own: Dir,
+        birth: FileBirth,
+    },
 }
 
 /// The content of a marker.
@@ -87,7 +100,95 @@ pub(crate) fn seconds() -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
+/// Returns the name of the marker of a blob.
+pub(crate) fn name_of(number: usize) -> String {
+    number.to_string()
+}
+
 impl Marker {
+    pub(crate) const fn new(number: usize, file: Claim) -> Self {
+        Self {
+            number,
+            file: MarkerFile::Open(file),
+            claim: None,
+        }
+    }
+
+    /// Closes the file for the time in which only the lock is needed. A marker whose lock is that of its file stays open.
+    pub(crate) fn park(self, own: &Dir) -> Self {
+        match (&self.file, &self.claim) {
+            (MarkerFile::Open(file), Some(_)) => match file.birth() {
+                Ok(birth) => Self {
+                    file: MarkerFile::Parked {
+                        own: own.clone(),
+                        birth,
+                    },
+                    ..self
+                },
+                Err(_) => self,
+            },
+            _ => self,
+        }
+    }
+
+    /// Opens a parked file again. If its name belongs to another file by now, the marker stays parked.
+    pub(crate) fn unpark(&mut self) -> Result<(), StorageError> {
+        if let MarkerFile::Parked { own, birth } = &self.file
+            && let Some(file) = Claim::open(own, &name_of(self.number))?
+            && file.birth()? == *birth
+        {
+            self.file = MarkerFile::Open(file);
+        }
+        Ok(())
+    }
+
+    /// Does something with the file. Returns `None` if it no longer has its name.
+    fn with_file<T>(
+        &self,
+        act: impl FnOnce(&Claim) -> Result<T, StorageError>,
+    ) -> Result<Option<T>, StorageError> {
+        match &self.file {
+            MarkerFile::Open(file) => act(file).map(Some),
+            MarkerFile::Parked { own, birth } => match Claim::open(own, &name_of(self.number))? {
+                Some(file) if file.birth()? == *birth => act(&file).map(Some),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Returns the file, to lock it. `None` if it is parked.
+    pub(crate) const fn file_mut(&mut self) -> Option<&mut Claim> {
+        match &mut self.file {
+            MarkerFile::Open(file) => Some(file),
+            MarkerFile::Parked { .. } => None,
+        }
+    }
+
+    /// Returns whether no other process can have locked the marker.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        match (&self.claim, &self.file) {
+            (Some(claim), _) => claim.is_exclusive(),
+            (None, MarkerFile::Open(file)) => file.held() == Some(ClaimMode::Exclusive),
+            (None, MarkerFile::Parked { .. }) => false,
+        }
+    }
+
+    /// Returns whether the file still has its name: no other process has removed it.
+    pub(crate) fn is_named(&self) -> Result<bool, StorageError> {
+        Ok(self.with_file(Claim::is_named)?.unwrap_or(false))
+    }
+
+    /// Replaces the note.
+    pub(crate) fn replace(&self, note: &str) -> Result<(), StorageError> {
+        self.with_file(|file| file.replace(note.as_bytes()))
+            .map(drop)
+    }
+
+    /// Removes the file, if it still has its name.
+    pub(crate) fn remove(&self) -> Result<(), StorageError> {
+        self.with_file(Claim::remove).map(drop)
+    }
+
     /// Keeps the files pinned after this process exits: for 60 seconds, or until the owner's next epoch.
     pub(crate) fn leave_in_use(&self, hold: PostExitHold) -> Result<(), StorageError> {
         let until = seconds().saturating_add(LEFT.as_secs());
@@ -140,7 +241,8 @@ impl Marker {
         match end {
             Some(end) => {
                 let at = end + END.len() + offset;
-                self.claim.write(at as u64, line.as_bytes())
+                self.with_file(|file| file.write(at as u64, line.as_bytes()))
+                    .map(drop)
             }
             None => Ok(()),
         }
@@ -148,7 +250,8 @@ impl Marker {
 
     fn bytes(&self) -> Result<Vec<u8>, StorageError> {
         let max = usize::try_from(MARKER_BYTES).unwrap_or(usize::MAX);
-        self.claim.read(0, max)
+        let bytes = self.with_file(|file| file.read(0, max))?;
+        Ok(bytes.unwrap_or_default())
     }
 
     pub(crate) fn note(&self) -> Result<Note, StorageError> {

@@ -10,7 +10,7 @@ pub struct CacheOptions {
     /// The most bytes that the cache uses on disk, for all streams and all processes together. Includes blobs,
     /// reservations of blobs that are being written, indexes, and the cache's own files. `None` for no limit.
     pub limit: Option<u64>,
-    /// The most bytes in flight at a time, compressed and raw.
+    /// The most bytes in flight at a time, compressed and raw. At most 48 blobs are in flight, however small.
     pub in_flight: u64,
     /// The most bytes of blobs held in memory because there is no space for them on disk. A single blob that
     /// a caller waits for may exceed it.
@@ -27,7 +27,8 @@ pub struct CacheOptions {
     pub timeout: Duration,
     /// The most blobs open at a time. Beyond it, the cache closes the least recently used blobs.
     pub open_shards: usize,
-    /// The most blobs that this process pins, so that other processes cannot evict them. Each pin takes an open file.
+    /// The most blobs that this process pins, so that other processes cannot evict them. On systems without locks on
+    /// parts of files, each pin takes an open file.
     pub pins: usize,
     /// The position of this rank among those that share the folder. The cache keeps blobs for slower ranks.
     pub peers: Option<Peers>,

@@ -36,7 +36,7 @@ pub fn publish(
 
 /// Locks a file in the cache's own folder. Returns it unlocked if the file system has no locks, or if another process
 /// holds the lock for a long time: it is not needed to write, only to remove what others left.
-fn wait_for_lock(own: &Dir) -> Result<Claim, StorageError> {
+pub(crate) fn wait_for_lock(own: &Dir) -> Result<Claim, StorageError> {
     const LONG: Duration = Duration::from_secs(10);
 
     let start = Instant::now();

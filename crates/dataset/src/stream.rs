@@ -238,7 +238,7 @@ pub(crate) fn open_stream(
         (Some(Location::Local(remote)), Some(local)) => {
             let from = open_dir(&remote, stream.files.is_none())?;
             let shown = remote.to_string_lossy().into_owned();
-            let to = Dir::create(&local)?;
+            let to = Dir::create(&local)?.pooled();
             if from.is_same(&to)? {
                 (to, None, shown)
             } else {
@@ -248,7 +248,7 @@ pub(crate) fn open_stream(
         (Some(Location::Remote(remote)), Some(local)) => {
             let shown = remote.to_string();
             let store = Folder::open_store(&remote, &stream.settings.over(&options.remote))?;
-            (Dir::create(&local)?, Some(store), shown)
+            (Dir::create(&local)?.pooled(), Some(store), shown)
         }
         (Some(Location::Remote(remote)), None) => {
             let reason = "its shards need a local folder to be fetched into";
@@ -528,7 +528,7 @@ fn scan_tars(
 
 /// Opens the folder of a stream. If `has_index`, a missing folder is reported as a missing index.
 fn open_dir(path: &Path, has_index: bool) -> Result<Dir, DatasetError> {
-    Dir::open(path).map_err(|error| {
+    Dir::open(path).map(Dir::pooled).map_err(|error| {
         if error.is_not_found() && has_index {
             DatasetError::IndexMissing {
                 path: path.to_owned(),

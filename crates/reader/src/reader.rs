@@ -12,7 +12,7 @@ use shardmill_mds::{DType, HashAlgo};
 use shardmill_mmap::Pool;
 use shardmill_order::{Entry as OrderEntry, EpochConfig, SampleId, Skip, World};
 use shardmill_peers::{Cluster, ClusterOptions, ClusterStats};
-use shardmill_storage::{Folder, RemoteOptions, RemoteStats};
+use shardmill_storage::{Folder, RemoteOptions, RemoteStats, raise_file_limit};
 
 use crate::batch::{Batch, Held};
 use crate::batches::{BatchOptions, Batches};
@@ -107,6 +107,7 @@ impl Reader {
     /// [`ReaderError::Dataset`]: an index that is missing or cannot be used, a hash that the index lacks, options that
     /// contradict each other, or an error of the remote.
     pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
+        raise_file_limit();
         let timings = Arc::new(Timings::default());
         let step = timings.start(Activity::Open);
         let cluster = options.cluster.clone().map(Cluster::new).transpose()?;

@@ -38,7 +38,7 @@ def holding(given: Optional[int]) -> tuple[int, Optional[int]]:
 
 
 def holding_options() -> dict[str, int]:
-    """Returns the options of a reader that pins files. Each pinned file is an open file."""
+    """Returns the options of a reader that pins files. Each may be an open file on systems without range locks."""
     return {
         'pins': resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2,
         'owner': training_process(),

@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::{Duration, SystemTime};
 
 use shardmill_core::ErrorKind;
+use shardmill_testing::mount::Mount;
 
 use super::*;
 use crate::folder::{Claimed, Evicted, Folder, Lookup};
@@ -374,6 +375,112 @@ fn symlinks_are_not_followed() {
     let cache = open(&set, &options(None), &script);
     assert_eq!(id(try_read(&cache, 1, 0)), "path-symlink");
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
+/// Reads all blobs in this order, and returns whether the cache could open all of them.
+fn read_all(set: &Set, options: &CacheOptions, script: &Arc<Script>) -> bool {
+    let cache = open(set, options, script);
+    (0..set.len()).all(|blob| {
+        let tick = blob as u64;
+        let is_read = read(&cache, blob, tick);
+        cache.move_to(tick + 1);
+        is_read
+    })
+}
+
+#[test]
+fn folder_that_is_a_bind_mount_is_a_cache() {
+    let mut local = Set::packed(4);
+    local.is_remote = false;
+    for set in [Set::new(4), Set::packed(4), local] {
+        let (from, script) = (set.root.path().join("from"), Script::new());
+        fs::create_dir_all(&from).unwrap();
+        if !set.is_remote {
+            fs::rename(set.remote(), &from).unwrap();
+        }
+        let Some(mount) = Mount::bind(&from, &set.local()) else {
+            return;
+        };
+        let limit = set.is_remote.then(|| set.limit(2));
+        for _ in 0..2 {
+            assert!(read_all(&set, &options(limit), &script));
+        }
+        // Its own files are inside, where they can be renamed.
+        let own = |path: PathBuf| path.join(".shardmill").is_dir();
+        assert!(own(set.local()) && !set.root.path().join(".local.shardmill").exists());
+        assert_eq!(set.resident().len(), if set.is_remote { 2 } else { 4 });
+        drop(mount);
+    }
+}
+
+#[test]
+fn blobs_of_a_read_only_folder_are_read_and_others_are_fetched_to_memory() {
+    for set in [Set::new(4), Set::packed(4)] {
+        let Some(mount) = Mount::bind(set.root.path(), set.root.path()) else {
+            return;
+        };
+        let script = Script::new();
+        assert!(read_all(&set, &options(None), &script));
+        assert_eq!(script.calls().len(), 4);
+        mount.remount("bind,ro").unwrap();
+        // With a limit that is too low, nothing is evicted either.
+        for options in [options(None), options(Some(set.limit(1)))] {
+            assert!(read_all(&set, &options, &script));
+        }
+        assert_eq!((script.calls().len(), set.resident().len()), (4, 4));
+        mount.remount("bind,rw").unwrap();
+        fs::remove_file(set.blob(1)).unwrap();
+        set.flip(2, false);
+        mount.remount("bind,ro").unwrap();
+        for _ in 0..2 {
+            assert!(read_all(&set, &options(None), &script));
+        }
+        assert_eq!(script.calls()[4..], [1, 2, 1, 2]);
+        // Without the cache's own files, the files are like those of a user.
+        mount.remount("bind,rw").unwrap();
+        fs::remove_dir_all(set.root.path().join(".local.shardmill")).unwrap();
+        fs::remove_file(set.blob(2)).unwrap();
+        mount.remount("bind,ro").unwrap();
+        assert!(read_all(&set, &options(None), &script));
+        assert_eq!(script.calls()[8..], [1, 2]);
+        assert!(!set.root.path().join(".local.shardmill").exists());
+    }
+}
+
+#[test]
+fn many_blobs_in_flight_and_pinned_take_few_descriptors() {
+    let set = Set::new(300);
+    let script = Script::new();
+    script.hold(true);
+    let own = set.root.path().to_owned();
+    let below = || {
+        let links = fs::read_dir("/proc/self/fd").unwrap();
+        let links = links.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link.starts_with(&own)).count()
+    };
+    let cache = open(&set, &options(Some(set.limit(300))), &script);
+    let ticks: Vec<usize> = (0..300).collect();
+    cache.set_plan(access_plan(300, &[&[&ticks]]), Some(0));
+    while cache.turn() {}
+    let first = script.waiting().len();
+    assert!(
+        (1..=48).contains(&first) && below() < 10,
+        "{first} {}",
+        below()
+    );
+    script.hold(false);
+    for blob in script.waiting() {
+        script.answer(blob);
+    }
+    for blob in 0..300 {
+        assert!(read(&cache, blob, 0));
+        assert!(below() < 10, "{}", below());
+    }
+    assert_eq!(cache.lock().open.pins, 300);
+    // Another process can evict none of them.
+    let other = open(&set, &options(Some(set.limit(1))), &Script::new());
+    assert!(read(&other, 0, 0));
+    assert_eq!(set.resident().len(), 300);
 }
 
 #[test]
