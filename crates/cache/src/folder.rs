@@ -436,9 +436,10 @@ impl Folder {
         let mut temps = Vec::with_capacity(files.len());
         let mut births = Vec::with_capacity(files.len());
         for (name, bytes) in files {
+            let stem = format!("{}-", marker.number);
             let mut temp = self
                 .local
-                .temp_file_in(&self.own, &format!("{}-", marker.number))?;
+                .temp_file_in(&self.folder_of_temp(name)?, &stem)?;
             temp.write_all(bytes)
                 .map_err(|error| temp.write_error(error))?;
             births.push(temp.birth()?);
@@ -453,9 +454,6 @@ impl Folder {
             }
         }
         for (name, temp) in temps {
-            if let Some((folders, _)) = name.rsplit_once('/') {
-                self.local.make_dir(folders)?;
-            }
             match temp.publish_unsynced(name, PublishMode::CreateNew) {
                 // Another process was faster; its file is used.
                 Ok(()) | Err(StorageError::Exists { .. }) => {}
@@ -463,6 +461,18 @@ impl Folder {
             }
         }
         Ok(())
+    }
+
+    /// Returns the folder of the temporary file for a name: one from which it can be renamed. Creates the folder of the
+    /// name.
+    fn folder_of_temp(&self, name: &str) -> Result<Dir, StorageError> {
+        if let Some((folders, _)) = name.rsplit_once('/') {
+            let folder = self.local.make_dir(folders)?;
+            if !folder.is_same_mount(&self.own)? {
+                return Ok(folder);
+            }
+        }
+        Ok(self.own.clone())
     }
 
     /// Removes an unused marker: the files exist already, and the cache does not own them.

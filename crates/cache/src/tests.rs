@@ -179,12 +179,9 @@ impl Set {
     /// Creates the local folder with a copy of the index.
     fn open(&self, script: &Arc<Script>) -> TestBlobs {
         let dir = Dir::create(&self.local()).unwrap();
-        if self.is_remote {
-            fs::copy(
-                self.remote().join("index.json"),
-                self.local().join("index.json"),
-            )
-            .unwrap();
+        let index = self.local().join("index.json");
+        if self.is_remote && !index.exists() {
+            fs::copy(self.remote().join("index.json"), index).unwrap();
         }
         TestBlobs {
             local: dir,
