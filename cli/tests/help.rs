@@ -205,9 +205,9 @@ fn convert_help_matches_snapshot() {
 
           --raw-values
               With `--from zarr`: keep the stored numbers [default: decode them by the CF conventions]
-              
-              By default, values are those of xarray: missing ones are NaN, packed ones are unpacked, and
-              times are timestamps.
+
+              By default, values are those of xarray: missing ones are NaN, packed ones are unpacked,
+              and times are timestamps.
 
           --csv-delimiter <CHAR>
               In CSV: the byte between two values; `\t` for a tab [default: a comma, and a tab in `.tsv`

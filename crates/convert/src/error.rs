@@ -223,6 +223,7 @@ fn option_id(option: &str) -> &'static str {
         "infer-rows" => "config-infer-rows",
         "variable" => "config-variable",
         "window" => "config-window",
+        "raw-values" => "config-raw-values",
         "follow-links" => "config-follow-links",
         "include" => "config-include",
         "exclude" => "config-exclude",

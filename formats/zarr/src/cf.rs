@@ -146,6 +146,12 @@ impl CfDecoder {
         }
     }
 
+    /// Returns whether decoded values are the stored bytes.
+    #[must_use]
+    pub const fn keeps_numbers(&self) -> bool {
+        self.mask.is_none() && self.packing.is_none() && self.time.is_none() && !self.is_bool
+    }
+
     /// Decodes times into microseconds instead of nanoseconds, which end in 2262.
     pub fn widen(&mut self) {
         if let Some(time) = &mut self.time {
@@ -159,8 +165,10 @@ impl CfDecoder {
     ///
     /// [`ZarrError::Time`] for a time that a timestamp cannot have.
     pub fn decode(&self, stored: &[u8], physical: &mut [u8]) -> Result<(), ZarrError> {
-        if self.mask.is_none() && self.packing.is_none() && self.time.is_none() && !self.is_bool {
-            physical.copy_from_slice(stored.get(..physical.len()).unwrap_or_default());
+        if self.keeps_numbers() {
+            if let Some(stored) = stored.get(..physical.len()) {
+                physical.copy_from_slice(stored);
+            }
             return Ok(());
         }
         let size = self.physical().size();

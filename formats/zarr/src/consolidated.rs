@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::error::ZarrError;
-use crate::v2::json;
+use crate::json::json;
 
 /// Returns the objects that consolidated metadata has copies of, by name: from the bytes of `.zmetadata` of version 2, or
 /// of the `zarr.json` of a group of version 3, which is one of them.

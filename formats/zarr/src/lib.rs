@@ -20,6 +20,7 @@ mod compression;
 mod consolidated;
 mod dtype;
 mod error;
+mod json;
 mod number;
 mod region;
 mod shard;

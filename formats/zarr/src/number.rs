@@ -36,11 +36,11 @@ impl Number {
     /// Writes a number of this type into the bytes of an element. Whole numbers wrap.
     pub(crate) fn write(self, dtype: DType, into: &mut [u8]) {
         macro_rules! copy {
-            ($bytes:expr) => {{
-                let bytes = $bytes;
-                let length = into.len();
-                into.copy_from_slice(bytes.get(..length).unwrap_or(&bytes[..0]));
-            }};
+            ($bytes:expr) => {
+                for (into, byte) in into.iter_mut().zip($bytes) {
+                    *into = byte;
+                }
+            };
         }
         match dtype {
             DType::Float16 => copy!(f16::from_f64(self.float()).to_le_bytes()),

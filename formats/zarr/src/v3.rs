@@ -7,8 +7,9 @@ use crate::array::{Keys, ZarrArray};
 use crate::codec::{Codecs, Packer};
 use crate::dtype::{ElementType, fill_bytes, parse_v3, text_of};
 use crate::error::ZarrError;
+use crate::json::json;
 use crate::shard::Shard;
-use crate::v2::{field, json, names, numbers, separator_of};
+use crate::v2::{field, names, numbers, separator_of};
 
 /// The members that a reader need not refuse.
 const MEMBERS: &[&str] = &[

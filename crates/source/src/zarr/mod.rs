@@ -578,7 +578,13 @@ impl Shared {
             return Err(SourceError::bug("there is no such array"));
         };
         let item = own.array.dtype.size();
-        let mut stored = vec![0; window.len() / own.decoder.physical().size() * item];
+        let keeps_numbers = own.decoder.keeps_numbers();
+        let elements = window.len() / own.decoder.physical().size();
+        let mut encoded = vec![0; if keeps_numbers { 0 } else { elements * item }];
+        let stored = match keeps_numbers {
+            true => &mut *window,
+            false => encoded.as_mut_slice(),
+        };
         let chunk_shape = &own.array.chunk_shape;
         let needed = chunks_of(starts, shape, chunk_shape);
         for group in needed.chunks(CONCURRENT) {
@@ -594,12 +600,15 @@ impl Shared {
                     to.push(first - start);
                     extent.push((start + size).min((at + 1) * length) - first);
                 }
-                let into = (stored.as_mut_slice(), shape);
+                let into = (&mut *stored, shape);
                 copy_region((&decoded, chunk_shape), &from, into, &to, &extent, item);
             }
         }
+        if keeps_numbers {
+            return Ok(());
+        }
         let failed = |error| self.store.failed(&own.path, error);
-        own.decoder.decode(&stored, window).map_err(failed)
+        own.decoder.decode(&encoded, window).map_err(failed)
     }
 
     /// Returns decoded chunks, whose indexes ascend.
