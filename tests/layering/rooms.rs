@@ -272,4 +272,30 @@ pub const ONE_VERSION: &[&str] = &[
 
 /// The most lines of code of each crate, as the module `size` counts them. The numbers only go down: a change that removes
 /// code lowers them.
-pub const BUDGETS: &[(&str, usize)] = &[];
+pub const BUDGETS: &[(&str, usize)] = &[
+    ("shardmill-cache", 5947),
+    ("shardmill-codec", 1495),
+    ("shardmill-convert", 8347),
+    ("shardmill-core", 1393),
+    ("shardmill-dataset", 9594),
+    ("shardmill-delta", 1868),
+    ("shardmill-http", 442),
+    ("shardmill-mmap", 490),
+    ("shardmill-order", 6290),
+    ("shardmill-peers", 691),
+    ("shardmill-profile", 1862),
+    ("shardmill-reader", 4669),
+    ("shardmill-source", 12_214),
+    ("shardmill-storage", 12_984),
+    ("shardmill-table", 1406),
+    ("shardmill-tokenize", 551),
+    ("shardmill-view", 2334),
+    ("shardmill-writer", 8744),
+    ("shardmill-mds", 4531),
+    ("shardmill-parquet", 2207),
+    ("shardmill-records", 233),
+    ("shardmill-webdataset", 4268),
+    ("shardmill-zarr", 1734),
+    ("shardmill", 10_467),
+    ("shardmill-python", 4838),
+];
