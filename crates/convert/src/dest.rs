@@ -467,7 +467,7 @@ fn remove_ours(
 }
 
 /// Removes the published files of a failed run. Folders with an index are kept, because their shards belong to a
-/// dataset.
+/// dataset. In a store, only objects are removed that the run has written itself or that its journal describes.
 pub(crate) fn discard(
     target: Target<'_>,
     folders: &[String],
@@ -475,19 +475,25 @@ pub(crate) fn discard(
 ) -> Result<(), StorageError> {
     if let Some(found) = Found::read(target, &options.source.limits)? {
         let published = published(target, folders, options)?;
-        let names: Vec<String> = found
-            .files()
-            .filter(|(split, _)| published.get(*split) == Some(&false))
-            .map(|(split, name)| in_folder(folders.get(split).map_or("", String::as_str), name))
-            .collect();
-        target.remove_all(&names)?;
-        // A killed run may have published files that it did not record. The folder was empty when the journal began, so
-        // all files with names of a dataset belong to that run.
+        found.remove_files(target, folders, |split, _| {
+            published.get(split) == Some(&false)
+        })?;
+        let written = target.destination.written();
         for (folder, is_published) in folders.iter().zip(published) {
-            if !is_published {
+            if is_published {
+                continue;
+            }
+            if target.destination.as_local().is_some() {
+                // A killed run may have published files that it did not record. The folder was empty when the journal
+                // began, so all files with names of a dataset belong to that run.
                 let ours = KnownFiles::of(target, folder, options);
                 remove_ours(target, folder, &ours, options)?;
+                continue;
             }
+            let (inside, work) = (in_folder(folder, ""), in_folder(WORK_FOLDER, ""));
+            let is_own = |name: &&String| name.starts_with(&inside) && !name.starts_with(&work);
+            let own: Vec<_> = written.iter().filter(is_own).collect();
+            target.remove_own(&own)?;
         }
     }
     for folder in folders.iter().filter(|folder| !folder.is_empty()) {

@@ -147,9 +147,7 @@ fn forget(
 ) -> Result<(), shardmill_storage::StorageError> {
     let stored = index.stored_files();
     let named: BTreeSet<&str> = stored.iter().map(|(name, _)| *name).collect();
-    let files = found.files().map(|(_, name)| name);
-    let unlisted = files.filter(|name| !named.contains(name));
-    target.remove_all(&unlisted.collect::<Vec<_>>())?;
+    found.remove_files(target, &[], |_, name| !named.contains(name))?;
     Found::remove(target)
 }
 
