@@ -15,11 +15,12 @@ use parquet::arrow::ArrowWriter;
 use tempfile::TempDir;
 
 /// Variables that change what commands print.
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
     "SHARDMILL_COLOR",
     "SHARDMILL_JOBS",
     "SHARDMILL_MEMORY_LIMIT",
     "SHARDMILL_PROGRESS",
+    "SHARDMILL_SINGLE_WRITER",
     "SHARDMILL_TAKEOVER_AFTER",
     "SHARDMILL_TEMP_DIR",
     "CLICOLOR",

@@ -424,6 +424,10 @@ fn convert_help_matches_snapshot() {
 
               [env: SHARDMILL_TAKEOVER_AFTER]
 
+          --single-writer
+              Write also where nothing keeps a second writer out: no other process writes to the
+              destination
+
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable

@@ -305,6 +305,10 @@ fn commit_help_matches_snapshot() {
 
               [env: SHARDMILL_TAKEOVER_AFTER]
 
+          --single-writer
+              Write also where nothing keeps a second writer out: no other process writes to the
+              destination
+
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
               repeatable
@@ -368,6 +372,10 @@ fn gc_help_matches_snapshot() {
               [default: 15s]
 
               [env: SHARDMILL_TAKEOVER_AFTER]
+
+          --single-writer
+              Write also where nothing keeps a second writer out: no other process writes to the
+              destination
 
           --storage-option <NAME=VALUE>
               A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;

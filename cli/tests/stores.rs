@@ -1,9 +1,11 @@
 //! Tests sources and datasets in stores: commands report the same about them as about local ones.
 
+use std::process::Output;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_mds::{HashAlgo, hash_hex};
-use shardmill_testing::s3::{Fault, Flavor, Objects, S3Server, Script, Settings};
+use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
 
 use super::common::{TestDir, rows};
 
@@ -529,4 +531,204 @@ fn unfinished_conversion_is_rejected_by_all_commands() {
         );
         assert!(!store_copy.dir.exists("again"), "{args:?}");
     }
+}
+
+/// The options of two conversions that give the same names to different shards.
+const RIVALS: [&str; 2] = ["7", "9"];
+
+/// Starts both rivals at the same moment with the same destination.
+fn race(dir: &TestDir, server: &S3Server, dest: &str, more: &[&str]) -> [CommandOutput; 2] {
+    std::thread::scope(|scope| {
+        let running = RIVALS.map(|samples| {
+            scope.spawn(move || {
+                let args = [
+                    "convert",
+                    "data",
+                    dest,
+                    "--compression",
+                    "none",
+                    "--jobs",
+                    "1",
+                ];
+                let samples = ["--samples-per-shard", samples];
+                command(dir, server, &[&args[..], &samples, more].concat())
+            })
+        });
+        running.map(|running| running.join().unwrap())
+    })
+}
+
+fn ended(output: &Output) -> CommandOutput {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+/// Starts a store with an empty bucket, and a table of `files` files, the last of which has more rows.
+fn with_rivals(files: usize, settings: Settings) -> (TestDir, S3Server) {
+    let dir = TestDir::new();
+    for file in 0..files {
+        let count = if file + 1 == files { 60 } else { 40 };
+        dir.parquet(&format!("data/{file}.parquet"), &rows(count));
+    }
+    let server = S3Server::start(Objects::memory("bucket", []), settings).unwrap();
+    (dir, server)
+}
+
+fn command(dir: &TestDir, server: &S3Server, args: &[&str]) -> CommandOutput {
+    ended(
+        &dir.command()
+            .args(args)
+            .envs(server.environment())
+            .output()
+            .unwrap(),
+    )
+}
+
+const PAIRS: usize = 12;
+
+#[test]
+fn store_that_honours_conditions_has_one_winner() {
+    let (dir, server) = with_rivals(3, Settings::default());
+    for pair in 0..PAIRS {
+        let dest = format!("s3://bucket/{pair}");
+        let both = race(&dir, &server, &dest, &[]);
+        let winners = both.iter().filter(|(code, ..)| *code == 0).count();
+        assert_eq!(winners, 1, "{both:?}");
+        for (_, _, errors) in both.iter().filter(|(code, ..)| *code != 0) {
+            let known = ["other-writer", "dest-conflict", "dest-not-empty"];
+            let is_known = |id: &&str| errors.contains(&format!("error[{id}]"));
+            assert!(known.iter().any(is_known), "{errors}");
+        }
+        let verified = command(&dir, &server, &["verify", &dest, "--deep"]);
+        assert_eq!(verified.0, 0, "{verified:?}");
+    }
+}
+
+#[test]
+fn store_that_ignores_conditions_loses_nothing() {
+    let settings = Settings {
+        ignores_conditions: true,
+        ..Settings::default()
+    };
+    let (dir, server) = with_rivals(3, settings);
+    let dest = "s3://bucket/set";
+    let made = command(&dir, &server, &["convert", "data", dest, "--single-writer"]);
+    assert_eq!(made.0, 0, "{made:?}");
+    let before = server.objects().all();
+    for pair in 0..PAIRS {
+        for (dest, more) in [(dest, &["--overwrite"][..]), ("s3://bucket/new", &[])] {
+            for (code, _, errors) in race(&dir, &server, dest, more) {
+                assert_eq!(code, 2, "{pair}: {errors}");
+                assert!(errors.contains("error[store-unguarded]"), "{errors}");
+                assert!(errors.contains("--single-writer"), "{errors}");
+            }
+            assert!(server.objects().all() == before, "{pair}");
+        }
+    }
+    let verified = command(&dir, &server, &["verify", dest, "--deep"]);
+    assert_eq!(verified.0, 0, "{verified:?}");
+    // `doctor` says the same.
+    let (code, shown, _) = command(&dir, &server, &["doctor", dest]);
+    assert_eq!(code, 0);
+    assert!(
+        shown.contains("the existing object is overwritten"),
+        "{shown}"
+    );
+    assert!(shown.contains("with --single-writer"), "{shown}");
+    // So does `commit`, which writes under a lease as well.
+    let part = ["convert", "data", "s3://bucket/parts", "--part", "0/1"];
+    assert_eq!(command(&dir, &server, &part).0, 0);
+    let (code, _, errors) = command(&dir, &server, &["commit", "s3://bucket/parts"]);
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("error[store-unguarded]"), "{errors}");
+    let commit = ["commit", "s3://bucket/parts", "--single-writer"];
+    assert_eq!(command(&dir, &server, &commit).0, 0);
+}
+
+/// The setting in the environment, as a storage option, and on the command line mean the same.
+#[test]
+fn single_writer_can_be_declared_in_three_ways() {
+    let settings = Settings {
+        ignores_conditions: true,
+        ..Settings::default()
+    };
+    let (dir, server) = with_rivals(1, settings);
+    let option = "SHARDMILL_SINGLE_WRITER=true";
+    for (dest, more) in [
+        ("s3://bucket/a", &["--single-writer"][..]),
+        ("s3://bucket/b", &["--storage-option", option]),
+        ("s3://bucket/c", &[]),
+    ] {
+        let mut command = dir.command();
+        command.args(["convert", "data", dest]).args(more);
+        command.envs(server.environment());
+        if more.is_empty() {
+            command.env("SHARDMILL_SINGLE_WRITER", "true");
+        }
+        let output = ended(&command.output().unwrap());
+        assert_eq!(output.0, 0, "{dest}: {output:?}");
+        assert!(
+            server
+                .objects()
+                .all()
+                .keys()
+                .all(|key| !key.contains(".shardmill"))
+        );
+    }
+}
+
+/// While a conversion runs, another program replaces one of its shards and adds one. After the failure both are kept,
+/// and everything else is gone.
+#[test]
+fn failed_conversion_removes_only_its_own_objects() {
+    let (dir, server) = with_rivals(10, Settings::default());
+    let server = Arc::new(server);
+    let foreign = [
+        "set/shard.00001.mds",
+        "set/shard.99999.mds",
+        "set/notes.txt",
+    ];
+    let store = Arc::downgrade(&server);
+    server.set(Settings {
+        ignores_conditions: true,
+        faults: Script::by(move |asked| {
+            if asked.action == Action::Put
+                && asked.key == "set/shard.00008.mds"
+                && let Some(server) = store.upgrade()
+            {
+                for key in foreign {
+                    server.objects().put(key, b"theirs".to_vec());
+                }
+            }
+            None
+        }),
+        ..Settings::default()
+    });
+    let args = [
+        "convert",
+        "data",
+        "s3://bucket/set",
+        "--compression",
+        "none",
+    ];
+    // Only the last file has such rows.
+    let column = ["--column", "id:int64=CASE WHEN id < 50 THEN id END"];
+    let more = [
+        "--samples-per-shard",
+        "10",
+        "--jobs",
+        "1",
+        "--single-writer",
+    ];
+    let output = command(&dir, &server, &[&args[..], &column, &more].concat());
+    assert_eq!(output.0, 3, "{output:?}");
+    assert!(output.2.contains("error[value-null]"), "{output:?}");
+    let left: Vec<String> = server.objects().all().into_keys().collect();
+    let mut foreign = foreign.to_vec();
+    foreign.sort_unstable();
+    assert_eq!(left, foreign);
 }

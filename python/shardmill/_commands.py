@@ -97,6 +97,7 @@ def convert(
     view: Optional[Path] = None,
     temp_dir: Optional[Path] = None,
     takeover_after: Optional[float] = None,
+    single_writer: bool = False,
     storage_options: Optional[Mapping[str, str]] = None,
     progress: Optional[bool] = None,
 ) -> ConvertReport:
@@ -170,6 +171,8 @@ def convert(
         temp_dir: The directory for temporary files of uploads and downloads. Defaults to that of the system.
         takeover_after: Seconds without a heartbeat after which the lease of another writer is taken over. Defaults
             to 15.
+        single_writer: Whether to write also where nothing keeps a second writer out, because no other process writes
+            to ``out``.
         storage_options: Store settings that are not in the environment, such as ``{'AWS_REGION': 'eu-west-1'}``.
         progress: Whether to show a progress bar. Defaults to terminals and notebooks.
 
@@ -228,6 +231,7 @@ def convert(
         view=check.path_or_none('view', view),
         temp_dir=check.path_or_none('temp_dir', temp_dir),
         takeover_after=takeover_after,
+        single_writer=check.flag('single_writer', single_writer),
     )
     options.append(f'--from={source_kind}')
     options += _files(include, exclude, group, follow_links)

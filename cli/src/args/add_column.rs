@@ -7,7 +7,7 @@ use shardmill_convert::ColumnSpec;
 use shardmill_storage::Location;
 
 use super::values::{self, List};
-use super::{JobsArgs, StorageArgs};
+use super::{JobsArgs, SingleWriterArgs, StorageArgs};
 
 /// Add the columns of a table to an MDS dataset that exists
 ///
@@ -40,6 +40,9 @@ pub struct AddColumnArgs {
     /// Directory for the table in another form, and for temporary files [default: the system's]
     #[arg(long, value_name = "DIR", env = "SHARDMILL_TEMP_DIR", hide_env_values = true, value_parser = values::local_path)]
     pub temp_dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub single_writer: SingleWriterArgs,
 
     #[command(flatten)]
     pub storage: StorageArgs,

@@ -50,7 +50,7 @@ pub use order::OrderArgs;
 pub use plan::PlanArgs;
 pub use samples::SampleArgs;
 pub use select::SelectArgs;
-pub use shared::{JobsArgs, StorageArgs, TakeoverArgs, jobs};
+pub use shared::{JobsArgs, SingleWriterArgs, StorageArgs, TakeoverArgs, jobs};
 pub use stats::StatsArgs;
 pub use tar::{LintArgs, TarArgs, TarVerb};
 pub use usage::usage_error;

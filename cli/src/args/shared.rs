@@ -4,7 +4,7 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use clap::Args;
-use shardmill_storage::LEASE_PATIENCE;
+use shardmill_storage::{LEASE_PATIENCE, RemoteOptions, SINGLE_WRITER};
 
 use super::values::MAX_JOBS;
 use super::{duration, values};
@@ -53,6 +53,27 @@ pub struct TakeoverArgs {
     /// Take over the lease of another writer in a store after this time without a heartbeat [default: 15s]
     #[arg(long, value_name = "TIME", env = "SHARDMILL_TAKEOVER_AFTER", hide_env_values = true, help_heading = "Stores", value_parser = duration::up_to_a_day)]
     pub takeover_after: Option<Duration>,
+
+    #[command(flatten)]
+    pub single_writer: SingleWriterArgs,
+}
+
+/// Whether other processes write to the same destination.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct SingleWriterArgs {
+    /// Write also where nothing keeps a second writer out: no other process writes to the destination
+    #[arg(long, help_heading = "Stores")]
+    single_writer: bool,
+}
+
+impl SingleWriterArgs {
+    /// Adds the setting for which this option is short. It wins over `--storage-option`.
+    pub fn apply(self, remote: &mut RemoteOptions) {
+        if self.single_writer {
+            let value = "true".to_owned();
+            remote.settings.insert(SINGLE_WRITER.to_owned(), value);
+        }
+    }
 }
 
 impl TakeoverArgs {

@@ -16,6 +16,7 @@ pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exi
         remote: options::remote(&args.storage)?,
         ..SourceOptions::default()
     };
+    args.single_writer.apply(&mut source.remote);
     source.resources.jobs = args.jobs.count();
     source.resources.temp_dir.clone_from(&args.temp_dir);
     let options = AddColumnsOptions {

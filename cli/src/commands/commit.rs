@@ -14,6 +14,7 @@ pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let mut options = CommitPartsOptions::new(args.dest.clone());
     options.remote = options::remote(&args.storage)?;
     options.lease_patience = args.takeover.patience();
+    args.takeover.single_writer.apply(&mut options.remote);
     options::announce_waits(&mut options.remote, out);
     options.limits = limits;
     if args.deep {

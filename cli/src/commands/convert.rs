@@ -109,6 +109,7 @@ fn source_options(args: &ConvertArgs, limits: Limits) -> Result<SourceOptions, S
         remote: options::remote(&args.stores.storage)?,
         ..SourceOptions::default()
     };
+    args.stores.takeover.single_writer.apply(&mut read.remote);
     args.files.apply(&mut read);
     read.query.select.clone_from(&query.select);
     read.query.filter.clone_from(&query.filter);

@@ -17,6 +17,7 @@ pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop
     options.limits = limits;
     options.older_than = args.older_than.duration;
     options.lease_patience = args.takeover.patience();
+    args.takeover.single_writer.apply(&mut options.remote);
     options.part = args.part;
     options::announce_waits(&mut options.remote, out);
     let progress = signals::cancelled_by_signals(out.console());

@@ -15,7 +15,7 @@ use crate::options::ConvertOptions;
 use crate::part_manifest;
 use crate::provenance;
 use crate::replace;
-use crate::target::{Target, in_folder, side_name};
+use crate::target::{Target, WORK_FOLDER, in_folder, side_name};
 
 /// The state of the destination.
 #[derive(Debug)]
@@ -256,7 +256,7 @@ fn published(
 }
 
 /// Removes the published files of a failed run, and its journal. Files that an index lists are kept, because they belong to
-/// a dataset.
+/// a dataset. In a store, only objects are removed that the run has written itself or that its journal describes.
 pub(crate) fn discard(
     target: Target<'_>,
     (folders, form): (&[String], &ShardForm),
@@ -265,9 +265,24 @@ pub(crate) fn discard(
     let limits = &options.source.limits;
     if let Some(found) = Found::read(target, limits)? {
         forget(target, options)?;
-        // A killed run may have published files that it did not record.
+        let written = target.destination.written();
+        let work = in_folder(WORK_FOLDER, "");
         for folder in folders {
-            match listed_in(target, folder, limits)? {
+            let listed = listed_in(target, folder, limits)?;
+            if target.destination.as_local().is_none() {
+                let inside = in_folder(folder, "");
+                let is_own = |name: &&String| {
+                    let inner = name.strip_prefix(&inside);
+                    let inner = inner.filter(|_| !name.starts_with(&work));
+                    let is_listed =
+                        |inner| listed.as_ref().is_some_and(|names| names.contains(inner));
+                    inner.is_some_and(|inner: &str| !is_listed(inner))
+                };
+                target.remove_own(&written.iter().filter(is_own).collect::<Vec<_>>())?;
+                continue;
+            }
+            // A killed run may have published files that it did not record.
+            match listed {
                 // The folder was empty when the journal began, so all files with names of a dataset belong to that run.
                 None => {
                     let mut files = DatasetFiles::default();
@@ -313,13 +328,6 @@ pub(crate) fn forget(target: Target<'_>, options: &ConvertOptions) -> Result<(),
         let listed: Option<&BTreeSet<String>> = listed.get(split);
         listed.is_some_and(|listed| listed.contains(name))
     };
-    let names = found
-        .files()
-        .filter(|(split, name)| !is_listed(*split, name));
-    let names = names.map(|(split, name)| {
-        let folder = folders.get(split).map_or("", String::as_str);
-        in_folder(folder, name)
-    });
-    target.remove_all(&names.collect::<Vec<_>>())?;
+    found.remove_files(target, &folders, |split, name| !is_listed(split, name))?;
     Found::remove(target)
 }

@@ -119,10 +119,39 @@ impl Found {
 
     /// Returns the names of all files in the journal, with their splits.
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
+        let files = self.records();
+        files.map(|(split, file)| (split, file.check.name.as_str()))
+    }
+
+    fn records(&self) -> impl Iterator<Item = (usize, &FileRecord)> {
         self.records.iter().flat_map(|((split, _), record)| {
             let files = record.shard.files.iter();
-            files.map(|file| (*split, file.check.name.as_str()))
+            files.map(|file| (*split, file))
         })
+    }
+
+    /// Removes the files in the journal that `is_unlisted` selects by their splits and names. Objects in a store that
+    /// have changed since are kept, because another writer has replaced them.
+    pub(crate) fn remove_files(
+        &self,
+        target: Target<'_>,
+        folders: &[String],
+        is_unlisted: impl Fn(usize, &str) -> bool,
+    ) -> Result<(), StorageError> {
+        let files = self.records();
+        let files: Vec<_> = files
+            .filter(|(split, file)| is_unlisted(*split, &file.check.name))
+            .collect();
+        // Only the holder of the lease writes in a directory.
+        let is_own = target.destination.as_local().is_some();
+        target.for_each(&files, 1, |(split, file)| {
+            let folder = folders.get(*split).map_or("", String::as_str);
+            match is_own || is_intact(target, folder, file)? {
+                true => target.remove(&in_folder(folder, &file.check.name)),
+                false => Ok(()),
+            }
+        })?;
+        Ok(())
     }
 }
 

@@ -165,7 +165,7 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
         _ => {
             let shards = checkpoint.take().into_values();
             let files = shards.flat_map(|shard| shard.files);
-            let _ = target.remove_all(&files.map(|file| file.at).collect::<Vec<_>>());
+            let _ = target.remove_own(&files.map(|file| file.at).collect::<Vec<_>>());
         }
     }
 }

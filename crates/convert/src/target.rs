@@ -78,6 +78,14 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
+    /// Removes files that this run has written and no other writer has replaced.
+    pub(crate) fn remove_own(&self, names: &[impl AsRef<str> + Sync]) -> Result<(), StorageError> {
+        self.for_each(names, 1, |name| {
+            self.with(|destination, cancel| destination.remove_own(name.as_ref(), cancel))
+        })?;
+        Ok(())
+    }
+
     /// Calls `work` for every item, on several threads. A local disk uses `jobs` threads, a store at least 32. The
     /// results are in order. An error stops the loop.
     pub(crate) fn for_each<I: Sync, T: Send>(

@@ -1,13 +1,16 @@
 //! A directory or a prefix in a store that a dataset is written to. Both use the same names and operations.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use ring::digest;
 use shardmill_core::{CancelToken, lock};
 
 use crate::dir::{Dir, PublishMode};
 use crate::entry::{DestinationEntry, FileVersion};
 use crate::error::{StorageError, if_found};
+use crate::file::FileHandle;
 use crate::location::{Location, RemoteLocation};
 use crate::remote::{Remote, RemoteOptions};
 use crate::temp::TempFile;
@@ -31,7 +34,22 @@ pub struct StoreDestination {
     remote: Remote,
     spool: Dir,
     uploads: Arc<Uploads>,
+    written: Arc<Mutex<BTreeMap<String, Written>>>,
 }
+
+/// What is known of an object that was uploaded through this destination, to recognise it later.
+#[derive(Clone, Debug)]
+enum Written {
+    /// The version that the store reported.
+    Version(FileVersion),
+    /// The length and the SHA-256.
+    Digest(u64, digest::Digest),
+    /// The file. It is unknown whether its upload succeeded.
+    File(Arc<FileHandle>),
+}
+
+/// The number of bytes of an object that are compared at once.
+const COMPARED_BYTES: u64 = 8 << 20;
 
 /// How often an upload is verified before it counts as failed, because an answer may be wrong.
 const VERIFY_ATTEMPTS: usize = 3;
@@ -138,14 +156,13 @@ impl Destination {
             }
             Self::Store(store) => store,
         };
-        let file = file.into_handle()?;
+        let file = Arc::new(file.into_handle()?);
+        store.note(name, Written::File(Arc::clone(&file)));
         // PERF: limits the bytes that are in memory and in flight for all threads together.
         let reservation = store.uploads.enter(bytes);
         match mode {
             PublishMode::Replace => store.remote.put_file(name, &file, cancel)?,
-            PublishMode::CreateNew => {
-                store.remote.put_new(name, file.read_all(bytes)?, cancel)?;
-            }
+            PublishMode::CreateNew => store.put_new(name, file.read_all(bytes)?, cancel)?,
         }
         drop(reservation);
         let mut found = None;
@@ -154,6 +171,9 @@ impl Destination {
             if let Some(file_version) = &found
                 && file_version.bytes == bytes
             {
+                if let Some(written) = lock(&store.written).get_mut(name) {
+                    *written = Written::Version(file_version.clone());
+                }
                 return Ok(file_version.clone());
             }
         }
@@ -176,13 +196,14 @@ impl Destination {
                 Err(StorageError::Exists { .. }) if self.holds(name, bytes, cancel) => Ok(()),
                 published => published,
             },
-            (Self::Store(store), PublishMode::Replace) => {
-                store.remote.put(name, bytes.to_vec(), cancel)
+            (Self::Store(store), _) => {
+                let sum = digest::digest(&digest::SHA256, bytes);
+                store.note(name, Written::Digest(bytes.len() as u64, sum));
+                match mode {
+                    PublishMode::Replace => store.remote.put(name, bytes.to_vec(), cancel),
+                    PublishMode::CreateNew => store.put_new(name, bytes.to_vec(), cancel),
+                }
             }
-            (Self::Store(store), PublishMode::CreateNew) => store
-                .remote
-                .put_new(name, bytes.to_vec(), cancel)
-                .map(|_| ()),
         }
     }
 
@@ -255,6 +276,35 @@ impl Destination {
         }
     }
 
+    /// Returns the names of the objects that were uploaded through this destination and its clones. Uploads that failed
+    /// are included, because the store may have them. Empty for a directory, where only the holder of the lease writes.
+    #[must_use]
+    pub fn written(&self) -> Vec<String> {
+        match self {
+            Self::Local(_) => Vec::new(),
+            Self::Store(store) => lock(&store.written).keys().cloned().collect(),
+        }
+    }
+
+    /// Removes a file as [`Destination::remove`] does. In a store, an object is kept if it was not uploaded through this
+    /// destination, or if another writer has replaced it since.
+    ///
+    /// # Errors
+    ///
+    /// As [`Destination::remove`], and those of reading the object, if the store did not report its version.
+    pub fn remove_own(&self, name: &str, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
+        if let Self::Store(store) = self {
+            let written = lock(&store.written).get(name).cloned();
+            let Some(written) = written else {
+                return Ok(());
+            };
+            if !store.is_unchanged(name, &written, cancel)? {
+                return Ok(());
+            }
+        }
+        self.remove(name, cancel)
+    }
+
     /// Creates a folder. Does nothing in a store. Errors are those of [`Dir::make_dir`].
     pub fn make_folder(&self, name: &str) -> Result<(), StorageError> {
         match self {
@@ -300,7 +350,59 @@ impl StoreDestination {
             remote: Remote::open(location, &options)?,
             spool: Dir::open(spool.unwrap_or(&std::env::temp_dir()))?,
             uploads: Arc::default(),
+            written: Arc::default(),
         })
+    }
+
+    fn note(&self, name: &str, written: Written) {
+        lock(&self.written).insert(name.to_owned(), written);
+    }
+
+    /// Uploads a new object. If another writer has uploaded it, it does not count as written here.
+    fn put_new(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        cancel: &mut CancelToken<'_>,
+    ) -> Result<(), StorageError> {
+        let put = self.remote.put_new(name, bytes, cancel);
+        let exists = |error: &StorageError| matches!(error.fault(), StorageError::ObjectExists);
+        if put.as_ref().map_or_else(exists, |is_new| !is_new) {
+            lock(&self.written).remove(name);
+        }
+        put.map(|_| ())
+    }
+
+    /// Returns whether an object is the one that was written.
+    fn is_unchanged(
+        &self,
+        name: &str,
+        written: &Written,
+        cancel: &mut CancelToken<'_>,
+    ) -> Result<bool, StorageError> {
+        let found = self.remote.file_version(name, cancel)?;
+        let Some(found) = found else {
+            return Ok(false);
+        };
+        let bytes = found.bytes;
+        match written {
+            Written::Version(known) => Ok(known.etag.is_some() && *known == found),
+            Written::Digest(known, sum) => Ok(*known == bytes && {
+                let read = self.remote.read_anew(name, bytes, cancel)?;
+                digest::digest(&digest::SHA256, &read).as_ref() == sum.as_ref()
+            }),
+            Written::File(file) => {
+                let mut at = 0;
+                let mut is_same = file.len() == bytes;
+                while is_same && at < bytes {
+                    let end = bytes.min(at + COMPARED_BYTES);
+                    let read = self.remote.read_range(name, Some(bytes), at..end)?;
+                    is_same = file.read_range(at, end - at)? == read;
+                    at = end;
+                }
+                Ok(is_same)
+            }
+        }
     }
 
     /// Returns the store.

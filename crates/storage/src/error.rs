@@ -201,6 +201,9 @@ pub enum StorageError {
     /// Another writer holds the lease.
     #[error("another writer is at work")]
     LeaseHeld,
+    /// Nothing keeps a second writer out.
+    #[error("two writers would not notice each other here: {why}")]
+    Unguarded { why: &'static str },
     /// Another writer took over the lease while it was held here.
     #[error("another writer has taken over: this one was silent for too long")]
     TakenOver,
@@ -411,6 +414,7 @@ impl StorageError {
             Self::NotDirectory { .. } => (InvalidInput, "path-not-a-directory"),
             Self::Redirect { .. } => (InvalidInput, "url-redirect"),
             Self::Unsupported { .. } => (InvalidInput, "store-unsupported"),
+            Self::Unguarded { .. } => (InvalidInput, "store-unguarded"),
             Self::UrlEmpty => (InvalidInput, "url-empty"),
             Self::UrlScheme { .. } => (InvalidInput, "url-scheme"),
             Self::UrlSyntax => (InvalidInput, "url-syntax"),
@@ -484,6 +488,9 @@ impl Diagnostic for StorageError {
                 } => return Some(format!("set AWS_REGION={region}")),
                 Self::Redirect { .. } => "check the endpoint and AWS_REGION",
                 Self::Throttled { .. } => "use fewer connections, or try again later",
+                Self::Unguarded { .. } => {
+                    "write elsewhere, or pass --single-writer if no other process writes here (the same as SHARDMILL_SINGLE_WRITER=true)"
+                }
                 Self::LeaseHeld => "wait until it is done, or write to another location",
                 Self::TakenOver => "wait until it is done, and run it again",
                 Self::ObjectExists => "write to another place, or take the object away",

@@ -79,7 +79,9 @@ impl DestinationLease {
     ///
     /// # Errors
     ///
-    /// `other-writer`, a conflict, when another writer holds it; `interrupted`; errors of the file system or the store.
+    /// `other-writer`, a conflict, when another writer holds it; `store-unguarded` when a store overwrites the lease
+    /// although it exists, unless the setting [`SINGLE_WRITER`](crate::SINGLE_WRITER) is true; `interrupted`; errors of
+    /// the file system or the store.
     pub fn acquire(
         destination: &Destination,
         name: &str,
@@ -227,7 +229,7 @@ impl Drop for StoreLease {
     }
 }
 
-/// Creates the lease, or takes it over if its holder sends no heartbeat. Returns when the upload began.
+/// Creates the lease, or takes it over if its holder sends no heartbeat. Returns a time before the upload.
 fn claim(
     remote: &Remote,
     name: &str,
@@ -243,21 +245,21 @@ fn claim(
     let mut is_announced = patience < ANNOUNCED;
     for _ in 0..ATTEMPTS {
         let at = Moment::now();
-        match remote.put_new(name, sign(owner, 0).into_bytes(), cancel) {
-            Ok(_) if was_silent => {
+        // It is read first, because a store may overwrite the lease of another writer.
+        let Some(mut first) = read(remote, name, cancel)? else {
+            match remote.put_new(name, sign(owner, 0).into_bytes(), cancel) {
+                Ok(_) => check_guard(remote, name, owner, cancel)?,
+                Err(error) if matches!(error.fault(), StorageError::ObjectExists) => continue,
+                Err(error) => return Err(error),
+            }
+            if was_silent {
                 // The previous holder may be running again, and may have read its lease just before it was removed.
                 wait(remote, POLL_INTERVAL.min(patience / 8), cancel)?;
-                return match read(remote, name, cancel)? {
-                    Some(Some((found, _))) if found == owner => Ok(at),
-                    _ => Err(other()),
-                };
+                if !is_of(remote, name, owner, cancel)? {
+                    return Err(other());
+                }
             }
-            Ok(_) => return Ok(at),
-            Err(error) if matches!(error.fault(), StorageError::ObjectExists) => {}
-            Err(error) => return Err(error),
-        }
-        let Some(mut first) = read(remote, name, cancel)? else {
-            continue;
+            return Ok(at);
         };
         if !std::mem::replace(&mut is_announced, true) {
             remote.lease_wait(&LeaseWait {
@@ -296,6 +298,40 @@ fn claim(
         }
     }
     Err(other())
+}
+
+/// Checks that the store refuses to create the lease again, unless the user declares that there is one writer. Otherwise
+/// removes the lease, and fails.
+fn check_guard(
+    remote: &Remote,
+    name: &str,
+    owner: &str,
+    cancel: &mut CancelToken<'_>,
+) -> Result<(), StorageError> {
+    if remote.is_single_writer() {
+        return Ok(());
+    }
+    let bytes = || sign(owner, 0).into_bytes();
+    // Another writer that waited for the previous lease may just have removed this one. It does so once.
+    let first = remote.try_overwrite(name, bytes(), cancel)?;
+    let Some(why) = first.map_or(Ok(None), |_| remote.try_overwrite(name, bytes(), cancel))? else {
+        return Ok(());
+    };
+    if is_of(remote, name, owner, cancel)? {
+        remote.remove(name, cancel)?;
+    }
+    Err(StorageError::Unguarded { why }.at(remote.display("")))
+}
+
+/// Returns whether this writer holds the lease.
+fn is_of(
+    remote: &Remote,
+    name: &str,
+    owner: &str,
+    cancel: &mut CancelToken<'_>,
+) -> Result<bool, StorageError> {
+    let found = read(remote, name, cancel)?.flatten();
+    Ok(found.is_some_and(|(found, _)| found == owner))
 }
 
 /// Waits for `time`, or until the caller cancels.
@@ -345,13 +381,11 @@ impl HeldLease {
         if self.heartbeat.is_lost() {
             return Ok(());
         }
-        if self.heartbeat.is_old() {
-            match read(&self.remote, &self.name, cancel)? {
-                Some(Some((owner, _))) if owner == self.owner => {}
-                _ => return Ok(()),
-            }
+        let is_sure = !self.heartbeat.is_old() && !self.remote.is_single_writer();
+        match is_sure || is_of(&self.remote, &self.name, &self.owner, cancel)? {
+            true => self.remote.remove(&self.name, cancel),
+            false => Ok(()),
         }
-        self.remote.remove(&self.name, cancel)
     }
 
     /// Sends heartbeats until the lease ends.

@@ -106,8 +106,8 @@ pub use probe::{ProbeAction, ProbeOutcome, ProbeReport, ProbeStep, ProbeVerdict,
 pub use random::random_number;
 pub use remote::{
     CredentialSource, DownloadOptions, Fetching, ListOptions, OnLeaseWait, Remote, RemoteObject,
-    RemoteOptions, RemoteStats, RequestOptions, RetryOptions, SETTINGS, SortedListing,
-    StoreSettings, UploadOptions, settings_of,
+    RemoteOptions, RemoteStats, RequestOptions, RetryOptions, SETTINGS, SINGLE_WRITER,
+    SortedListing, StoreSettings, UploadOptions, settings_of,
 };
 pub use temp::TempFile;
 

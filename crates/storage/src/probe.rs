@@ -113,7 +113,8 @@ pub struct ProbeStep {
 pub enum ProbeVerdict {
     /// Datasets can be read and written.
     ReadWrite,
-    /// Datasets can be read and written, but two writers of one dataset do not detect each other.
+    /// Datasets can be read. They can be written only with the setting [`SINGLE_WRITER`](crate::SINGLE_WRITER), because
+    /// two writers of one dataset do not detect each other.
     ReadWriteUnguarded,
     /// Datasets can only be read.
     ReadOnly,
@@ -126,7 +127,7 @@ impl fmt::Display for ProbeVerdict {
         f.write_str(match self {
             Self::ReadWrite => "datasets can be read and written here",
             Self::ReadWriteUnguarded => {
-                "datasets can be read and written here, by one writer at a time: two do not notice each other"
+                "datasets can be read here, and written with --single-writer: two writers would not notice each other"
             }
             Self::ReadOnly => "datasets can be read here, and not written",
             Self::Unusable => "datasets can be neither read nor written here",
@@ -183,15 +184,23 @@ impl ProbeReport {
     }
 }
 
-/// Tries to create an object that exists with other contents. Returns whether that was refused.
+/// Tries to create an object that exists. Returns what is wrong, or `None` if that was refused.
 fn create(
     destination: &Destination,
     name: &str,
     cancel: &mut CancelToken<'_>,
-) -> Result<bool, StorageError> {
-    match destination.publish_bytes(None, name, b"other", PublishMode::CreateNew, cancel) {
-        Ok(()) => Ok(false),
-        Err(error) if error.kind() == ErrorKind::Conflict => Ok(true),
+) -> Result<Option<&'static str>, StorageError> {
+    let dir = match destination {
+        Destination::Local(dir) => dir,
+        Destination::Store(store) => {
+            return store
+                .remote()
+                .try_overwrite(name, b"other".to_vec(), cancel);
+        }
+    };
+    match dir.publish_bytes(None, name, b"other", PublishMode::CreateNew) {
+        Ok(()) => Ok(Some("the existing object is overwritten")),
+        Err(StorageError::Exists { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -358,10 +367,7 @@ pub fn probe(
             outcome_of(found.map(|found| (found != right).then_some("another length is reported")))
         });
         step(ProbeAction::Create, &mut || {
-            let refused = create(&destination, &name, cancel);
-            outcome_of(
-                refused.map(|refused| (!refused).then_some("the existing object is overwritten")),
-            )
+            outcome_of(create(&destination, &name, cancel))
         });
         step(ProbeAction::Parts, &mut || match &destination {
             Destination::Store(store) if store.remote().has_parts() => {
@@ -515,13 +521,18 @@ mod tests {
     #[test]
     fn probe_detects_store_that_ignores_conditional_writes() {
         let server = server(Flavor::S3, &[], Script::default());
-        server.set(Settings {
-            ignores_conditions: true,
-            ..Settings::default()
-        });
-        let report = probed(&server);
-        assert_eq!(report.verdict(), ProbeVerdict::ReadWriteUnguarded);
-        let shown = report.outcome(ProbeAction::Create).to_string();
-        assert_eq!(shown, "the existing object is overwritten");
+        for (ignores_conditions, expected) in [
+            (true, "the existing object is overwritten"),
+            (false, "the store has no uploads for new objects only"),
+        ] {
+            server.set(Settings {
+                ignores_conditions,
+                no_conditions: !ignores_conditions,
+                ..Settings::default()
+            });
+            let report = probed(&server);
+            assert_eq!(report.verdict(), ProbeVerdict::ReadWriteUnguarded);
+            assert_eq!(report.outcome(ProbeAction::Create).to_string(), expected);
+        }
     }
 }

@@ -63,6 +63,6 @@ pub use options::{
     UploadOptions,
 };
 pub use read::Fetching;
-pub use settings::{SETTINGS, settings_of};
+pub use settings::{SETTINGS, SINGLE_WRITER, settings_of};
 pub use sorted::SortedListing;
 pub use walk::ListOptions;

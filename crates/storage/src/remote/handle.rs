@@ -98,6 +98,7 @@ impl Remote {
         alone: bool,
     ) -> Result<Self, StorageError> {
         let access = access(location, &options.settings)?;
+        options.is_single_writer()?;
         Ok(Self::with(
             location.clone(),
             Arc::new(options.clone()),
@@ -301,6 +302,12 @@ impl Remote {
     /// Returns the leases under which this `Remote` and its clones write.
     pub(crate) fn leases(&self) -> &Leases {
         &self.shared.leases
+    }
+
+    /// Returns whether the user declares that no other process writes here.
+    pub(crate) fn is_single_writer(&self) -> bool {
+        // The value was checked when the location was opened.
+        matches!(self.shared.options.is_single_writer(), Ok(true))
     }
 
     /// Announces a wait for the lease of another writer.

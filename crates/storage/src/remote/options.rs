@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::precedence;
-use super::settings::{known_name, option};
+use super::settings::{SINGLE_WRITER, Settings, known_name, option};
 use crate::error::StorageError;
 use crate::heartbeat::LeaseWait;
 
@@ -163,6 +163,15 @@ impl RemoteOptions {
     pub fn with_options<T: AsRef<str>>(self, texts: &[T]) -> Result<Self, StorageError> {
         let explicit = texts.iter().map(|text| option(text.as_ref()));
         Ok(self.with_settings(explicit.collect::<Result<_, _>>()?))
+    }
+
+    /// Returns whether the user declares that no other process writes to the same destination.
+    ///
+    /// # Errors
+    ///
+    /// `url-setting`: the value is not that of a flag.
+    pub fn is_single_writer(&self) -> Result<bool, StorageError> {
+        Settings(&self.settings).flag(SINGLE_WRITER)
     }
 
     /// Returns these options with explicit settings, after checking their names. They take precedence as in

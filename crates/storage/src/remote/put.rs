@@ -364,6 +364,30 @@ impl Remote {
         })
     }
 
+    /// Uploads an existing object once more, on the condition that its name does not exist. Returns what is wrong with
+    /// the store, or `None` if it refuses the upload as it should.
+    ///
+    /// # Errors
+    ///
+    /// As [`Remote::put`].
+    pub(crate) fn try_overwrite(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        cancel: &mut CancelToken<'_>,
+    ) -> Result<Option<&'static str>, StorageError> {
+        let (key, payload) = self.payload(name, bytes)?;
+        self.wait_while(name, cancel, |live, sent| async move {
+            let put = put(&live, &key, None, &payload, true, &sent).await?;
+            live.unpin(&key);
+            Ok(match put {
+                Put::Taken => None,
+                Put::Done(_) => Some("the existing object is overwritten"),
+                Put::Unknown => Some("the store has no uploads for new objects only"),
+            })
+        })
+    }
+
     /// Uploads the contents of a file, and replaces an existing object. Up to `put_split_above` bytes are sent in one
     /// request. Larger files are sent in equal parts, of which `put_parts` are in memory and in flight at once. Google gets
     /// one at a time.

@@ -11,7 +11,7 @@ use crate::location::{RemoteLocation, bare_url, has_control, refuse_if};
 
 /// The names of the settings that [`settings_of`] selects: those that the tools of each store use, and those of
 /// MosaicML Streaming.
-pub const SETTINGS: [&str; 85] = [
+pub const SETTINGS: [&str; 86] = [
     "ALLOW_HTTP",
     "AWS_ACCESS_KEY_ID",
     "AWS_ALLOW_HTTP",
@@ -96,8 +96,13 @@ pub const SETTINGS: [&str; 85] = [
     "S3_CANNED_ACL",
     "S3_ENDPOINT_URL",
     "SERVICE_ACCOUNT",
+    SINGLE_WRITER,
     "STORAGE_EMULATOR_HOST",
 ];
+
+/// The setting by which the user declares that no other process writes to a destination. It allows to write where
+/// nothing keeps a second writer out.
+pub const SINGLE_WRITER: &str = "SHARDMILL_SINGLE_WRITER";
 
 /// The home directory, where the files of profiles are searched. It is not a setting of a store, so no option
 /// changes it.

@@ -223,7 +223,7 @@ impl Drop for PartWriter {
             }
             Destination::Store(_) => {
                 for name in &self.started_uploads {
-                    let _ = self.destination.remove(name, &mut |_| true);
+                    let _ = self.destination.remove_own(name, &mut |_| true);
                 }
             }
         }

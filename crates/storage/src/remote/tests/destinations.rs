@@ -10,7 +10,7 @@ use shardmill_testing::s3::{Action, Asked, Fault, Flavor, Objects, S3Server, Scr
 use crate::tests::options_for;
 use crate::{
     Destination, DestinationEntry, DestinationLease, DestinationLog, Location, PublishMode,
-    RemoteOptions, StorageError,
+    RemoteOptions, SINGLE_WRITER, StorageError,
 };
 
 fn server(settings: Settings) -> S3Server {
@@ -121,14 +121,16 @@ fn long_file_is_uploaded_in_parts_and_round_trips() {
 #[test]
 fn object_of_wrong_size_after_upload_is_an_error() {
     let faults = Script::on(Action::Head, None, Fault::ContentLength(1));
-    let destination = in_store(&server(Settings {
+    let server = server(Settings {
         faults,
         ..Settings::default()
-    }));
+    });
+    let destination = in_store(&server);
     let mut temp = destination.temp_file(None).unwrap();
     temp.write_all(b"four").unwrap();
     let failed = destination.publish(temp, "x", PublishMode::Replace, &mut |_| true);
-    assert!(failed.is_err());
+    let error = failed.unwrap_err();
+    assert_eq!(error.id(), "body-length", "{error}");
 }
 
 #[test]
@@ -268,6 +270,124 @@ fn lease_is_exclusive_and_taken_over_after_timeout() {
     assert!(server.objects().get("a/set/late").unwrap().is_none());
     // No lease of this destination is held any more.
     published(&destination, "late", b"x", PublishMode::Replace).unwrap();
+}
+
+/// Opens a destination whose user declares that there is one writer.
+fn vouched(server: &S3Server) -> Destination {
+    let location = Location::parse(&format!("{}/a/set", server.url())).unwrap();
+    let mut options = options_for(server);
+    options
+        .settings
+        .insert(SINGLE_WRITER.to_owned(), "true".to_owned());
+    Destination::create(&location, &options, None).unwrap()
+}
+
+#[test]
+fn store_that_overwrites_leases_is_refused_unless_there_is_one_writer() {
+    let acquire = |destination: &Destination| {
+        DestinationLease::acquire(destination, "claim/lease", PATIENCE, &mut |_| true)
+    };
+    for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+        // Only S3 has stores that report the condition as unknown.
+        let is_s3 = matches!(flavor, Flavor::S3 | Flavor::Google);
+        for no_conditions in [false, true].into_iter().take(1 + usize::from(is_s3)) {
+            let server = server(Settings {
+                flavor,
+                no_conditions,
+                ignores_conditions: !no_conditions,
+                ..Settings::default()
+            });
+            let refused = acquire(&in_store(&server)).unwrap_err();
+            assert_eq!(
+                (refused.id(), refused.kind()),
+                ("store-unguarded", ErrorKind::InvalidInput),
+                "{flavor:?}"
+            );
+            assert_eq!(refused.object().unwrap(), format!("{}/a/set", server.url()));
+            assert!(server.objects().all().is_empty(), "{flavor:?}");
+
+            let vouched = vouched(&server);
+            let lease = acquire(&vouched).unwrap();
+            published(&vouched, "shard", b"x", PublishMode::Replace).unwrap();
+            // Other attempts find the lease, and do not overwrite it.
+            for other in [&vouched, &in_store(&server)] {
+                assert_eq!(acquire(other).unwrap_err().id(), "other-writer");
+            }
+            assert!(!lease.is_lost());
+            lease.remove_folder(&[], &mut |_| true).unwrap();
+            assert_eq!(server.objects().all().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn single_writer_setting_must_be_a_flag() {
+    let server = server(Settings::default());
+    let mut options = options_for(&server);
+    options
+        .settings
+        .insert(SINGLE_WRITER.to_owned(), "maybe".to_owned());
+    let location = Location::parse(&server.url()).unwrap();
+    let refused = Destination::create(&location, &options, None).unwrap_err();
+    assert_eq!(refused.id(), "url-setting");
+}
+
+/// Another writer replaced one object, and the store confirmed none of the others.
+#[test]
+fn only_unchanged_objects_of_this_destination_are_removed() {
+    for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
+        let server = server(Settings {
+            flavor,
+            ..Settings::default()
+        });
+        let destination = in_store(&server);
+        let cancel = &mut |_| true;
+        for name in ["kept", "replaced"] {
+            published(&destination, name, b"mine", PublishMode::Replace).unwrap();
+        }
+        let text = |name: &str, bytes: &[u8], mode| {
+            destination.publish_bytes(None, name, bytes, mode, &mut |_| true)
+        };
+        text("text", b"text", PublishMode::Replace).unwrap();
+        text("text replaced", b"text", PublishMode::Replace).unwrap();
+        for name in ["replaced", "text replaced", "foreign", "equal"] {
+            let key = format!("a/set/{name}");
+            server.objects().put(&key, b"theirs".to_vec());
+        }
+        text("foreign", b"mine", PublishMode::CreateNew).unwrap_err();
+        text("equal", b"theirs", PublishMode::CreateNew).unwrap();
+        // The upload succeeds, and its answer and its checks are lost.
+        server.set(Settings {
+            flavor,
+            faults: Script::by(|asked| {
+                let is_hit = asked.key.ends_with("unsure") && asked.action != Action::Put;
+                is_hit.then(|| Fault::status(403))
+            }),
+            ..Settings::default()
+        });
+        published(&destination, "unsure", b"mine", PublishMode::Replace).unwrap_err();
+        server.set(Settings {
+            flavor,
+            ..Settings::default()
+        });
+        let mut names = destination.written();
+        names.sort();
+        assert_eq!(
+            names,
+            ["kept", "replaced", "text", "text replaced", "unsure"],
+            "{flavor:?}"
+        );
+        names.extend(["foreign", "equal"].map(str::to_owned));
+        for name in &names {
+            destination.remove_own(name, cancel).unwrap();
+        }
+        let left = server.objects().all().into_keys();
+        assert_eq!(
+            left.collect::<Vec<_>>(),
+            ["equal", "foreign", "replaced", "text replaced"].map(|name| format!("a/set/{name}")),
+            "{flavor:?}"
+        );
+    }
 }
 
 const TAKEN: (&str, ErrorKind) = ("other-writer", ErrorKind::Conflict);
