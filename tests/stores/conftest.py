@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -259,6 +260,7 @@ def store(request):
     finally:
         process.kill()
         process.wait()
+        shutil.rmtree(CACHE / f"s3rver-{port}", ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ mod connection;
 mod fault;
 mod flavor;
 mod google;
+mod google_objects;
 mod handler;
 mod login;
 mod objects;

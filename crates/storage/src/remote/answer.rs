@@ -12,7 +12,7 @@ use http::header::{
 use reqwest::Response;
 use serde_json::Value;
 use shardmill_core::escape;
-use url::Position;
+use url::{Position, Url};
 
 use super::xml;
 use crate::entry::StoreKind;
@@ -129,7 +129,9 @@ pub(super) async fn refused(
         // Probably a page of a proxy: the store uses another status for success.
         200..300 => protocol_error("another status than that of a success"),
         300..400 => Failure::Final(StorageError::Redirect {
-            host: head.redirect,
+            host: head
+                .target
+                .and_then(|url| url.host_str().map(str::to_owned)),
             region: head.region,
         }),
         // If the credentials can be tokens, a 401 can mean that a token has expired.
@@ -199,12 +201,13 @@ pub(super) struct Head {
     pub(super) length: Option<u64>,
     /// The body is chunked, so its end is marked in it.
     pub(super) chunked: bool,
-    /// `Content-Range` unparsed, for messages.
+    /// `Content-Range` unparsed, for messages; `Range` of an answer about a resumable upload of Google.
     pub(super) range_text: Option<String>,
     /// The first byte, the end (exclusive), and the length of the whole object.
     pub(super) range: Option<(u64, u64, Option<u64>)>,
     pub(super) retry_after: Option<Duration>,
-    pub(super) redirect: Option<String>,
+    /// The header `Location`.
+    pub(super) target: Option<Url>,
     pub(super) region: Option<String>,
     /// The error code, if a header has it.
     pub(super) code: Option<String>,
@@ -212,24 +215,18 @@ pub(super) struct Head {
     pub(super) sum: Option<String>,
     /// The header `Link`.
     pub(super) link: Option<String>,
-    /// Path and query of the header `Location`.
-    pub(super) location: Option<String>,
-    /// How many bytes of a resumable upload the store has, by its header `Range`.
-    pub(super) kept: Option<u64>,
 }
 
 impl Head {
     pub(super) fn of(kind: StoreKind, response: &Response) -> Self {
         let headers = response.headers();
         let text = |name: &HeaderName| text_of(headers, name.as_str());
-        let range_text = text(&CONTENT_RANGE);
-        let target = text(&LOCATION).and_then(|to| response.url().join(&to).ok());
-        let generation = text_of(headers, "x-goog-generation");
+        let range_text = text(&CONTENT_RANGE).or_else(|| text(&RANGE));
         Self {
             status: response.status().as_u16(),
             // COMPAT: volumes and many web servers have no ETags. The time as a weak tag is compared, but never sent.
             etag: match kind {
-                StoreKind::Google => generation,
+                StoreKind::Google => text_of(headers, "x-goog-generation"),
                 _ => text(&ETAG).or_else(|| Some(format!("W/\"{}\"", text(&LAST_MODIFIED)?))),
             },
             length: text(&CONTENT_LENGTH).and_then(|value| value.parse().ok()),
@@ -238,20 +235,13 @@ impl Head {
             range: range_text.as_deref().and_then(parse_content_range),
             range_text,
             retry_after: text(&RETRY_AFTER).and_then(|value| parse_retry_after(value.trim())),
-            redirect: target
-                .as_ref()
-                .and_then(|url| url.host_str().map(str::to_owned)),
+            target: text(&LOCATION).and_then(|to| response.url().join(&to).ok()),
             region: text_of(headers, "x-amz-bucket-region").filter(|value| is_code(value)),
             code: text_of(headers, "x-ms-error-code")
                 .or_else(|| text_of(headers, "x-error-code"))
                 .filter(|value| is_code(value)),
             sum: text_of(headers, "x-amz-checksum-sha256"),
             link: text_of(headers, "link"),
-            location: target.map(|url| url[Position::BeforePath..].to_owned()),
-            kept: text(&RANGE).and_then(|value| {
-                let last: u64 = value.strip_prefix("bytes=0-")?.parse().ok()?;
-                last.checked_add(1)
-            }),
         }
     }
 
@@ -259,6 +249,17 @@ impl Head {
     pub(super) fn whole(&self) -> Option<u64> {
         let range = self.range_text.as_deref()?;
         range.strip_prefix("bytes */")?.parse().ok()
+    }
+
+    /// Returns how many bytes of a resumable upload the store has, from `Range: bytes=0-LAST`.
+    pub(super) fn kept(&self) -> Option<u64> {
+        let last = self.range_text.as_deref()?.strip_prefix("bytes=0-")?;
+        last.parse::<u64>().ok()?.checked_add(1)
+    }
+
+    /// Returns path and query of `Location`.
+    pub(super) fn location(&self) -> Option<&str> {
+        Some(&self.target.as_ref()?[Position::BeforePath..])
     }
 }
 

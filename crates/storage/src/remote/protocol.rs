@@ -469,7 +469,7 @@ impl StoreKind {
     /// Parses the id of a new multipart upload.
     pub(super) fn upload_id(self, answer: &Answer) -> Result<String, Failure> {
         if self == Self::Google {
-            let address = answer.head.location.clone();
+            let address = answer.head.location().map(str::to_owned);
             return address.ok_or(protocol_error("it has no address of an upload"));
         }
         let mut id = String::new();
@@ -748,11 +748,11 @@ const PART_ANSWERS: [u16; 6] = [200, 201, 308, 400, 404, 410];
 fn part_answer(answer: &Answer, sent: u64) -> Result<Put, Failure> {
     match answer.head.status {
         200 | 201 => Ok(Put::Done(String::new())),
-        308 if answer.head.kept == Some(sent) => Ok(Put::Done(String::new())),
+        308 if answer.head.kept() == Some(sent) => Ok(Put::Done(String::new())),
         // What is sent again is ignored up to the first missing byte.
         308 => Err(Failure::Transient(format!(
             "the store has {} of {sent} bytes",
-            answer.head.kept.unwrap_or_default()
+            answer.head.kept().unwrap_or_default()
         ))),
         status => Ok(Put::Ended(format!(
             "the store ended the upload: {}",

@@ -7,6 +7,7 @@ use super::checksum::{base64, hex, md5, sha256};
 use super::fault::{Action, Fault};
 use super::flavor::Flavor;
 use super::google;
+use super::google_objects;
 use super::login;
 use super::objects::Wanted;
 use super::request::{Request, within};
@@ -114,7 +115,7 @@ fn object(shared: &Shared, request: &Request, key: &str, whole: bool) -> io::Res
         return Ok(Answer::error(412, "PreconditionFailed"));
     }
     if shared.flavor == Flavor::Google && request.of("alt").is_none() {
-        return google::resource(shared, key);
+        return google_objects::resource(shared, key);
     }
     let bytes = found.bytes;
     let range = match request.range().filter(|_| !whole) {
@@ -155,7 +156,7 @@ fn write(shared: &Shared, request: &mut Request, action: Action, key: &str) -> i
     }
     let only_new = flavor.only_new(request) && !settings.ignores_conditions;
     if flavor == Flavor::Google {
-        return google::write(shared, request, action, key, only_new);
+        return google_objects::write(shared, request, action, key, only_new);
     }
     let body = std::mem::take(&mut request.body);
     let sent_sum = request.header("x-amz-checksum-sha256");
@@ -285,7 +286,7 @@ fn list(shared: &Shared, request: &Request, folder: &str) -> io::Result<Answer> 
     };
     let mut page = shared.objects.page(&wanted)?;
     if let (Flavor::Google, Some(begin), None) = (shared.flavor, begin, token) {
-        google::include(shared, &mut page, &wanted, begin)?;
+        google_objects::include(shared, &mut page, &wanted, begin)?;
     }
     Ok(shared.flavor.page(shared.objects.bucket(), &page))
 }

@@ -133,6 +133,24 @@ fn credential_source_is_described_for_other_stores() {
             &[("GOOGLE_SKIP_SIGNATURE", "true")],
             "none, requests are not signed (GOOGLE_SKIP_SIGNATURE is set)",
         ),
+        (
+            "gs://b",
+            &[
+                ("GOOGLE_APPLICATION_CREDENTIALS", "/x.json"),
+                ("GOOGLE_OAUTH_ACCESS_TOKEN", "hush"),
+                ("STORAGE_EMULATOR_HOST", "localhost:1"),
+            ],
+            "none, requests are not signed (STORAGE_EMULATOR_HOST is set)",
+        ),
+        (
+            "gs://b",
+            &[
+                ("GOOGLE_APPLICATION_CREDENTIALS", "/x.json"),
+                ("GOOGLE_ENDPOINT_URL", "https://one"),
+                ("STORAGE_EMULATOR_HOST", "localhost:1"),
+            ],
+            "/x.json (GOOGLE_APPLICATION_CREDENTIALS)",
+        ),
         ("gs://b", &[], "the metadata service of the machine"),
         (
             "az://c",
