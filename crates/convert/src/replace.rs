@@ -148,9 +148,7 @@ impl Note {
         note.files.extend(old.files);
         note.folders = old.folders;
         // The index with the names of the old files may be replaced already.
-        if let Some(earlier) = Self::read(target)?
-            && earlier.indexes == note.indexes
-        {
+        if let Some(earlier) = Self::read(target)? {
             note.files.extend(earlier.files);
             note.folders.extend(earlier.folders);
         }
