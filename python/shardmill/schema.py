@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill._text import html_table
@@ -57,7 +57,7 @@ class ColumnSchema:
             store their own shape.
         nullable: Whether samples may lack it, or have ``None``.
         other_encodings: Its encodings in other shards.
-        is_registered: Whether it has an encoding that the program registered. In tables its values are the stored bytes.
+        is_registered: Whether the program registered its encoding. In tables its values are the stored bytes.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ColumnSchema:
     shape: Optional[tuple[int, ...]] = None
     nullable: bool = False
     other_encodings: tuple[str, ...] = ()
-    is_registered: bool = False
+    is_registered: bool = field(default=False, repr=False)
 
     @property
     def is_array(self) -> bool:

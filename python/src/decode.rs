@@ -65,9 +65,9 @@ impl Plan {
     /// Returns whether no callable is needed.
     pub(crate) fn is_native(&self) -> bool {
         match self {
-            Self::Columns(columns) => !columns
-                .iter()
-                .any(|column| matches!(column.kind, Kind::Other(_) | Kind::Field | Kind::Missing(_))),
+            Self::Columns(columns) => !columns.iter().any(|column| {
+                matches!(column.kind, Kind::Other(_) | Kind::Field | Kind::Missing(_))
+            }),
             Self::Lines(_) => false,
         }
     }
@@ -587,11 +587,15 @@ impl Decoder {
             }
             Kind::Missing(encoding) => {
                 let message = format!(
-                    "column `{}`: the process that opened the dataset registered the encoding `{encoding}`, and this process \
-                     did not; register it when its module is imported, or in worker_init_fn",
+                    "column `{}`: the process that opened the dataset registered the encoding `{encoding}`, and this \
+                     process did not; register it when its module is imported, or in worker_init_fn",
                     column.name
                 );
-                Err(raise_with(ErrorKind::Unsupported, "encoding-unknown", message))
+                Err(raise_with(
+                    ErrorKind::Unsupported,
+                    "encoding-unknown",
+                    message,
+                ))
             }
             Kind::Field => match &self.decode_field {
                 Some(decode) => decode.bind(py).call1((&column.key, value)),
@@ -610,8 +614,8 @@ fn encodings(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     CLASSES.import(py, ENCODINGS, "_encodings")
 }
 
-/// Returns the limits of readers, where indexes may name encodings that the program registered in this process, or in the
-/// one that opened the dataset.
+/// Returns the limits of readers, where indexes may name encodings that the program registered in this process, or in
+/// the one that opened the dataset.
 pub(crate) fn reader_limits(py: Python<'_>, opened: &BTreeSet<String>) -> PyResult<Limits> {
     let mut limits = Limits::default();
     let names = py.import(ENCODINGS)?.call_method0("registered_names")?;

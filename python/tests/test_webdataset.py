@@ -389,7 +389,9 @@ def test_batches_keep_fields_that_some_samples_lack(
         ]
         folder = tmp_path / str(ORDERS.index(order))
         folder.mkdir()
-        write_tar(folder / 'a.tar', [*samples, *[('z', {'cls': b'9', 'jpg': b'z'})] * (len(order) % 2)])
+        write_tar(
+            folder / 'a.tar', [*samples, *[('z', {'cls': b'9', 'jpg': b'z'})] * (len(order) % 2)]
+        )
         write_tar(folder / 'b.tar', [('y', {'cls': b'9'}), ('x', {'cls': b'9', 'jpg': b'x'})])
         options: dict[str, Any] = {'batch_size': 2, 'num_canonical_nodes': 1}
         for decode in (None, True):
@@ -420,7 +422,10 @@ def test_numbers_that_some_samples_lack_become_lists(way: str, tmp_path: Path) -
 
 @pytest.mark.parametrize('way', ['batches', 'loader', 'loader with workers', 'threads'])
 def test_fields_inside_of_json_are_kept(way: str, tmp_path: Path) -> None:
-    first, second = {'a': 1, 'in': {'x': 1}}, {'a': 2, 'in': {'x': 2, 'y': 'text'}, 'list': [{'z': 1}]}
+    first, second = (
+        {'a': 1, 'in': {'x': 1}},
+        {'a': 2, 'in': {'x': 2, 'y': 'text'}, 'list': [{'z': 1}]},
+    )
     for order in ([first, second], [second, first]):
         folder = tmp_path / str(order[0] is first)
         folder.mkdir()

@@ -33,7 +33,7 @@ pub struct Limits {
     pub parquet: ParquetLimits,
     /// Limits of tar shards.
     pub tar: TarLimits,
-    /// The encodings of MDS that the program decodes itself. An index may then also name encodings outside of the format.
+    /// The encodings of MDS that the program decodes itself. An index may then also name encodings outside the format.
     /// `None` if the program decodes none.
     pub program_encodings: Option<BTreeSet<String>>,
 }

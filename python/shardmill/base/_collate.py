@@ -37,8 +37,8 @@ def union_of(samples: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 def collate(batch: Any) -> Any:
     """Builds what torch's ``default_collate`` returns for the samples of a batch.
 
-    The batch has all fields that a sample has, and so have dicts inside of samples. ``default_collate`` takes the fields
-    of the first sample.
+    The batch has all fields that one of its samples has, and so have dicts inside of samples. ``default_collate`` takes
+    the fields of the first sample.
 
     Args:
         batch: Columns by name, each a `Block`, an array or a list of values; or a list of samples.

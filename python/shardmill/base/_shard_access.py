@@ -30,8 +30,8 @@ def check_shards(
         if found != expected:
             name = f'{type(stream).__module__}.{type(stream).__qualname__}'
             raise UnsupportedError(
-                f'`get_shards` of {name} returned {len(found)} shards with {sum(found)} samples, and the index of the stream '
-                f'has {len(expected)} with {sum(expected)}',
+                f'`get_shards` of {name} returned {len(found)} shards with {sum(found)} samples, and the index of the '
+                f'stream has {len(expected)} with {sum(expected)}',
                 'config-shards',
                 stream.remote or stream.local,
                 'choose samples with a view instead: `Stream(view=...)`',

@@ -28,7 +28,7 @@ class Stored(Array):
         __class_getitem__ = classmethod(GenericAlias)
 
     num_samples: int
-    #: The names of the encodings that the program registered when the dataset was opened, here or in the parent process.
+    #: The names of the encodings that the program had registered when the dataset was opened, here or in the parent.
     _registered: frozenset[str] = frozenset()
 
     def _known_encodings(self) -> set[str]:

@@ -137,8 +137,10 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
 def _columns_of(
     batch: Any, names: Sequence[str], required: Sequence[str], samples: int
 ) -> Iterator[tuple[str, Any]]:
-    """Yields the columns of a batch, which may be a list of samples with different columns: those that a sample has, and
-    the required ones."""
+    """Yields the columns that a sample of a batch has, and the required ones.
+
+    The batch may be a list of samples with different columns.
+    """
     columns = batch if isinstance(batch, dict) else union_of(batch)
     for name in names:
         if name in columns:
@@ -200,7 +202,7 @@ class TrainingBatches(Trained):
         stacked from its samples, which must be dicts.
 
         Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
-        objects. A batch has the columns that one of its samples has, and ``None`` for samples without them. In columns with a window, the second dimension is that of the offsets. To resume, pass the result of
+        objects. A batch has the columns that one of its samples has, with ``None`` for samples without them.
         `BatchIterator.state_dict` to `load_state_dict` before the next call.
 
         Args:

@@ -542,8 +542,8 @@ class Stream:
     def _fetch_side(self, name: str, attempts: int = 1) -> bytes:
         """Returns the contents of a file beside the index, which is usually absent; empty if it does not exist.
 
-        Code of the program that fetches files is asked for the index and the shards only, as in `streaming`: it may fail in
-        any way for other files. Folders are read without it.
+        Code of the program that fetches files is asked for the index and the shards only, as in `streaming`: it may
+        fail in any way for other files. Folders are read without it.
         """
         remote = os.path.join(self.remote or '', self.split, name)
         try:
@@ -587,8 +587,8 @@ class Stream:
 #: The methods before a program assigns others.
 _STOCK = {name: getattr(Stream, name) for name in _FETCHING}
 
-#: Not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its streams. Classes
-#: that programs registered there are found, too.
+#: Not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its streams.
+#: Classes that programs registered there are found, too.
 streams_registry: Any = create_registry(
     'shardmill',
     'streams_registry',
@@ -601,14 +601,14 @@ streams_registry.register('stream', func=Stream)
 
 
 def check_registered(stream: Any) -> None:
-    """Rejects an object of a registered class that is no stream, such as one that derives from another package's stream."""
+    """Rejects an object of a registered class that is no stream, such as one of another package."""
     if not isinstance(stream, Stream):
         name = f'{type(stream).__module__}.{type(stream).__qualname__}'
         raise ArgumentTypeError(
-            f'the class {name} that is registered for `stream_name` does not derive from shardmill.Stream',
+            f'the class {name}, registered for `stream_name`, does not derive from shardmill.Stream',
             'config-type',
             'stream_name',
-            'derive it from shardmill.Stream, or call shardmill.install_as_streaming() before `streaming` is imported',
+            'derive it from shardmill.Stream, or call shardmill.install_as_streaming() before `import streaming`',
         )
 
 

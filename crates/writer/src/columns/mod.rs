@@ -391,10 +391,7 @@ impl ColumnEncoder {
             }
             (Encoding::JpegArray { .. } | Encoding::List(_), None) => self.framed(array, encoding),
             (
-                Encoding::Bytes
-                | Encoding::Image(_)
-                | Encoding::Pkl
-                | Encoding::Registered { .. },
+                Encoding::Bytes | Encoding::Image(_) | Encoding::Pkl | Encoding::Registered { .. },
                 None,
             ) => Err(self.unfit(array)),
         }

@@ -551,8 +551,10 @@ def _of_streaming() -> dict[str, Any]:
 
 
 def registered(name: str) -> Any:
-    """Returns the class that the program registered for the encodings of a name, here or in mosaicml-streaming; ``None`` if
-    it registered none."""
+    """Returns the class that the program registered for an encoding, by its name without parameters.
+
+    It may have registered it here or in mosaicml-streaming. ``None`` if it registered none.
+    """
     found = _encodings.get(name)
     if found is not _stock.get(name):
         return found
