@@ -403,7 +403,12 @@ def test_star_keeps_all_other_columns(tmp_path: Path) -> None:
     assert caught.value.hint is not None and f'`columns={columns}`' in caught.value.hint
     shardmill.convert(source, tmp_path / 'out', columns=columns)
     assert list(LocalDataset(str(tmp_path / 'out'))) == rows
-    more: dict[str, Union[str, Column, None]] = {'"*"': 'bytes', '*': None, 'e': 'json', 'half': Column('float32', 'id / 2.0')}
+    more: dict[str, Union[str, Column, None]] = {
+        '"*"': 'bytes',
+        '*': None,
+        'e': 'json',
+        'half': Column('float32', 'id / 2.0'),
+    }
     shardmill.convert(source, tmp_path / 'more', columns=more)
     first = LocalDataset(str(tmp_path / 'more'))[0]
     assert first == {'*': b'a', 'e': 1, 'half': 0.5, 'id': 1}
@@ -414,7 +419,7 @@ def test_star_keeps_all_other_columns(tmp_path: Path) -> None:
     [
         ("--column '*' --column e:json", "`columns={'*': None, 'e': 'json'}`"),
         (
-            'with --column \'*\' --column \'"a:b":int=a + 1\', or --nulls drop',
+            "with --column '*' --column '\"a:b\":int=a + 1', or --nulls drop",
             "with `columns={'*': None, 'a:b': Column('int', 'a + 1')}`, or `nulls` drop",
         ),
         ("--column '*' --column v.json=v", "`columns={'*': None, 'v.json': Column(None, 'v')}`"),

@@ -63,8 +63,8 @@ pub struct ColumnSpec {
     pub encoding: Option<String>,
     /// The expression that computes it. `None` means the source column with the same name.
     pub expr: Option<String>,
-    /// Whether it stands for all columns that no other one names, as without specifications. The other fields then have no
-    /// meaning.
+    /// Whether it stands for all columns that no other one names, as without specifications. The other fields then have
+    /// no meaning.
     pub is_rest: bool,
 }
 

@@ -22,8 +22,8 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("'{}'", text.replace('\'', r"'\''")))
 }
 
-/// Returns the options of `convert` that write one column in another way and keep all others. `form` is `:ENCODING`, `=EXPR`
-/// or both.
+/// Returns the options of `convert` that write one column in another way and keep all others. `form` is `:ENCODING`,
+/// `=EXPR` or both.
 ///
 /// ```
 /// use shardmill_core::column_option;
@@ -56,8 +56,8 @@ pub fn omit_option(name: &str) -> String {
 }
 
 /// Words that are no names in SQL.
-const SQL_WORDS: &str = "all and as between by case cast distinct else end except false from group having in interval is join like \
-    limit not null offset on or order select then true union values when where with";
+const SQL_WORDS: &str = "all and as between by case cast distinct else end except false from group having in interval is \
+    join like limit not null offset on or order select then true union values when where with";
 
 /// Returns the name of a column as it is written in SQL: in double quotes if it is no plain word.
 #[must_use]

@@ -64,8 +64,8 @@ pub struct SelectColumn {
     pub name: String,
     /// The SQL expression that computes it; `None` for the existing column of that name.
     pub expr: Option<String>,
-    /// Whether it stands for all columns that no other one names or renames, in their order. The name and the expression
-    /// then have no meaning.
+    /// Whether it stands for all columns that no other one names or renames, in their order. The name and the
+    /// expression then have no meaning.
     pub is_rest: bool,
 }
 
@@ -212,8 +212,8 @@ impl QueryOptions {
             || self.columns.iter().any(|column| column.expr.is_some())
     }
 
-    /// Returns whether the query may use a column: a whole query uses all of them, and `select` and `filter` those whose
-    /// names occur in their text. Column names match in any case.
+    /// Returns whether the query may use a column: a whole query uses all of them, and `select` and `filter` those
+    /// whose names occur in their text. Column names match in any case.
     #[must_use]
     pub fn mentions(&self, column: &str) -> bool {
         let mut texts = [&self.select, &self.filter].into_iter().flatten();

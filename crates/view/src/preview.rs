@@ -241,8 +241,8 @@ pub fn short_text(field: &FieldValue<'_>) -> Option<String> {
     (text.len() <= SHORT_BYTES).then_some(text)
 }
 
-/// Describes an array: its first numbers, extremes and mean as exact text, and a picture of at most `side` rows and columns,
-/// whose numbers are rounded.
+/// Describes an array: its first numbers, extremes and mean as exact text, and a picture of at most `side` rows and
+/// columns, whose numbers are rounded.
 ///
 /// One dimension is a line, which has `side` squared points at most. Of more dimensions, the picture shows the last two
 /// of the first item of the others.

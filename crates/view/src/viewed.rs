@@ -389,8 +389,8 @@ impl Viewed {
         ))
     }
 
-    /// Returns the data of a report: the first samples, statistics and the shards. What commands printed is text, because
-    /// JSON values would round large numbers.
+    /// Returns the data of a report: the first samples, statistics and the shards. What commands printed is text,
+    /// because JSON values would round large numbers.
     pub fn report(&self) -> Result<Json, Response> {
         let run = |verb: &str, query: &[(String, String)]| {
             let response = self.program.answer(verb, query, &|| false)?;

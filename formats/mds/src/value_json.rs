@@ -1,5 +1,5 @@
-//! Writes a decoded value as JSON on one line. Numbers are exact: a float has the shortest text that reads back as the same
-//! number, and keeps its `.0`.
+//! Writes a decoded value as JSON on one line. Numbers are exact: a float has the shortest text that reads back as the
+//! same number, and keeps its `.0`.
 
 use std::io::Write as _;
 
