@@ -31,7 +31,9 @@ NUMBERS = list(range(SAMPLES))
 
 def _mount(*words: object) -> None:
     try:
-        done = subprocess.run(['mount', *map(str, words)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ['mount', *map(str, words)], capture_output=True, text=True, check=False
+        )
     except OSError as error:
         pytest.skip(f'SKIP there is no mount: {error}')
     if done.returncode:
@@ -149,7 +151,9 @@ def test_cache_and_compressed_folder_can_be_bind_mounts(tmp_path: Path) -> None:
         assert numbers(found) == NUMBERS
 
 
-def test_files_of_a_tree_are_cached_across_a_bind_mount(tmp_path: Path, store: Store, served: Path) -> None:
+def test_files_of_a_tree_are_cached_across_a_bind_mount(
+    tmp_path: Path, store: Store, served: Path
+) -> None:
     tree = served / 'mounted-tree'
     for name in ('a/x', 'a/y', 'b/z'):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)

@@ -348,7 +348,7 @@ impl Dir {
         self.unlink(name, "remove", AtFlags::empty())
     }
 
-    /// Removes an empty directory, and returns whether it existed.
+    /// Removes an empty directory, and returns whether that was done. A missing one and a mount point are left out.
     ///
     /// # Errors
     ///
@@ -369,6 +369,7 @@ impl Dir {
         match unlinkat(&parent, last, flags) {
             Ok(()) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
+            Err(Errno::BUSY) if flags.contains(AtFlags::REMOVEDIR) => Ok(false),
             Err(Errno::ISDIR) => Err(StorageError::NotRegular {
                 path: self.path_of(name),
                 found: EntryKind::Directory,

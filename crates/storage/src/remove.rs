@@ -72,6 +72,8 @@ fn walk(dir: &Dir, keep: &[&OsStr], level: usize, remove: bool) -> Result<(), St
 fn unlink(dir: &Dir, name: &OsStr, flags: AtFlags) -> Result<(), StorageError> {
     match unlinkat(dir.fd()?, name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
+        // A file system is mounted there.
+        Err(Errno::BUSY) if flags.contains(AtFlags::REMOVEDIR) => Ok(()),
         Err(errno) => Err(StorageError::io("remove", dir.path().join(name), errno)),
     }
 }

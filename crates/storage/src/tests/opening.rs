@@ -354,7 +354,7 @@ fn few_of_many_pooled_directories_are_open() {
         links.filter(|link| is_below(link.clone())).count()
     };
     let pooled = |number: usize| dir.make_dir(&format!("many/{number}")).unwrap().pooled();
-    let dirs: Vec<Dir> = (0..100).map(pooled).collect();
+    let dirs: Vec<Dir> = (0..40).map(pooled).collect();
     for round in 0..2 {
         for (number, dir) in dirs.iter().enumerate() {
             let name = format!("{number}-{round}");

@@ -312,6 +312,9 @@ fn file_is_published_into_another_mount() {
     assert_eq!(id(again), "exists");
     // Nothing is left of the copies.
     assert_eq!(sub.list().unwrap(), ["a", "b", "c"]);
+    // What is in a mount point can be removed, and the mount point itself cannot.
+    dir.remove_all_in("sub").unwrap();
+    assert!(sub.list().unwrap().is_empty() && !dir.remove_dir("sub").unwrap());
     assert!(dir.open_dir("work").unwrap().list().unwrap().is_empty());
 }
 
