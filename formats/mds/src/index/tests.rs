@@ -106,6 +106,46 @@ fn error(json: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
+fn encodings_of_the_program_are_parsed_with_their_sizes() {
+    let mut limits = Limits::default();
+    limits.program_encodings = Some(["int32".to_owned()].into());
+    let registered = |name: &str, size| Encoding::Registered {
+        name: name.into(),
+        size,
+    };
+    for (from, to, expected) in [
+        // A name of the format that the program replaced, with any size.
+        (
+            "[4, null]",
+            "[null, null]",
+            [registered("int32", None), Encoding::Str],
+        ),
+        (
+            "[4, null]",
+            "[4, null]",
+            [registered("int32", Some(4)), Encoding::Str],
+        ),
+        // Names outside of the format.
+        (
+            r#""str"], "#,
+            r#""own:3"], "#,
+            [registered("int32", Some(4)), registered("own:3", None)],
+        ),
+    ] {
+        let json = MDS.replacen(from, to, 1);
+        let index = Index::parse(json.as_bytes(), &limits).unwrap();
+        assert_eq!(index.to_json(), json);
+        let columns = index.shards[0].config.mds_columns().unwrap();
+        let found: Vec<Encoding> = columns.iter().map(|each| each.encoding.clone()).collect();
+        assert_eq!(found, expected);
+    }
+    // The others have the sizes of the format.
+    let json = MDS.replacen("[4, null]", "[4, 4]", 1);
+    let error = Index::parse(json.as_bytes(), &limits).unwrap_err();
+    assert_eq!(error.id(), "index-columns");
+}
+
+#[test]
 fn example_indexes_are_valid_and_round_trip() {
     for json in [MDS, JSON, XSV] {
         assert_eq!(parse(json).unwrap().to_json(), json);
