@@ -383,6 +383,7 @@ impl Remote {
             Ok(match put {
                 Put::Taken => None,
                 Put::Done(_) => Some("the existing object is overwritten"),
+                Put::Ended(_) => return Err(StorageError::NoAnswer),
                 Put::Unknown => Some("the store has no uploads for new objects only"),
             })
         })
