@@ -231,7 +231,7 @@ soak-python: install ## every way of starting loader processes, killed or not, o
 
 .PHONY: reference
 reference: ## the reference page of the command line in docs/, and the manual pages in $CARGO_TARGET_DIR/man
-	UPDATE_DOCS=1 SHARDMILL_MAN=$(CARGO_TARGET_DIR)/man $(CARGO) test $(PROGRAM) --bins manual::
+	UPDATE_DOCS=1 MAN_DIR=$(CARGO_TARGET_DIR)/man $(CARGO) test $(PROGRAM) --bins manual::
 
 .PHONY: docs
 docs: build ## the manual in $CARGO_TARGET_DIR/site and the Rust documentation in $CARGO_TARGET_DIR/doc

@@ -31,7 +31,7 @@ fn cli_reference_page_is_up_to_date() {
     assert_eq!(std::fs::read_to_string(path).unwrap(), page);
 }
 
-/// With `SHARDMILL_MAN` in the environment, writes one file per page to this directory.
+/// With `MAN_DIR` in the environment, writes one file per page to this directory.
 #[test]
 fn every_command_has_a_manual_page() {
     let mut pages = Vec::new();
@@ -40,7 +40,7 @@ fn every_command_has_a_manual_page() {
     for (name, page) in &pages {
         let text = std::str::from_utf8(page).unwrap();
         assert!(text.contains(".TH"), "{name}");
-        if let Some(folder) = std::env::var_os("SHARDMILL_MAN") {
+        if let Some(folder) = std::env::var_os("MAN_DIR") {
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(Path::new(&folder).join(name), page).unwrap();
         }
