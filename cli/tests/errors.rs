@@ -122,7 +122,7 @@ fn full_disk_exits_7() {
 #[test]
 fn permission_failure_exits_8() {
     // The one place that even root cannot write to.
-    insta::assert_snapshot!(TestDir::new().shown(&["cat", "shards", "--extract", "/sys/shardmill"]), @r"
+    insta::assert_snapshot!(TestDir::with_shards().shown(&["cat", "shards", "--extract", "/sys/shardmill"]), @r"
     exit 8
     --- stderr
     error[permission]: /sys/shardmill: cannot make the directory: Operation not permitted (os error 1)

@@ -350,8 +350,7 @@ fn convert_help_matches_snapshot() {
               [possible values: portable, any]
 
           --index-for <READER,...>
-              Also write the indexes of other readers, for `--to webdataset`: wids, dali,
-              open_clip
+              Also write the indexes of other readers, for `--to webdataset`: wids, dali, open_clip
 
           --separator <TEXT>
               Text between two values, for `--to xsv`; `\t` and similar escapes work
@@ -387,8 +386,8 @@ fn convert_help_matches_snapshot() {
           --overwrite
               Replace an existing dataset at the destination
 
-              The old dataset stays until the new one is published. The new shards have the number
-              of the replacement in their names: `shard.00001-00000.mds`.
+              The old dataset stays until the new one is published. The new shards have the number of
+              the replacement in their names: `shard.00001-00000.mds`.
 
           --incremental
               Bring the dataset up to date with its Delta table: add new rows, list deleted ones

@@ -196,7 +196,7 @@ const CASES: &[Case] = &[
     // Columns of tables that differ.
     Case {
         files: TABLES, setup: &["convert a p --to parquet", "convert b q --to parquet"], command: "convert p q out",
-        ways: &["--schema union", "--select '* EXCEPT (more)'"], columns: "id", ..CASE
+        ways: &["--schema union --nulls mask", "--select '* EXCEPT (more)'"], columns: "id", ..CASE
     },
     Case {
         files: TABLES, setup: &["convert a p --to parquet", "convert c q --to parquet"], command: "convert p q out",

@@ -212,7 +212,7 @@ fn different_tar_side_files_are_kept_without_force() {
     insta::assert_snapshot!(dir.shown(&["index", "rebuild", "tars", "--force"]), @r"
     exit 3
     --- stderr
-    error[tar-end]: tars/shard-000002.tar: cannot read the shard: the file ends at byte 600 without the two zero blocks that end an archive; the shard was cut off; write or fetch it again, or repair it to keep the samples that are whole
+    error[tar-end]: tars/shard-000002.tar: cannot read the shard: the file ends at byte 600 without the two zero blocks that end an archive; the shard was cut off; write or fetch it again
     ");
     dir.write("none/notes.txt", "");
     insta::assert_snapshot!(dir.shown(&["index", "rebuild", "none"]), @r"

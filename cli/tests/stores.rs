@@ -250,7 +250,8 @@ fn index_export_writes_to_a_store() {
     let there = export("s3://bucket/tars", &readers);
     assert_eq!((local.0, &local.2), (0, &String::new()));
     assert_eq!(there.1.replace("s3://bucket/", ""), local.1, "{there:?}");
-    let wanted = names(&store_copy.dir, "tars");
+    let mut wanted = names(&store_copy.dir, "tars");
+    wanted.sort();
     let all = store_copy.server.objects().all();
     assert!(all.keys().eq(wanted.iter()), "{:?}", all.keys());
     for name in &wanted {

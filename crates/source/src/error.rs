@@ -353,7 +353,7 @@ impl SourceError {
 fn missing_hint(kind: SourceKind, column: &str) -> String {
     match kind {
         SourceKind::Parquet | SourceKind::Arrow => format!(
-            "pass --schema union to read it as null where it is missing, or omit it, with {}",
+            "pass --schema union --nulls mask to read it as null where it is missing, or omit it, with {}",
             omit_option(column)
         ),
         _ => "convert these files apart".to_owned(),

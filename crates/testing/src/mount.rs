@@ -21,7 +21,7 @@ impl Mount {
     /// Mounts the directory `from` at `path` as well, as [`Self::tmpfs`] does.
     #[must_use]
     pub fn bind(from: &Path, path: &Path) -> Option<Self> {
-        Self::new(path, &["--bind", from.to_str()?])
+        Self::new(path, &["-B", from.to_str()?])
     }
 
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
