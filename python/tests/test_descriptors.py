@@ -27,7 +27,7 @@ OF_SHARD = 2
 def read(store: Store | None, **what: Any) -> dict[str, Any]:
     environment = {} if store is None else store.environment
     printed = launch([str(PROGRAM), json.dumps(what)], environment, 300)
-    found = json.loads(printed.splitlines()[-1])
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     sys.stdout.write(f'{found["most"]} descriptors: {found["kinds"]}\n')
     return found
 

@@ -83,7 +83,7 @@ def cached(local: Path, remote: Path, **options: Any) -> StreamingDataset[Any]:
 @pytest.mark.parametrize('writer', [{}, {'compression': 'zstd'}], ids=['plain', 'packed'])
 @pytest.mark.parametrize('own_files', ['with', 'without'])
 def test_complete_cache_is_read_from_a_read_only_mount(
-    tmp_path: Path, writer: dict[str, str], own_files: str
+    tmp_path: Path, writer: dict[str, Any], own_files: str
 ) -> None:
     remote = write(tmp_path / 'remote', SAMPLES, **writer)
     node = tmp_path / 'node'
@@ -115,7 +115,7 @@ def test_missing_shards_of_a_read_only_cache_are_fetched_to_memory(tmp_path: Pat
 
 
 @pytest.mark.parametrize('writer', [{}, {'compression': 'zstd'}], ids=['plain', 'packed'])
-def test_read_only_dataset_is_read_in_place(tmp_path: Path, writer: dict[str, str]) -> None:
+def test_read_only_dataset_is_read_in_place(tmp_path: Path, writer: dict[str, Any]) -> None:
     folder = write(tmp_path / 'data', SAMPLES, **writer)
     home = tmp_path / 'home'
     home.mkdir()
@@ -220,8 +220,8 @@ def test_file_system_that_refuses_calls_has_all_of_it(
 
     source = write(tmp_path / 'source', SAMPLES)
     dest = tmp_path / 'dest'
-    for options in ([], [], ['--overwrite', '--compression', 'zstd']):
-        refused(find_program(), 'convert', source, dest, *options)
+    for more_words in ([], [], ['--overwrite', '--compression', 'zstd']):
+        refused(find_program(), 'convert', source, dest, *more_words)
     refused(find_program(), 'verify', dest)
     refused(find_program(), 'gc', dest, '--delete')
     page = tmp_path / 'page.html'
@@ -231,12 +231,16 @@ def test_file_system_that_refuses_calls_has_all_of_it(
     if not remote.exists():
         write(remote, SAMPLES, compression='zstd')
     local = tmp_path / 'local'
-    options = {'remote': f's3://bucket/{remote.name}', 'local': str(local), 'shuffle': True}
+    options: dict[str, Any] = {
+        'remote': f's3://bucket/{remote.name}',
+        'local': str(local),
+        'shuffle': True,
+    }
     wanted = sorted(NUMBERS, key=str)
     # Python itself links files to make what loader processes share.
     workers = 0 if any(rule.startswith('link') for rule in REFUSALS[kind]) else 2
     for number, more in enumerate(({}, {'cache_limit': '40kb'})):
-        what = {'options': {**options, **more}, 'workers': workers * number}
+        what: dict[str, Any] = {'options': {**options, **more}, 'workers': workers * number}
         what |= {'out': str(tmp_path / f'written-{number}')}
         words = [refuse.__file__, *REFUSALS[kind], '--', sys.executable, str(PROGRAM)]
         printed = launch([*words, json.dumps(what)], store.environment, 200)

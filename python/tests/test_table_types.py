@@ -210,9 +210,7 @@ def check(folder: Path, table: pa.Table, **options: Any) -> list[dict[str, Any]]
             if nulls == 'error' and any(column.null_count for column in table.columns):
                 continue
             shards = folder / f'{nulls}-{condition is None}'
-            shardmill.convert(
-                folder / 'table', shards, nulls=nulls, **({'where': condition} if condition else {})
-            )
+            shardmill.convert(folder / 'table', shards, nulls=nulls, where=condition)
             here = [*opened(folder, nulls='mask' if nulls == 'mask' else None, where=condition)]
             there = [*StreamingDataset(local=str(shards), batch_size=1)]
             assert len(here) == len(there) == len(table)
@@ -356,17 +354,16 @@ def test_extension_types_have_their_meaning(tmp_path: Path) -> None:
     (tmp_path / 'arrow').mkdir()
     with pa.ipc.new_file(tmp_path / 'arrow' / 'a.arrow', table.schema) as file:
         file.write_table(table)
-    for number, (source, options) in enumerate(
-        [
-            ('table', {}),
-            ('arrow', {}),
-            ('table', {'columns': [*expected_encodings]}),
-            ('table', {'select': '*'}),
-            ('table', {'where': f"id <> '{uuid.UUID(int=0)}' AND ok IS NOT NULL"}),
-            ('table', {'sql': 'SELECT * FROM source'}),
-            ('table', {'sql': 'SELECT * FROM source ORDER BY id'}),
-        ]
-    ):
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ('table', {}),
+        ('arrow', {}),
+        ('table', {'columns': [*expected_encodings]}),
+        ('table', {'select': '*'}),
+        ('table', {'where': f"id <> '{uuid.UUID(int=0)}' AND ok IS NOT NULL"}),
+        ('table', {'sql': 'SELECT * FROM source'}),
+        ('table', {'sql': 'SELECT * FROM source ORDER BY id'}),
+    ]
+    for number, (source, options) in enumerate(ways):
         shards = tmp_path / str(number)
         shardmill.convert(tmp_path / source, shards, **options)
         assert encodings(shards) == expected_encodings, options

@@ -73,7 +73,7 @@ def _merged(samples: Sequence[dict[str, Any]], *, collate_fn_map: Any = None) ->
     made = collate(union_of(samples))
     if type(samples[0]) in (dict, PartialSample):
         return made
-    whole = copy.copy(samples[0])
+    whole: dict[str, Any] = copy.copy(samples[0])
     whole.update(made)
     return whole
 

@@ -105,7 +105,8 @@ class TypedRegistry(Generic[T]):
         """
 
         def put(value: T) -> T:
-            _store()[(*self.namespace, name)] = value
+            key = (*self.namespace, name)
+            _store()[key] = value
             return value
 
         return put if func is None else put(func)
@@ -122,8 +123,9 @@ class TypedRegistry(Generic[T]):
         if found is not None:
             return found
         for namespace in self._namespaces:
-            if (*namespace, name) in _store():
-                return cast(T, _store()[(*namespace, name)])
+            key = (*namespace, name)
+            if key in _store():
+                return cast(T, _store()[key])
         known = ', '.join(sorted(self.get_all())) or 'nothing'
         registry = ' -> '.join(self.namespace)
         raise RegistryError(f'there is no {name!r} in the registry {registry}, which has {known}')
