@@ -24,7 +24,7 @@ const MAX_OPEN_CLAIMS: usize = 24;
 
 /// The result of verifying existing files.
 enum Admitted<B: Blobs> {
-    Yes(Outcome<B>),
+    Yes(Box<Outcome<B>>),
     /// The cache wrote the files, but they have changed since.
     Damaged,
     /// The cache did not write the files, and they do not match the catalog.
@@ -101,7 +101,7 @@ impl<B: Blobs> Engine<B> {
                     match admitted {
                         Admitted::Yes(outcome) => {
                             self.count_found(number);
-                            return Ok(outcome);
+                            return Ok(*outcome);
                         }
                         // The file can be neither removed nor replaced.
                         Admitted::Damaged if folder.is_read_only => {
@@ -289,7 +289,8 @@ impl<B: Blobs> Engine<B> {
             self.lock().checks.doubted.remove(&number);
         }
         if !open {
-            return Ok(Admitted::Yes(Outcome::Ready { known: Some(found) }));
+            let ready = Outcome::Ready { known: Some(found) };
+            return Ok(Admitted::Yes(Box::new(ready)));
         }
         let table = table.as_ref().map(|table| &table.handle);
         let opened = match self.blobs.map(number, &folder.local, &data.handle, table) {
@@ -313,12 +314,12 @@ impl<B: Blobs> Engine<B> {
             held = pin.take().map(|pin| pin.park(&folder.own));
         }
         let pin = pin.map(|pin| pin.park(&folder.own));
-        Ok(Admitted::Yes(Outcome::Open {
+        Ok(Admitted::Yes(Box::new(Outcome::Open {
             blob: Arc::new(CachedBlob::new(number, opened, held)),
             pin,
             memory: 0,
             known: Some(found),
-        }))
+        })))
     }
 
     /// Returns whether this process may pin another blob.
@@ -453,7 +454,7 @@ impl<B: Blobs> Engine<B> {
         drop(raw);
         folder.share(&mut marker)?;
         match self.admit(&subject, folder, files, Some(marker), true, needed)? {
-            Admitted::Yes(outcome) => Ok(outcome),
+            Admitted::Yes(outcome) => Ok(*outcome),
             Admitted::Foreign(source) => Err(foreign(&subject, folder, source)),
             // The files changed right after they were written.
             Admitted::Damaged => Err(self.problem(number, BlobProblem::Changed)),

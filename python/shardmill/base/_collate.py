@@ -70,7 +70,7 @@ def _torch_collate(values: Any) -> Any:
 
 def _merged(samples: Sequence[dict[str, Any]], *, collate_fn_map: Any = None) -> dict[str, Any]:
     """Merges dicts, keeping the class and the attributes of the first one as torch does."""
-    made = collate(union_of(samples))
+    made: dict[str, Any] = collate(union_of(samples))
     if type(samples[0]) in (dict, PartialSample):
         return made
     whole: dict[str, Any] = copy.copy(samples[0])

@@ -289,7 +289,7 @@ fn store_that_overwrites_leases_is_refused_unless_there_is_one_writer() {
     };
     for flavor in [Flavor::S3, Flavor::Google, Flavor::Azure, Flavor::Files] {
         // Only S3 has stores that report the condition as unknown.
-        let is_s3 = matches!(flavor, Flavor::S3 | Flavor::Google);
+        let is_s3 = matches!(flavor, Flavor::S3);
         for no_conditions in [false, true].into_iter().take(1 + usize::from(is_s3)) {
             let server = server(Settings {
                 flavor,
