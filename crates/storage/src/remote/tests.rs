@@ -409,7 +409,9 @@ fn outage_is_outlasted_and_errors_are_not() {
         let server = server(Script::first(20, fault.clone()));
         let remote = alone(&patient(&server, LONG));
         assert!(remote.read("small", SMALL as u64).is_ok(), "{fault:?}");
-        assert_eq!(server.counts().requests, 21, "{fault:?}");
+        // A request over an idle connection that the server has just closed is sent a second time.
+        let requests = server.counts().requests;
+        assert!((21..=22).contains(&requests), "{fault:?}: {requests}");
     }
     for fault in [Fault::status(500), Fault::CloseAfter(0)] {
         let server = server(Script::always(fault.clone()));
