@@ -227,8 +227,10 @@ fn compile(
     for (name, encoding) in given {
         match (&**name, encoding) {
             ("*", None) => {
-                let is_given =
-                    |name: &String| given.iter().any(|(one, _)| one == name && one != "*");
+                let is_given = |name: &String| {
+                    let mut others = given.iter().filter(|(one, _)| one != "*");
+                    others.any(|(one, _)| one == name || (one == "\"*\"" && name == "*"))
+                };
                 let names = schema.fields().iter().map(|field| field.name());
                 let names =
                     names.filter(|name| Some(*name) != options.key.as_ref() && !is_given(name));

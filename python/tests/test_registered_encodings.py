@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import multiprocessing
 import sys
 from types import ModuleType
@@ -132,10 +133,11 @@ def each(samples: Any) -> None:
 
 
 def test_registered_encodings_decode_single_samples(shards: str, tmp_path: Path) -> None:
+    other = str(shutil.copytree(shards, tmp_path / 'other'))
     for dataset in (
         StreamingDataset(local=shards, batch_size=BATCH),
         StreamingDataset(remote=shards, local=str(tmp_path / 'cache'), batch_size=BATCH),
-        StreamingDataset(streams=[Stream(local=shards), Stream(local=shards)], batch_size=BATCH),
+        StreamingDataset(streams=[Stream(local=shards), Stream(local=other)], batch_size=BATCH),
         LocalDataset(shards),
     ):
         check(dataset[3], 3)

@@ -132,7 +132,7 @@ pub(crate) fn null_plan(
         let has_form = stores_null(field, target);
         let is_masked =
             options.columns.nulls == Nulls::Mask && has_nullable_items(field.data_type());
-        let without = !is_masked && (!field.is_nullable() || null_count(position) == Some(0));
+        let without = null_count(position) == Some(0) || !(field.is_nullable() || is_masked);
         // In text that already is JSON, a null becomes the JSON `null`, as in values that are converted to JSON.
         if !without
             && !matches!(options.columns.nulls, Nulls::Omit | Nulls::Drop)

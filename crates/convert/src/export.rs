@@ -175,6 +175,9 @@ fn prefix_of(location: &RemoteLocation) -> RemoteLocation {
     }
 }
 
+/// The name of a file, and its contents.
+type NewFile = (String, Vec<u8>);
+
 /// The destination of side files.
 pub(crate) struct SideFiles<'a> {
     target: Target<'a>,
@@ -251,7 +254,7 @@ fn prepare(
     options: &ExportOptions,
     shown: Option<&Progress>,
     progress: &Progress,
-) -> Result<(Exported, Vec<(String, Vec<u8>)>), ConvertError> {
+) -> Result<(Exported, Vec<NewFile>), ConvertError> {
     let mut described: Vec<Described> = Vec::with_capacity(shards.len());
     let mut dali: Vec<(String, Vec<u8>)> = Vec::new();
     let work = |at: usize, (): &mut ()| {
@@ -387,11 +390,7 @@ impl<'a> SideFiles<'a> {
     }
 
     /// Publishes the indexes of other readers.
-    pub(crate) fn publish_all(
-        &self,
-        files: &[(String, Vec<u8>)],
-        replace: bool,
-    ) -> Result<(), ConvertError> {
+    pub(crate) fn publish_all(&self, files: &[NewFile], replace: bool) -> Result<(), ConvertError> {
         let destination = self.target.destination;
         // In a local directory one thread is enough, because the disk serializes the writes.
         parallel::for_each(files.len(), destination.publishers(), |at, (): &mut ()| {
