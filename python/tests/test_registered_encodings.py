@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import multiprocessing
+import shutil
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
