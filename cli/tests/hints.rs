@@ -214,7 +214,7 @@ const CASES: &[Case] = &[
     Case { files: TABLES, setup: &["convert a out"], command: "convert b out", ways: &["--overwrite"], columns: "id more", ..CASE },
     Case {
         files: TABLES, setup: &["convert a out"], command: "add-column out b --on id",
-        ways: &["--column more", "--column '*' --column 'NAME=\"end\"'"], values: &[("NAME", "until")], columns: "end id more", ..CASE
+        ways: &["--column more", "--column '*' --column 'NAME=\"end\"'"], values: &[("NAME", "until")], columns: "end id more",
     },
     Case { files: TABLES, setup: &["convert a out"], command: "cat out 0 --raw", ways: &["--column"], values: &[("--column", "id")], ..CASE },
     Case {

@@ -15,11 +15,13 @@ fn stored(dir: &TestDir, source: &str, options: &[&str]) -> String {
     let plain = ["--compression", "none"];
     converted(dir, source, &[options, &plain].concat());
     let dest = format!("{source}-out");
-    let entries = std::fs::read_dir(dir.path().join(&dest)).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut shards = names.filter(|name| name.ends_with(".mds") || name.ends_with(".tar"));
-    let bytes = dir.read(&format!("{dest}/{}", shards.next().unwrap()));
-    assert!(!bytes.is_empty() && shards.next().is_none(), "{dest}");
+    let entries = std::fs::read_dir(dir.path().join(&dest));
+    let files = entries.into_iter().flatten().flatten();
+    let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
+    let is_shard = |name: &String| name.ends_with(".mds") || name.ends_with(".tar");
+    let shards: Vec<String> = names.filter(is_shard).collect();
+    assert_eq!(shards.len(), 1, "{dest}: {shards:?}");
+    let bytes = dir.read(&format!("{dest}/{}", shards[0]));
     String::from_utf8_lossy(&bytes).into_owned()
 }
 

@@ -21,7 +21,7 @@ const WHOLE: u64 = 8;
 /// The shards of a dataset.
 pub enum Shards {
     Indexed(Box<Dataset>),
-    Tars(Tars),
+    Tars(Box<Tars>),
 }
 
 /// What is known of a shard without reading its samples.
@@ -52,7 +52,7 @@ impl Shards {
         samples: &SampleChoice,
     ) -> Result<Self, Stop> {
         Ok(match Tars::find(location, limits, samples)? {
-            Some(tars) => Self::Tars(tars),
+            Some(tars) => Self::Tars(Box::new(tars)),
             None => {
                 let dataset = dataset::open(typed, location, limits.clone(), samples)?;
                 Self::Indexed(Box::new(dataset))
