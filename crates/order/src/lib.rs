@@ -24,8 +24,6 @@
 //!
 //! [`PackedEpoch`] makes rows of tokens from the order: contexts that documents fill, or batches by tokens.
 //!
-//! [`Epoch::probe`] compares an order with a full shuffle.
-//!
 //! [`tables`] computes the same as complete arrays, for programs that process an order as a whole.
 //!
 //! ```
