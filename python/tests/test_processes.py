@@ -360,13 +360,14 @@ def fetching(local: str, pipe: Any) -> None:
 
 
 def locked(folder: Path) -> list[str]:
-    """The files below a folder that some process holds a lock on."""
+    """The files below a folder that some process holds a lock on, on all of the file or on a part."""
     found = []
     for path in (path for path in folder.rglob('*') if path.is_file()):
-        with path.open('rb') as file:
+        with path.open('r+b') as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
                 found.append(path.name)
     return found
 
@@ -382,14 +383,16 @@ def test_a_process_does_not_hold_the_locks_of_its_killed_parent(
     ours, theirs = context.Pipe()
     process = context.Process(target=fetching, args=(str(tmp_path / 'local'), theirs))
     process.start()
-    asked = store.wait_for_slow(60)
-    assert until(lambda: locked(tmp_path), 5), asked
-    ours.send('start')
-    assert ours.poll(60)
-    child = ours.recv()
     try:
+        asked = store.wait_for_slow(60)
+        assert until(lambda: locked(tmp_path), 5), asked
+        ours.send('start')
+        assert ours.poll(60)
+        child = ours.recv()
+    finally:
         process.kill()
         process.join(GRACE)
+    try:
         assert until(lambda: not locked(tmp_path), 5), locked(tmp_path)
         os.kill(child, 0)
     finally:
