@@ -101,6 +101,11 @@ const TABLES: &[(&str, &str)] = &[
     ("b/a.jsonl", "{\"id\":1,\"end\":1,\"more\":2}\n"),
     ("c/a.jsonl", "{\"id\":1,\"end\":\"x\"}\n"),
 ];
+const NUMBERS: &[(&str, &str)] = &[
+    ("a/a.jsonl", "{\"id\":1,\"n\":1}\n"),
+    ("b/a.jsonl", "{\"id\":1,\"n\":1.5}\n"),
+    ("c/a.jsonl", "{\"id\":1,\"n\":\"7\"}\n"),
+];
 const ZARR: &[(&str, &str)] = &[
     ("in/.zgroup", "{\"zarr_format\":2}"),
     ("in/v/.zarray", ZARR_ARRAY),
@@ -245,6 +250,8 @@ const CASES: &[Case] = &[
         ways: &["--column 'cls:int=CAST(CAST(cls AS VARCHAR) AS BIGINT)'"], columns: "__key__ cls txt", ..CASE
     },
     // An existing destination.
+    Case { files: &[("in/a.csv", "id\n1\n"), ("out/notes.txt", "x")], ways: &[], ..CASE },
+    Case { files: &[("in/a.csv", "id\n1\n"), ("out/shard.00000.mds", "x")], ways: &["--overwrite"], columns: "id", ..CASE },
     Case { files: TABLES, setup: &["convert a out"], command: "convert b out", ways: &["--overwrite"], columns: "id more", ..CASE },
     Case {
         files: TABLES, setup: &["convert a out"], command: "add-column out b --on id",
@@ -287,6 +294,31 @@ const CASES: &[Case] = &[
     Case {
         files: TABLES, setup: &["convert a tars --to webdataset"], command: "convert tars out --key-column id",
         ways: &["--key-column"], values: &[("--key-column", "key")], columns: "end id key", ..CASE
+    },
+    // Files and types.
+    Case {
+        files: &[("in/a.csv", "id;t\n1;2,5\n")], ways: &["--csv-delimiter"], values: &[("--csv-delimiter", ";")],
+        columns: "id t", ..CASE
+    },
+    Case {
+        files: NUMBERS, setup: &["convert a p --to parquet", "convert b q --to parquet"], command: "convert p q out",
+        ways: &["--select '* EXCEPT (n), CAST(n AS DOUBLE) AS n'", "--select '* EXCEPT (n)'"], columns: "id", ..CASE
+    },
+    Case {
+        files: NUMBERS, command: "convert c out --column '*' --column n:int", ways: &["--column 'n:int=CAST(n AS …)'"],
+        values: &[("…", "BIGINT")], columns: "id n", ..CASE
+    },
+    Case {
+        files: TWO, command: "convert in out --to webdataset --index-for wids --compression zstd",
+        ways: &["omit --compression"], columns: "id text", ..CASE
+    },
+    Case {
+        files: TWO, command: "convert in out --to parquet --lengths text", ways: &["omit --lengths", "--to mds"],
+        columns: "id text", ..CASE
+    },
+    Case {
+        files: TEXTS, command: "convert in out --tokenize tokenizer.json --column id=1", ways: &["--text", "--select"],
+        values: &[("--text", ""), ("--select", "")], ..CASE
     },
     // Tokens.
     Case { files: TEXTS, command: "convert in out --tokenize tokenizer.json --tokens ids", ways: &["--text"], values: &[("--text", "a")], columns: "b ids tokens", ..CASE },

@@ -183,10 +183,11 @@ impl Golden {
 /// their order.
 pub fn without_generations(
     files: impl IntoIterator<Item = (String, Vec<u8>)>,
+    how: &str,
 ) -> BTreeMap<String, Vec<u8>> {
     let mut plain = BTreeMap::new();
-    for (name, bytes) in files {
-        let name = String::from_utf8(without_generation(name.as_bytes())).unwrap();
+    for (real, bytes) in files {
+        let name = String::from_utf8(without_generation(real.as_bytes())).unwrap();
         let bytes = match name.rsplit('/').next() {
             Some("index.provenance" | ".index.provenance") => {
                 let text = String::from_utf8(bytes).unwrap();
@@ -197,7 +198,7 @@ pub fn without_generations(
         };
         assert!(
             plain.insert(name.clone(), bytes).is_none(),
-            "{name} of two generations"
+            "{how}: {real} and {name} of another generation"
         );
     }
     plain
@@ -501,7 +502,7 @@ impl Lab {
     /// Checks that the destination has exactly the expected files, apart from the generation in their names.
     pub fn check_replaced(&self, golden: &Golden, dest: &str, how: &str) {
         let [found, wanted] =
-            [dest, &golden.dest()].map(|dest| without_generations(self.files(dest)));
+            [dest, &golden.dest()].map(|dest| without_generations(self.files(dest), how));
         let differs = |name: &&String| found.get(*name) != wanted.get(*name);
         let differing: Vec<&String> = found.keys().chain(wanted.keys()).filter(differs).collect();
         assert!(
@@ -538,7 +539,7 @@ impl Lab {
         how: &str,
     ) -> Vec<String> {
         let mut folders = Vec::new();
-        let goldens = [old, new].map(|golden| without_generations(self.files(&golden.dest())));
+        let goldens = [old, new].map(|golden| without_generations(self.files(&golden.dest()), how));
         let is_of = |files: &BTreeMap<String, Vec<u8>>, index: &String| {
             let found = found.get(index).map(|bytes| without_generation(bytes));
             found.is_some() && found.as_ref() == files.get(index)

@@ -75,6 +75,13 @@ pub(crate) fn inspect_target(
             hint,
         ))
     };
+    let foreign = |name: String| {
+        conflict(
+            "dest-not-empty",
+            format!("it holds `{name}`, which is not part of a dataset"),
+            "choose another destination, or remove it yourself",
+        )
+    };
     let published = published(target, folders, options)?;
     let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if options.run.overwrite {
@@ -88,11 +95,7 @@ pub(crate) fn inspect_target(
         return match unknown_entry(target, folders, options)? {
             None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
-            Some(name) => conflict(
-                "dest-not-empty",
-                format!("it holds `{name}`, which is not part of a dataset"),
-                "choose another destination, or remove it yourself",
-            ),
+            Some(name) => foreign(name),
         };
     }
     if let Some(found) = Found::read(target, limits)? {
@@ -105,7 +108,10 @@ pub(crate) fn inspect_target(
                     false => Ok(None),
                 };
                 match done {
-                    Ok(Some(_)) if replace::is_noted(target)? => Ok(Dest::Interrupted(found)),
+                    // A dataset may be replaced by one of the same conversion, whose shards are not listed yet.
+                    Ok(Some(_)) if found.is_replacing() || replace::is_noted(target)? => {
+                        Ok(Dest::Interrupted(found))
+                    }
                     Ok(Some(indexes)) => Ok(Dest::Done(indexes)),
                     Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
                     _ if found.is_replacing() => conflict(
@@ -134,6 +140,9 @@ pub(crate) fn inspect_target(
         let parts = Unfinished::Parts;
         let hint = parts.hint(&options.dest_text());
         return conflict(parts.id(), parts.to_string(), &hint);
+    }
+    if let Some(name) = unknown_entry(target, folders, options)? {
+        return foreign(name);
     }
     // There is no journal: a work folder alone comes from a run that was killed before it began.
     let entries = target.entries("")?;
