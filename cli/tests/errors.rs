@@ -161,15 +161,10 @@ fn invalid_convert_options_are_errors() {
     insta::assert_snapshot!(convert(&["--memory-limit", "much"]), @"error[config-memory-limit]: --memory-limit: `much` is not a size; write bytes or a unit: 1000, 64mb, 1.5GiB");
     insta::assert_snapshot!(convert(&["--column", "image:"]), @"error[config-column]: --column: `image:` has no encoding after the `:`; write NAME[:ENCODING][=EXPR], e.g. image:jpeg or 'label:int32=CAST(class AS INT)'");
     insta::assert_snapshot!(convert(&["--column", "image:jpg"]), @"error[config-column]: --column: column image: unknown encoding `jpg`; the encodings of MDS are bytes, str, int, ndarray, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, str_int, str_float, str_decimal, pil, jpeg, jpeg_array, jpegarray, png, list[pil], list[jpeg], list[png], pkl, json");
-    insta::assert_snapshot!(convert(&["--to", "csv", "--column", "image:jpeg"]), @"error[config-column]: --column: column image: unknown text encoding `jpeg`; columns of csv are str, int or float");
     insta::assert_snapshot!(convert(&["--column", "a", "--column", "a:str"]), @"error[config-column]: --column: `a` is given twice; name each column once");
     insta::assert_snapshot!(convert(&["--split", "train=0.9"]), @"error[config-split]: --split: the shares add up to 0.9, not 1; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
     insta::assert_snapshot!(convert(&["--split", "../x=1"]), @"error[config-split]: --split: `../x` cannot be a directory: the name has an empty, `.` or `..` part; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
     insta::assert_snapshot!(convert(&["--null-as", "x"]), @"error[config-null-as]: --null-as: `x` is not NAME=VALUE; write NAME=VALUE, e.g. label=-1");
-    insta::assert_snapshot!(convert(&["--to", "xsv"]), @"error[config-separator]: --separator: xsv needs one; write e.g. --separator '|'");
-    insta::assert_snapshot!(convert(&["--separator", "|"]), @"error[config-separator]: --separator: mds has none to choose; omit it, or write --to xsv");
-    insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; omit it, or write --to jsonl");
-    insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an unknown escape; the escapes are \n, \r, \t and \\");
     insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; omit the option, or pass a value");
     insta::assert_snapshot!(convert(&["--key-column", ""]), @"error[config-key]: --key-column: the value is empty; omit the option, or pass a value");
     insta::assert_snapshot!(convert(&["--safety-limit", "shard=1"]), @"error[config-safety-limit]: --safety-limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");

@@ -142,7 +142,7 @@ fn convert_help_matches_snapshot() {
               Format of the shards
 
               [default: mds]
-              [possible values: mds, webdataset, parquet, jsonl, csv, tsv, xsv]
+              [possible values: mds, webdataset, parquet]
 
       -h, --help
               Print help (see a summary with '-h')
@@ -351,13 +351,6 @@ fn convert_help_matches_snapshot() {
 
           --index-for <READER,...>
               Also write the indexes of other readers, for `--to webdataset`: wids, dali, open_clip
-
-          --separator <TEXT>
-              Text between two values, for `--to xsv`; `\t` and similar escapes work
-
-          --newline <TEXT>
-              Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and similar escapes work
-              [default: \n]
 
     Running:
       -j, --jobs <N>

@@ -10,7 +10,7 @@ use shardmill_dataset::{KEY_COLUMN, View};
 use shardmill_mds::{HashAlgo, Index, Layout, ShardConfig, hash_hex};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::Folder;
-use shardmill_writer::{INDEX_NAME, default_target};
+use shardmill_writer::{INDEX_NAME, ShardFormat, default_target};
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
@@ -583,7 +583,7 @@ fn source(
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());
     for (index, field) in schema.fields().iter().enumerate() {
-        let target = default_target(field, Format::Mds);
+        let target = default_target(field, ShardFormat::Mds);
         columns.push(SourceColumn {
             name: field.name().clone(),
             data_type: field.data_type().to_string(),

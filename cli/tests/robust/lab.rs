@@ -76,14 +76,7 @@ pub const SETTINGS: [Setting; 9] = [
     Setting {
         name: "JSON lines",
         source: "lines",
-        options: &[
-            "--to",
-            "jsonl",
-            "--size-limit",
-            "120kb",
-            "--compression",
-            "gz:1",
-        ],
+        options: &["--size-limit", "120kb", "--compression", "gz:1"],
         folders: &[""],
     },
     Setting {
