@@ -8,7 +8,7 @@ use crate::snapshot;
 #[test]
 fn missing_paths_exit_2() {
     let dir = TestDir::new();
-    insta::assert_snapshot!(dir.shown(&["ls", "nowhere"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "nowhere"]), @r"
     exit 2
     --- stderr
     error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
@@ -19,7 +19,7 @@ fn missing_paths_exit_2() {
     error[source-not-found]: nowhere: no such file or directory
     ");
     dir.write("empty/x.txt", "");
-    insta::assert_snapshot!(dir.shown(&["ls", "empty"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "empty"]), @r"
     exit 2
     --- stderr
     error[index-missing]: empty: there is no index.json in this directory; name the directory that holds index.json; `shardmill index rebuild` makes one from shards
@@ -30,7 +30,8 @@ fn missing_paths_exit_2() {
     error[index-missing]: empty: there is no `index.json` here or in a subdirectory; `shardmill index rebuild` makes an index from shards
     ");
     assert_eq!(
-        dir.run(&["ls", "nowhere", "--json"]).error()["exit_code"],
+        dir.run(&["inspect", "--shards", "nowhere", "--json"])
+            .error()["exit_code"],
         2
     );
 }
@@ -39,7 +40,7 @@ fn missing_paths_exit_2() {
 fn corrupt_index_exits_3() {
     let dir = TestDir::with_shards();
     dir.write("shards/index.json", "<html>404</html>");
-    insta::assert_snapshot!(dir.shown(&["ls", "shards"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "shards"]), @r"
     exit 3
     --- stderr
     error[index-not-json]: shards/index.json: cannot read the index: the index is not JSON: it looks like an HTML or XML page
@@ -70,7 +71,7 @@ fn unsupported_input_exits_2() {
 #[test]
 fn exceeded_safety_limit_exits_3() {
     let dir = TestDir::with_shards();
-    insta::assert_snapshot!(dir.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "shards", "--safety-limit", "shards=3"]), @r"
     exit 3
     --- stderr
     error[limit-shards]: shards/index.json: cannot read the index at shard 3: shards is 4, above the limit of 3; if the file is to be trusted, pass --safety-limit shards=4
@@ -96,7 +97,7 @@ fn conflicting_destination_exits_4() {
 fn storage_failure_exits_6() {
     let dir = TestDir::new();
     std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
-    insta::assert_snapshot!(dir.shown(&["ls", "loop"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "loop"]), @r"
     exit 6
     --- stderr
     error[io]: loop: cannot open the directory: Too many levels of symbolic links (os error 40)
@@ -132,7 +133,7 @@ fn permission_failure_exits_8() {
 #[test]
 fn control_characters_in_names_are_escaped() {
     let dir = TestDir::new();
-    insta::assert_snapshot!(dir.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "a\u{1b}[2Jb\nc"]), @r"
     exit 2
     --- stderr
     error[not-found]: a\u{1b}[2Jb\u{a}c: cannot open the directory: No such file or directory (os error 2)

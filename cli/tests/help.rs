@@ -581,52 +581,6 @@ fn inspect_help_matches_snapshot() {
 }
 
 #[test]
-fn ls_help_matches_snapshot() {
-    insta::assert_snapshot!(help(&["ls"]), @r"
-    exit 0
-    --- stdout
-    List the shards of a dataset, one line each, like `inspect --shards`
-
-    Usage: shardmill ls [OPTIONS] <DATASET>
-
-    Arguments:
-      <DATASET>
-              The dataset, in a directory or in a store
-
-    Options:
-          --with-deleted
-              Also read deleted samples
-
-          --view <FILE>
-              Read and number only the samples of this view, a file of `select`
-
-      -h, --help
-              Print help (see a summary with '-h')
-
-    Stores:
-          --storage-option <NAME=VALUE>
-              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              repeatable
-
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    EXAMPLES:
-      Number, samples, raw bytes, stored bytes, name and first hash of each shard:
-        shardmill ls shards/
-
-      The names of the shards with less than 100 samples:
-        shardmill ls shards/ --json | jq -r 'select(.samples < 100) | .basename'
-    ");
-}
-
-#[test]
 fn cat_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["cat"]), @r#"
     exit 0
@@ -724,7 +678,6 @@ fn every_command_help_has_examples() {
     for verb in [
         "convert",
         "inspect",
-        "ls",
         "cat",
         "verify",
         "index",

@@ -452,9 +452,9 @@ fn truncation_at_every_block_is_detected() {
     }
 }
 
-/// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
+/// What `inspect` and `cat` say, with an index and without, compressed and not.
 #[test]
-fn ls_inspect_and_cat_read_tar_files() {
+fn inspect_and_cat_read_tar_files() {
     let dir = TestDir::with_tree();
     let convert = |to: &str, compression: &str| {
         let args = [
@@ -480,7 +480,7 @@ fn ls_inspect_and_cat_read_tar_files() {
         dir.read(&format!("plain/{unpacked}")),
     );
     for set in ["plain", "packed", "bare"] {
-        let list = dir.ok(&["ls", set, "--json"]);
+        let list = dir.ok(&["inspect", "--shards", set, "--json"]);
         let shards: Vec<serde_json::Value> = list
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())

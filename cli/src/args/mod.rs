@@ -15,7 +15,6 @@ mod gc;
 mod head;
 mod index;
 mod inspect;
-mod ls;
 mod order;
 mod plan;
 mod range;
@@ -45,7 +44,6 @@ pub use gc::GcArgs;
 pub use head::HeadArgs;
 pub use index::{ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
-pub use ls::LsArgs;
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
 pub use samples::SampleArgs;
@@ -152,8 +150,6 @@ pub enum Verb {
     Head(HeadArgs),
     Stats(StatsArgs),
     Diff(DiffArgs),
-    #[command(hide = true)]
-    Ls(LsArgs),
     Cat(CatArgs),
     AddColumn(Box<AddColumnArgs>),
     Select(SelectArgs),

@@ -17,7 +17,6 @@ mod head;
 mod index;
 mod inspect;
 mod lint;
-mod ls;
 mod mixture;
 mod options;
 mod order;
@@ -93,7 +92,6 @@ fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Head(args) => head::run(args, limits, out),
         Verb::Diff(args) => diff::run(args, limits, out),
         Verb::Stats(args) => stats::run(args, limits, out),
-        Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::AddColumn(args) => add_column::run(args, limits, out),
         Verb::Select(args) => select::run(args, limits, out),

@@ -536,8 +536,12 @@ fn command_lines() -> Vec<Case> {
         line("verify shards shards", "usage-unknown-option", &["shards"]),
         line("index rebuild nowhere", "not-found", &["nowhere"]),
         line("index merge a b", "config-out", &["--out"]),
-        case("command line: ls in/rows.parquet", TestDir::source).fails(
-            "ls in/rows.parquet",
+        case(
+            "command line: inspect --shards in/rows.parquet",
+            TestDir::source,
+        )
+        .fails(
+            "inspect --shards in/rows.parquet",
             3,
             "index-not-json",
             &["in/rows.parquet"],

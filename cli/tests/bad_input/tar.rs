@@ -362,7 +362,12 @@ pub fn cases() -> Vec<Case> {
         case("a pattern of braces without partners", |dir| {
             dir.write("in/0.tar", shard())
         })
-        .fails("ls in/{0..1.tar", 2, "pattern-braces", &["in/{0..1.tar"])
+        .fails(
+            "inspect --shards in/{0..1.tar",
+            2,
+            "pattern-braces",
+            &["in/{0..1.tar"],
+        )
         .fails(
             "convert in/{0..1.tar out",
             2,
@@ -374,7 +379,7 @@ pub fn cases() -> Vec<Case> {
         })
         .fails("cat in/{0..9999999}.tar", 2, "pattern-size", &["1000000"])
         .fails(
-            "ls in/{0..99999}{0..99999}{0..99999}.tar",
+            "inspect --shards in/{0..99999}{0..99999}{0..99999}.tar",
             2,
             "pattern-size",
             &["1000000"],

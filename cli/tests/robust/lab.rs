@@ -469,7 +469,7 @@ impl Lab {
             );
         }
         if !left.has("index.json") && left.has("shard.00000.mds") {
-            let ended = self.run(self.command().args(["ls", dest]));
+            let ended = self.run(self.command().args(["inspect", "--shards", dest]));
             expect(&ended, 2, "index-missing");
         }
     }

@@ -247,7 +247,7 @@ fn uncommitted_parts_are_reported_by_every_command() {
         for verb in [
             &["verify"][..],
             &["inspect"],
-            &["ls"],
+            &["inspect", "--shards"],
             &["cat"],
             &["index", "rebuild"],
             &["convert"],
