@@ -115,7 +115,6 @@ fn jobs_option_is_checked_in_every_command() {
     for words in [
         &["convert", "a", "b"][..],
         &["verify", "a"],
-        &["tar", "lint", "a"],
         &["index", "rebuild", "a"],
         &["index", "export", "a", "--for", "wids"],
         &["bench", "a"],
@@ -377,7 +376,7 @@ fn color_follows_options_and_environment() {
 #[test]
 fn help_command_output_equals_help_option() {
     let dir = TestDir::new();
-    for words in [&["convert"][..], &["tar", "lint"], &["index"]] {
+    for words in [&["convert"][..], &["index", "rebuild"], &["index"]] {
         assert_eq!(
             dir.ok(&[&["help"], words].concat()),
             dir.ok(&[words, &["--help"]].concat())
@@ -403,8 +402,7 @@ fn short_help_fits_one_screen() {
         &["plan"],
         &["bench"],
         &["gc"],
-        &["tar"],
-        &["tar", "lint"],
+        &["index"],
         &["index", "rebuild"],
     ] {
         let short = dir.ok(&[words, &["-h"]].concat());

@@ -37,7 +37,6 @@ fn top_level_help_matches_snapshot() {
       verify       Check a dataset: structure, lengths, hashes; with --deep every sample
       view         Show a dataset in the browser: samples, columns, shards, order and plan
       index        Rebuild or merge index.json, and write lengths and the indexes of other readers
-      tar          Check tar shards
       order        Print the samples that every rank receives, batch by batch
       plan         Predict fetches, cache hits, padding and waiting times of a training run
       which        Name the samples of a training step, or the steps that delivered a sample

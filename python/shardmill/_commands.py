@@ -321,6 +321,7 @@ def verify(
     *,
     deep: bool = False,
     strict: bool = False,
+    readers: Sequence[str] = (),
     view: Optional[Path] = None,
     jobs: Optional[int] = None,
     expect_index: Optional[str] = None,
@@ -336,6 +337,8 @@ def verify(
         location: A dataset, a folder of datasets or a tar file, in a directory or in a store.
         deep: Whether to also decode every sample, and to compare them with the content hash of the conversion.
         strict: Whether a dataset with a warning is not ok.
+        readers: Readers whose rules tar shards must also meet: ``webdataset``, ``hf``, ``dali``, ``energon``, ``wids``,
+            ``open_clip``.
         view: The file of a view, to check only its samples and their shards.
         jobs: The number of threads. Defaults to one for each core.
         expect_index: The hash that ``index.json`` must have: ``sha256:`` and 64 hexadecimal digits.
@@ -353,6 +356,7 @@ def verify(
         view=check.path_or_none('view', view),
         jobs=jobs,
         expect_index=expect_index,
+        **{'for': _listed(readers) or None},
     )
     place = check.path('location', location)
     done = run('verify', options, [place], storage_options=storage_options, progress=progress)

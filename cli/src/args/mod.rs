@@ -23,7 +23,6 @@ mod samples;
 mod select;
 mod shared;
 mod stats;
-mod tar;
 mod usage;
 mod values;
 mod verify;
@@ -50,7 +49,6 @@ pub use samples::SampleArgs;
 pub use select::SelectArgs;
 pub use shared::{JobsArgs, SingleWriterArgs, StorageArgs, TakeoverArgs, jobs};
 pub use stats::StatsArgs;
-pub use tar::{LintArgs, TarArgs, TarVerb};
 pub use usage::usage_error;
 pub use values::{location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
@@ -156,7 +154,6 @@ pub enum Verb {
     Verify(VerifyArgs),
     View(ViewArgs),
     Index(IndexArgs),
-    Tar(TarArgs),
     Order(Box<OrderArgs>),
     Plan(Box<PlanArgs>),
     Which(Box<WhichArgs>),

@@ -16,7 +16,6 @@ mod gc;
 mod head;
 mod index;
 mod inspect;
-mod lint;
 mod mixture;
 mod options;
 mod order;
@@ -37,7 +36,7 @@ mod world;
 
 use clap::{Arg, Command};
 
-use crate::args::{Cli, TarVerb, Verb};
+use crate::args::{Cli, Verb};
 use crate::command;
 use crate::error::Stop;
 use crate::output::{Exit, Output};
@@ -98,9 +97,6 @@ fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::View(args) => view::run(args, &cli.global, limits, out),
         Verb::Index(args) => index::run(args, limits, out),
-        Verb::Tar(args) => match &args.verb {
-            TarVerb::Lint(args) => lint::run(args, limits, out),
-        },
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),
         Verb::Which(args) => which::run(args, limits, out),

@@ -251,7 +251,6 @@ fn uncommitted_parts_are_reported_by_every_command() {
             &["cat"],
             &["index", "rebuild"],
             &["convert"],
-            &["tar", "lint"],
         ] {
             let is_store = dest.starts_with("s3:");
             if is_store && verb == ["index", "rebuild"] {
