@@ -63,7 +63,6 @@ const NULL_INSIDE: &[(&str, &str)] = &[(
     "in/a.jsonl",
     "{\"id\":1,\"v\":[1,null]}\n{\"id\":2,\"v\":[1,2]}\n",
 )];
-const RAGGED: &[(&str, &str)] = &[("in/a.jsonl", "{\"id\":1,\"v\":\"a,b\"}\n")];
 const TREE: &[(&str, &str)] = &[("in/0.txt", "a"), ("in/1.txt", "b"), ("in/1.cls", "1")];
 const PARTS_OF_NAMES: &[(&str, &str)] = &[("in/1.seg.cls", "1"), ("in/1.txt", "b")];
 const KEYS: &[(&str, &str)] = &[(
@@ -150,7 +149,6 @@ const CASES: &[Case] = &[
     Case { files: MIXED, command: "convert in out --column e --column t", ways: &["--column e:json"], columns: "e t", ..CASE },
     Case { files: MIXED, command: "convert in out --where 'id > 0'", ways: &["--column '*' --column e:json"], columns: "e id t", ..CASE },
     Case { files: MIXED, command: "convert in out --to webdataset", ways: &["--column '*' --column e:json"], columns: "e id t", ..CASE },
-    Case { files: MIXED, command: "convert in out --to json", ways: &["--column '*' --column e:str"], columns: "e id t", ..CASE },
     Case { files: MIXED, command: "convert in out --to parquet", ways: &["--column '*' --column e:str"], columns: "e id t", ..CASE },
     Case { files: MIXED, command: "convert in out --where 'e IS NOT NULL'", ways: &[], ..CASE },
     Case { files: MIXED_FILES, ways: &["--column '*' --column e:json"], columns: "e id", ..CASE },
@@ -165,10 +163,6 @@ const CASES: &[Case] = &[
     Case { files: EMPTY_LIST, ways: &["--column '*' --column v:json"], columns: "id v", ..CASE },
     Case { files: NULL_INSIDE, ways: &["--nulls mask", "--column '*' --column v:json"], columns: "id v", ..CASE },
     Case { files: NULL_INSIDE, command: "convert in out --to webdataset", ways: &["--nulls mask", "--column '*' --column v.json=v"], columns: "id v", ..CASE },
-    Case {
-        files: RAGGED, command: "convert in out --to csv", ways: &["--to mds", "--to jsonl", "--to xsv --separator TEXT"],
-        values: &[("TEXT", "|")], columns: "id v", ..CASE
-    },
     // Nulls.
     Case {
         files: NULLS, ways: &["--nulls mask", "--nulls drop", "--null-as t=VALUE"], values: &[("VALUE", "none")],
@@ -225,9 +219,6 @@ const CASES: &[Case] = &[
         values: &[("LIST", "id, text AS t"), ("N", "9")], columns: "id", ..CASE
     },
     // Options of other formats and sources. The option that is omitted goes.
-    Case { files: TWO, command: "convert in out --to xsv", ways: &["--separator '|'"], columns: "id text", ..CASE },
-    Case { files: TWO, command: "convert in out --separator '|'", ways: &["omit --separator", "--to xsv"], columns: "id text", ..CASE },
-    Case { files: TWO, command: "convert in out --newline '\\n'", ways: &["omit --newline", "--to jsonl"], columns: "id text", ..CASE },
     Case { files: TWO, command: "convert in out --row-group-size 1MiB", ways: &["omit --row-group-size", "--to parquet"], columns: "id text", ..CASE },
     Case { files: TWO, command: "convert in out --names any", ways: &["omit --names", "--to webdataset"], columns: "id text", ..CASE },
     Case { files: TWO, command: "convert in out --index-for wids", ways: &["omit --index-for", "--to webdataset"], columns: "id text", ..CASE },
@@ -242,9 +233,6 @@ const CASES: &[Case] = &[
         ways: &["--select '* EXCEPT (\"end\"), CAST(\"end\" AS VARCHAR) AS \"end\"'", "--select '* EXCEPT (\"end\")'"], columns: "id", ..CASE
     },
     // Types that a format or an encoding does not have.
-    Case {
-        files: TWO, command: "convert in out --select \"*, CAST('x' AS BYTEA) AS b\" --to csv", ways: &["--to mds"], columns: "b id text", ..CASE
-    },
     Case {
         files: TREE_OF_NUMBERS, command: "convert in out --column '*' --column cls:int",
         ways: &["--column 'cls:int=CAST(CAST(cls AS VARCHAR) AS BIGINT)'"], columns: "__key__ cls txt", ..CASE
@@ -392,7 +380,6 @@ const VALUES: &[&str] = &[
     "union",
     "v",
     "webdataset",
-    "xsv",
 ];
 
 /// Splits a hint into words. Quoted parts stay together and keep their quotes.

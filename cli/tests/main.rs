@@ -51,7 +51,6 @@ mod json_fields;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
-mod ls;
 #[cfg(test)]
 #[cfg(test)]
 mod order;
@@ -67,6 +66,7 @@ mod reference;
 mod refusals;
 #[cfg(test)]
 mod schemas;
+mod shards;
 #[cfg(test)]
 mod shuffle;
 mod sources;

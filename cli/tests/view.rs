@@ -188,11 +188,11 @@ fn samples_are_found_by_number_and_key_in_all_formats() {
         "--samples-per-shard",
         "2",
     ]);
-    dir.write(
-        "rows/a.jsonl",
+    dir.json_shards(
+        "json",
+        &[("__key__", "str"), ("txt", "str")],
         "{\"__key__\": \"k0\", \"txt\": \"a\"}\n{\"__key__\": \"k1\", \"txt\": \"b\"}\n",
     );
-    dir.ok(&["convert", "rows", "json", "--to", "json"]);
     // A tar file without an index, and its compressed form.
     let tar = std::fs::read(dir.path().join("tars/shard-000000.tar"));
     let tar = tar.unwrap_or_else(|_| dir.read(&first_tar(&dir)));

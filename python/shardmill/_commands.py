@@ -87,8 +87,6 @@ def convert(
     shard_pattern: Optional[str] = None,
     names: str = 'portable',
     index_for: Sequence[str] = (),
-    separator: Optional[str] = None,
-    newline: Optional[str] = None,
     jobs: Optional[int] = None,
     memory_limit: Union[int, str, None] = None,
     overwrite: bool = False,
@@ -113,7 +111,7 @@ def convert(
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             ``'*'`` stands for all columns that are not named, as in ``{'*': None, 'image': 'jpeg'}``; a column of that
             name is ``'"*"'``. By default all columns are written, in the default encodings of their types.
-        to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        to: The format: ``mds``, ``webdataset`` or ``parquet``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
         exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
@@ -159,8 +157,6 @@ def convert(
         names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
         index_for: Other readers of WebDataset whose indexes are also written: ``wids``, ``dali``,
             ``open_clip``.
-        separator: The text between two values of ``xsv``.
-        newline: The text that ends a line of ``jsonl``, ``csv``, ``tsv`` and ``xsv``. Defaults to a line feed.
         jobs: The number of threads. Defaults to one for each core.
         memory_limit: The memory for waiting samples and for queries, in bytes or as text such as ``2GiB``. Defaults
             to what the shards of all jobs need.
@@ -221,8 +217,6 @@ def convert(
         shard_pattern=shard_pattern,
         names=names,
         index_for=_listed(index_for) or None,
-        separator=separator,
-        newline=newline,
         jobs=jobs,
         memory_limit=memory_limit,
         overwrite=check.flag('overwrite', overwrite),
@@ -327,6 +321,7 @@ def verify(
     *,
     deep: bool = False,
     strict: bool = False,
+    readers: Sequence[str] = (),
     view: Optional[Path] = None,
     jobs: Optional[int] = None,
     expect_index: Optional[str] = None,
@@ -342,6 +337,8 @@ def verify(
         location: A dataset, a folder of datasets or a tar file, in a directory or in a store.
         deep: Whether to also decode every sample, and to compare them with the content hash of the conversion.
         strict: Whether a dataset with a warning is not ok.
+        readers: Readers whose rules tar shards must also meet: ``webdataset``, ``hf``, ``dali``, ``energon``, ``wids``,
+            ``open_clip``.
         view: The file of a view, to check only its samples and their shards.
         jobs: The number of threads. Defaults to one for each core.
         expect_index: The hash that ``index.json`` must have: ``sha256:`` and 64 hexadecimal digits.
@@ -359,6 +356,7 @@ def verify(
         view=check.path_or_none('view', view),
         jobs=jobs,
         expect_index=expect_index,
+        **{'for': _listed(readers) or None},
     )
     place = check.path('location', location)
     done = run('verify', options, [place], storage_options=storage_options, progress=progress)

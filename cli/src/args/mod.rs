@@ -15,7 +15,6 @@ mod gc;
 mod head;
 mod index;
 mod inspect;
-mod ls;
 mod order;
 mod plan;
 mod range;
@@ -24,7 +23,6 @@ mod samples;
 mod select;
 mod shared;
 mod stats;
-mod tar;
 mod usage;
 mod values;
 mod verify;
@@ -45,14 +43,12 @@ pub use gc::GcArgs;
 pub use head::HeadArgs;
 pub use index::{ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
-pub use ls::LsArgs;
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
 pub use samples::SampleArgs;
 pub use select::SelectArgs;
 pub use shared::{JobsArgs, SingleWriterArgs, StorageArgs, TakeoverArgs, jobs};
 pub use stats::StatsArgs;
-pub use tar::{LintArgs, TarArgs, TarVerb};
 pub use usage::usage_error;
 pub use values::{location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
@@ -152,15 +148,12 @@ pub enum Verb {
     Head(HeadArgs),
     Stats(StatsArgs),
     Diff(DiffArgs),
-    #[command(hide = true)]
-    Ls(LsArgs),
     Cat(CatArgs),
     AddColumn(Box<AddColumnArgs>),
     Select(SelectArgs),
     Verify(VerifyArgs),
     View(ViewArgs),
     Index(IndexArgs),
-    Tar(TarArgs),
     Order(Box<OrderArgs>),
     Plan(Box<PlanArgs>),
     Which(Box<WhichArgs>),

@@ -16,8 +16,6 @@ mod gc;
 mod head;
 mod index;
 mod inspect;
-mod lint;
-mod ls;
 mod mixture;
 mod options;
 mod order;
@@ -38,7 +36,7 @@ mod world;
 
 use clap::{Arg, Command};
 
-use crate::args::{Cli, TarVerb, Verb};
+use crate::args::{Cli, Verb};
 use crate::command;
 use crate::error::Stop;
 use crate::output::{Exit, Output};
@@ -93,16 +91,12 @@ fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Head(args) => head::run(args, limits, out),
         Verb::Diff(args) => diff::run(args, limits, out),
         Verb::Stats(args) => stats::run(args, limits, out),
-        Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::AddColumn(args) => add_column::run(args, limits, out),
         Verb::Select(args) => select::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::View(args) => view::run(args, &cli.global, limits, out),
         Verb::Index(args) => index::run(args, limits, out),
-        Verb::Tar(args) => match &args.verb {
-            TarVerb::Lint(args) => lint::run(args, limits, out),
-        },
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),
         Verb::Which(args) => which::run(args, limits, out),

@@ -76,14 +76,7 @@ pub const SETTINGS: [Setting; 9] = [
     Setting {
         name: "JSON lines",
         source: "lines",
-        options: &[
-            "--to",
-            "jsonl",
-            "--size-limit",
-            "120kb",
-            "--compression",
-            "gz:1",
-        ],
+        options: &["--size-limit", "120kb", "--compression", "gz:1"],
         folders: &[""],
     },
     Setting {
@@ -477,7 +470,7 @@ impl Lab {
             );
         }
         if !left.has("index.json") && left.has("shard.00000.mds") {
-            let ended = self.run(self.command().args(["ls", dest]));
+            let ended = self.run(self.command().args(["inspect", "--shards", dest]));
             expect(&ended, 2, "index-missing");
         }
     }

@@ -41,7 +41,7 @@ pub(crate) fn run_part(
         return Ok(report(plan, &indexes, Outcome::AlreadyDone, began));
     }
     let names = match &plan.form {
-        ShardForm::Streaming(config) => NameForm::Streaming(config.format()),
+        ShardForm::Streaming(_) => NameForm::Mds,
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
         ShardForm::Table(_) => {
             return Err(WriteError::Bug("a plan allowed parts of a table").into());

@@ -74,10 +74,10 @@ const WORLD: [&str; 13] = [
     "partition-algo",
 ];
 
-const VERBS: [Verb; 10] = [
+const VERBS: [Verb; 9] = [
     verb("inspect", "inspect", &[], &[]),
     verb("shards", "inspect --shards", &[], &[]),
-    verb("verify", "verify", &[], &["deep"]),
+    verb("verify", "verify", &["for"], &["deep"]),
     verb("stats", "stats", &["limit", "column"], &[]),
     verb(
         "order",
@@ -106,7 +106,6 @@ const VERBS: [Verb; 10] = [
     ),
     verb(SELECT, SELECT, &["where"], &["with-deleted"]),
     verb("diff", "diff", &["key-column", "limit"], &[]),
-    verb("lint", "tar lint", &["for"], &[]),
 ];
 
 /// The command that writes a view to standard output. It prints no JSON, so it is not for the page.
@@ -231,10 +230,9 @@ impl Program {
         std::iter::once(&self.location).chain(compared)
     }
 
-    /// Returns the option with the view, for the commands that read samples.
-    fn view_option(&self, verb: &Verb) -> Option<String> {
-        let view = self.view.as_ref().filter(|_| verb.name != "lint");
-        view.map(|file| format!("--view={file}"))
+    /// Returns the option with the view.
+    fn view_option(&self) -> Option<String> {
+        self.view.as_ref().map(|file| format!("--view={file}"))
     }
 
     /// Returns the command line that prints the same.
@@ -242,7 +240,7 @@ impl Program {
         let words = verb.words.split(' ').map(str::to_owned);
         let words = words.chain(self.locations(verb).cloned());
         // An option and its value are two words, unless the value looks like an option.
-        let view = self.view_option(verb);
+        let view = self.view_option();
         let options = typed.iter().chain(&view).chain(&self.shown_options);
         let options = options.flat_map(|option| match option.split_once('=') {
             Some((name, value)) if !value.starts_with('-') => {
@@ -262,7 +260,7 @@ impl Program {
             .args(["--json", "--progress=none"])
             .args((verb.name == SELECT).then_some("--out=-"))
             .args(typed)
-            .args(self.view_option(verb))
+            .args(self.view_option())
             .args(&self.options)
             .arg("--")
             .args(self.locations(verb))
