@@ -7,7 +7,6 @@ mod cat;
 mod commit;
 mod completions;
 mod convert;
-mod diff;
 mod doctor;
 mod duration;
 mod files;
@@ -38,7 +37,6 @@ pub use cat::CatArgs;
 pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
 pub use convert::{ConvertArgs, ShardArgs, TokenArgs};
-pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use files::FileArgs;
 pub use gc::GcArgs;
@@ -77,7 +75,6 @@ EXIT STATUS:
   2    usage or configuration
   3    bad or unverified data
   4    conflict: already exists, another writer, another configuration
-  5    the datasets differ (diff)
   6    storage or network failure
   7    a local resource: disk, memory, files
   8    permission
@@ -151,7 +148,6 @@ pub enum Verb {
     Inspect(InspectArgs),
     Head(HeadArgs),
     Stats(StatsArgs),
-    Diff(DiffArgs),
     #[command(hide = true)]
     Ls(LsArgs),
     Cat(CatArgs),

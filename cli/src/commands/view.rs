@@ -45,16 +45,15 @@ pub fn run(
     limits: Limits,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
-    let samples = |location: &str| samples(location, args, &limits);
     let tokenizer = args.tokenizer.as_deref();
     let tokenizer = tokenizer.map(|file| Tokenizer::open(file, &TokenOptions::default()));
     let metrics = args.metrics.as_deref().map(Metrics::parse).transpose()?;
     let viewed = Viewed {
-        samples: samples(&args.location)?.including_deleted(args.samples.with_deleted),
+        samples: samples(&args.location, args, &limits)?
+            .including_deleted(args.samples.with_deleted),
         program: program(args, global)?,
         explain,
         selections: Selections::default(),
-        compared: args.compare.as_deref().map(samples).transpose()?,
         cache: args.cache.clone(),
         metrics,
         tokens: tokenizer.transpose()?.map(Box::new),
@@ -228,7 +227,6 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
     Ok(Program {
         path,
         location: args.location.clone(),
-        compared: args.compare.clone(),
         view: args.samples.view.as_ref().map(ToString::to_string),
         options: words.map(OsString::from).collect(),
         shown_options,

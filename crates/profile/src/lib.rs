@@ -5,8 +5,7 @@
 //! threads. It opens nothing and shows nothing.
 //!
 //! [`head()`] returns the first rows. [`stats()`] reads all rows once, in bounded memory. Counts, extremes, sums and the
-//! counts of the histogram's bins are exact; only a large number of distinct values is an estimate. [`diff()`] compares
-//! two sources, by key or by position.
+//! counts of the histogram's bins are exact; only a large number of distinct values is an estimate.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -41,11 +40,8 @@ mod head; // The first rows.
 mod rows; // Rows by their numbers.
 mod stats; // All columns.
 
-mod diff; // The differences between two sources.
-
 pub use cell::Cell;
 pub use column::{Bin, ColumnStats, DistinctCount, Measure, Number, Special};
-pub use diff::{ChangeKind, ColumnChange, Diff, DiffOptions, RowChange, diff};
 pub use head::{Head, head};
 pub use rows::RowReader;
 pub use stats::{Stats, StatsOptions, stats};
