@@ -30,7 +30,6 @@ fn top_level_help_matches_snapshot() {
       head         Show the first samples of a dataset, or the first rows of a source, as a table
       stats        Measure the columns of a dataset or a source: counts, nulls, distinct values,
                    extremes, means, histograms
-      diff         Compare two datasets or sources: columns, shards, and samples
       cat          Print samples as JSON lines, or write their fields as files
       add-column   Add the columns of a table to an MDS dataset that exists
       select       Select samples of a dataset, and write them to a small file, a view
@@ -98,7 +97,6 @@ fn top_level_help_matches_snapshot() {
       2    usage or configuration
       3    bad or unverified data
       4    conflict: already exists, another writer, another configuration
-      5    the datasets differ (diff)
       6    storage or network failure
       7    a local resource: disk, memory, files
       8    permission

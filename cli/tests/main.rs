@@ -25,7 +25,6 @@ mod deleted;
 #[cfg(test)]
 mod delta;
 #[cfg(test)]
-mod diff;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]

@@ -62,7 +62,6 @@ const TABLE: &str = "shardmill-table";
 const WRITER: &str = "shardmill-writer";
 const READER: &str = "shardmill-reader";
 const CONVERT: &str = "shardmill-convert";
-const PROFILE: &str = "shardmill-profile";
 const VIEW: &str = "shardmill-view";
 const CLI: &str = "shardmill";
 const PYTHON: &str = "shardmill-python";
@@ -121,8 +120,6 @@ pub const ROOMS: &[Room] = &[
         Floor::Job,
         &[CORE, DELTA, MDS, PARQUET, STORAGE, WRITER, DATASET],
     ),
-    // It measures Arrow rows, of which only sources know where they come from.
-    room(PROFILE, Floor::Job, &[CORE, MDS, SOURCE, WEBDATASET]),
     // It runs the commands of the command line instead of depending on their crates.
     room(
         VIEW,
@@ -133,8 +130,8 @@ pub const ROOMS: &[Room] = &[
         CLI,
         Floor::Edge,
         &[
-            CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT,
-            PROFILE, TABLE, TOKENIZE, VIEW,
+            CORE, ORDER, MDS, WEBDATASET, STORAGE, DATASET, SOURCE, WRITER, READER, CONVERT, TABLE,
+            TOKENIZE, VIEW,
         ],
     ),
     // Every rank imports the module, so it must not include the query engine: it uses neither `source` nor `convert`.
@@ -158,8 +155,8 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, ZARR, STORAGE, DATASET,
-    SOURCE, WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
-    HTTP, PEERS,
+    SOURCE, WRITER, READER, CONVERT, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE, HTTP,
+    PEERS,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -192,7 +189,7 @@ pub const HEAVY: &[Heavy] = &[
     Heavy {
         family: "arrow",
         homes: &[
-            SOURCE, PARQUET, DELTA, WRITER, CONVERT, PROFILE, TABLE, PYTHON, TESTING, TOKENIZE,
+            SOURCE, PARQUET, DELTA, WRITER, CONVERT, TABLE, PYTHON, TESTING, TOKENIZE,
         ],
     },
     Heavy {
@@ -283,13 +280,12 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-mmap", 490),
     ("shardmill-order", 6290),
     ("shardmill-peers", 691),
-    ("shardmill-profile", 1862),
     ("shardmill-reader", 4669),
-    ("shardmill-source", 12_214),
+    ("shardmill-source", 12_288),
     ("shardmill-storage", 13_127),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
-    ("shardmill-view", 2332),
+    ("shardmill-view", 2300),
     ("shardmill-writer", 8708),
     ("shardmill-mds", 4531),
     ("shardmill-parquet", 2207),

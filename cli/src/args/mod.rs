@@ -7,7 +7,6 @@ mod cat;
 mod commit;
 mod completions;
 mod convert;
-mod diff;
 mod doctor;
 mod duration;
 mod files;
@@ -36,7 +35,6 @@ pub use cat::CatArgs;
 pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
 pub use convert::{ConvertArgs, ShardArgs, TokenArgs};
-pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use files::FileArgs;
 pub use gc::GcArgs;
@@ -73,7 +71,6 @@ EXIT STATUS:
   2    usage or configuration
   3    bad or unverified data
   4    conflict: already exists, another writer, another configuration
-  5    the datasets differ (diff)
   6    storage or network failure
   7    a local resource: disk, memory, files
   8    permission
@@ -147,7 +144,6 @@ pub enum Verb {
     Inspect(InspectArgs),
     Head(HeadArgs),
     Stats(StatsArgs),
-    Diff(DiffArgs),
     Cat(CatArgs),
     AddColumn(Box<AddColumnArgs>),
     Select(SelectArgs),

@@ -1,10 +1,10 @@
 //! The command `shardmill head`: shows the first samples or rows.
 
+use shardmill_convert::show_row;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, TarSet};
 use shardmill_mds::{SampleValue, Value};
-use shardmill_profile::Cell;
-use shardmill_source::SourceKind;
+use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::ShardView;
 
 use super::dataset;
@@ -15,9 +15,7 @@ use super::samples::SampleChoice;
 use super::tars::tar_set;
 use crate::args::HeadArgs;
 use crate::error::{CliError, Stop};
-use crate::output::{
-    Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_list, write_value,
-};
+use crate::output::{Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_value};
 
 pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
@@ -202,56 +200,29 @@ fn tar_samples(
     Ok(())
 }
 
-fn source_rows(
-    args: &HeadArgs,
-    source: &dyn shardmill_source::Source,
-    sheet: &mut Sheet,
-) -> Result<(), Stop> {
+fn source_rows(args: &HeadArgs, source: &dyn Source, sheet: &mut Sheet) -> Result<(), Stop> {
     let max = usize::try_from(args.samples).unwrap_or(usize::MAX);
-    let head = shardmill_profile::head(source, max)?;
-    sheet.more = head.more;
-    for row in &head.rows {
-        sheet.begin();
-        for (name, cell) in head.columns.iter().zip(row) {
-            with_cell(cell, |value| sheet.add(name, value));
+    let schema = source.schema();
+    for (number, unit) in source.units().iter().enumerate() {
+        if sheet.rows.len() >= max {
+            // Without reading on, a unit of unknown size counts as rows.
+            sheet.more |= unit.rows != Some(0);
+            continue;
+        }
+        let mut rows = source.open_unit(number)?;
+        while let Some(batch) = rows.next_batch()? {
+            let taken = batch.num_rows().min(max - sheet.rows.len());
+            for row in 0..taken {
+                sheet.begin();
+                show_row(&schema, &batch, row, &mut |found| {
+                    sheet.add(found.name, found.value);
+                });
+            }
+            if taken < batch.num_rows() {
+                sheet.more = true;
+                return Ok(());
+            }
         }
     }
     Ok(())
-}
-
-/// Calls `show` with a value of a row in the form of the values of samples.
-pub(super) fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T {
-    match cell {
-        Cell::Null => show(&Value::Json("null")),
-        Cell::Bool(true) => show(&Value::Json("true")),
-        Cell::Bool(false) => show(&Value::Json("false")),
-        Cell::Int(number) => show(&Value::BigInt(&number.to_string())),
-        Cell::Float32(number) => show(&Value::F32(*number)),
-        Cell::Float(number) => show(&Value::F64(*number)),
-        Cell::Text(text) => show(&Value::Str(text)),
-        Cell::Json(text) => show(&Value::Json(text)),
-        Cell::Literal(text) => show(&Value::Decimal(text)),
-        Cell::Bytes(bytes) => show(&Value::Bytes(bytes)),
-        Cell::List(_) | Cell::Struct(_) => {
-            let mut json = Vec::new();
-            write_cell(cell, &mut json);
-            show(&Value::Json(&String::from_utf8_lossy(&json)))
-        }
-    }
-}
-
-/// Appends a value as JSON.
-fn write_cell(cell: &Cell, out: &mut Vec<u8>) {
-    match cell {
-        Cell::List(items) => write_list(items, out, write_cell),
-        Cell::Struct(fields) => {
-            out.push(b'{');
-            for (name, value) in fields {
-                begin_entry(name, out);
-                write_cell(value, out);
-            }
-            out.push(b'}');
-        }
-        _ => with_cell(cell, |value| write_value(value, None, out)),
-    }
 }

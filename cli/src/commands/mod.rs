@@ -9,7 +9,6 @@ mod convert;
 mod dataset;
 mod dataset_location;
 mod delta;
-mod diff;
 mod doctor;
 mod extract;
 mod gc;
@@ -60,7 +59,6 @@ fn fitted(hint: String, verb: &Verb) -> String {
         Verb::Convert(args) if !args.columns.is_empty() => return hint.replace(REST, ""),
         Verb::AddColumn(args) if !args.columns.is_empty() => return hint.replace(REST, ""),
         Verb::Head(_) => "head",
-        Verb::Diff(_) => "diff",
         Verb::Stats(_) => "stats",
         Verb::Select(_) => "select",
         Verb::View(_) => "view",
@@ -89,7 +87,6 @@ fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Convert(args) => convert::run(args, limits, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),
         Verb::Head(args) => head::run(args, limits, out),
-        Verb::Diff(args) => diff::run(args, limits, out),
         Verb::Stats(args) => stats::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::AddColumn(args) => add_column::run(args, limits, out),

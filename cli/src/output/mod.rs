@@ -14,7 +14,7 @@ pub use exit::{Exit, Signal, exit_code};
 pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
 pub use progress::show_progress;
-pub use shardmill_mds::value_json::{begin_entry, number_text, write_list, write_value};
+pub use shardmill_mds::value_json::{begin_entry, number_text, write_value};
 pub use table::Table;
 pub use value::cell_text;
 
