@@ -292,7 +292,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-view", 2334),
     ("shardmill-writer", 8741),
     ("shardmill-mds", 4531),
-    ("shardmill-parquet", 2207),
+    ("shardmill-parquet", 2187),
     ("shardmill-records", 233),
     ("shardmill-webdataset", 4268),
     ("shardmill-zarr", 1734),
