@@ -288,7 +288,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-view", 2300),
     ("shardmill-writer", 8708),
     ("shardmill-mds", 4531),
-    ("shardmill-parquet", 2207),
+    ("shardmill-parquet", 2187),
     ("shardmill-records", 233),
     ("shardmill-webdataset", 4150),
     ("shardmill-zarr", 1734),
