@@ -377,7 +377,8 @@ fn verify_help_matches_snapshot() {
     Check a dataset: structure, lengths, hashes; with --deep every sample
 
     Tar files are checked with or without an index.json. Every problem is one error line; the exit
-    status is 3 if there is one. What some reader of tar files changes or skips is a warning.
+    status is 3 if there is one. With --for, what these readers of tar files refuse is a problem, and
+    what some reader changes or skips is a warning.
 
     Usage: shardmill verify [OPTIONS] <DATASET>
 

@@ -297,7 +297,9 @@ fn verify_reports_incompatible_tar_shards() {
         ]),
     );
     dir.write("odd/1.tar", shard(&[("b", &[("txt", b"x")])]));
-    snapshot!(dir.shown(&["verify", "odd"]), @r"
+    // No reader is asked for.
+    dir.ok(&["verify", "odd", "--strict"]);
+    snapshot!(dir.shown(&["verify", "odd", "--for", "webdataset"]), @r"
     exit 0
     --- stdout
     odd: all is well: 3 samples in 2 shards (2 files, 20.0 KiB, 0 hashes, values not decoded, in [TIME] at [RATE] MB/s)
@@ -306,7 +308,11 @@ fn verify_reports_incompatible_tar_shards() {
     warning[sample-fields]: odd: 1 of 3 samples have the fields cls, txt, the first of them `my key`
     warning[sample-fields]: odd: 2 of 3 samples have the fields txt, the first of them `a`
     ");
-    assert_eq!(dir.run(&["verify", "odd", "--strict"]).code, 3);
+    assert_eq!(
+        dir.run(&["verify", "odd", "--for", "webdataset", "--strict"])
+            .code,
+        3
+    );
     snapshot!(dir.shown(&["verify", "odd", "--for", "hf,dali"]), @r"
     exit 3
     --- stdout
@@ -330,6 +336,17 @@ fn verify_reports_incompatible_tar_shards() {
     assert_eq!(report["problems"][0]["id"], "sidecar-name");
     assert_eq!(report["warnings"][1]["id"], "split-differs");
     assert_eq!(report["warnings"][1]["object"], "0.tar");
+}
+
+#[test]
+fn samples_without_some_fields_are_no_warning() {
+    let dir = TestDir::new();
+    dir.write("a.jsonl", "{\"id\":1,\"t\":null}\n{\"id\":2,\"t\":\"x\"}\n");
+    let convert = ["convert", "a.jsonl", "tars", "--to", "webdataset"];
+    dir.ok(&[&convert[..], &["--nulls", "omit"]].concat());
+    dir.ok(&["verify", "tars", "--strict"]);
+    let report = dir.json(&["verify", "tars", "--for", "webdataset", "--json"]);
+    assert_eq!(report["warnings"][0]["id"], "sample-fields");
 }
 
 #[test]

@@ -338,7 +338,7 @@ def verify(
         deep: Whether to also decode every sample, and to compare them with the content hash of the conversion.
         strict: Whether a dataset with a warning is not ok.
         readers: Readers whose rules tar shards must also meet: ``webdataset``, ``hf``, ``dali``, ``energon``, ``wids``,
-            ``open_clip``.
+            ``open_clip``. What some reader changes or skips is a warning then.
         view: The file of a view, to check only its samples and their shards.
         jobs: The number of threads. Defaults to one for each core.
         expect_index: The hash that ``index.json`` must have: ``sha256:`` and 64 hexadecimal digits.

@@ -10,7 +10,8 @@ use super::{JobsArgs, StorageArgs};
 /// Check a dataset: structure, lengths, hashes; with --deep every sample
 ///
 /// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 if there
-/// is one. What some reader of tar files changes or skips is a warning.
+/// is one. With --for, what these readers of tar files refuse is a problem, and what some reader changes or skips is a
+/// warning.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {

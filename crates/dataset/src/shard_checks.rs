@@ -22,7 +22,8 @@ pub struct VerifyOptions {
     /// Check only the shards with live samples, for example those of a view. The samples are then not compared with the
     /// content hash, which is of all of them.
     pub live_only: bool,
-    /// The readers of tar shards whose rules are checked, too.
+    /// The readers of tar shards whose rules are checked, too. Only with readers are there warnings of what some reader
+    /// changes or skips.
     pub readers: BTreeSet<Consumer>,
     /// The number of shards to check in parallel; 0 for one per core.
     pub jobs: usize,

@@ -24,7 +24,8 @@ use crate::side_files::{Converted, SideFiles};
 /// unambiguous, and whether its samples and offsets match the index. With `deep`, it also decodes every field according
 /// to its extension, and compares the samples with those that were converted.
 ///
-/// What single readers would change, skip or refuse is a warning or a problem, as a lint finds it.
+/// Where [`readers`](VerifyOptions::readers) are named, what they or others would change, skip or refuse is a warning or a
+/// problem, as a lint finds it.
 ///
 /// A key in two shards is a problem, because a lookup by key finds only one of the samples. Keys are compared in
 /// bounded memory: see [`RepeatedKeys`].
@@ -52,13 +53,11 @@ pub fn verify_tars(
     progress.set_totals(bytes, 0, numbers.len() as u64);
     let side_files = side_files(set, limits);
     let converted = options.converted(&side_files);
-    // The keys and fields of all shards, and for each shard the number of its samples if it has no problem.
-    let all = (
-        RepeatedKeys::default(),
-        FieldSets::default(),
-        vec![0; shards.len()],
-    );
-    let all = Mutex::new(all);
+    let all = Mutex::new(AllShards {
+        keys: RepeatedKeys::default(),
+        fields: FieldSets::default(),
+        sound: vec![0; shards.len()],
+    });
     let check = |found: &mut ShardCheck, (): &mut ()| {
         let number = found.shard;
         let Some(shard) = shards.get(number) else {
@@ -84,20 +83,24 @@ pub fn verify_tars(
         }
         let mut all = lock(&all);
         for (at, sample) in (0..).zip(&samples) {
-            all.0.push(&sample.key, number, at)?;
+            all.keys.push(&sample.key, number, at)?;
         }
-        all.1.add(number, &samples);
-        if let Some(sound) = all.2.get_mut(number) {
+        if !options.readers.is_empty() {
+            all.fields.add(number, &samples);
+        }
+        if let Some(sound) = all.sound.get_mut(number) {
             *sound = found.sound_samples;
         }
         Ok(())
     };
     let mut checked = check_shards(&numbers, options.jobs, progress, check)?;
-    let (keys, fields, sound) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
-    report_repeated(keys, set, &starts, sound, &mut checked)?;
-    let of_all = fields.findings(checked.counts.samples).into_iter();
-    let of_all = of_all.map(|finding| Problem::corrupt(finding.id, "", finding.text));
-    checked.warnings.add(usize::MAX, of_all.collect());
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report_repeated(all.keys, set, &starts, all.sound, &mut checked)?;
+    if !options.readers.is_empty() {
+        let of_all = all.fields.findings(checked.counts.samples).into_iter();
+        let of_all = of_all.map(|finding| Problem::corrupt(finding.id, "", finding.text));
+        checked.warnings.add(usize::MAX, of_all.collect());
+    }
     checked.counts.read.add(&ReadTotals {
         files: set.indexes().len() as u64,
         stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
@@ -164,6 +167,14 @@ fn side_files(set: &TarSet, limits: &Limits) -> SideFiles {
         [index] if index.shards.len() == set.shards().len() => set.side_files(index, limits),
         _ => SideFiles::default(),
     }
+}
+
+/// What is compared over all shards.
+struct AllShards {
+    keys: RepeatedKeys,
+    fields: FieldSets,
+    /// For each shard, the number of its samples if it has no problem.
+    sound: Vec<u64>,
 }
 
 /// The check of one shard.
@@ -235,6 +246,7 @@ impl TarCheck<'_> {
         for finding in lint(&survey, &facts, &self.options.readers, self.limits) {
             let list = match finding.severity {
                 Severity::Error => &mut self.found.problems,
+                Severity::Warning if self.options.readers.is_empty() => continue,
                 Severity::Warning => &mut self.found.warnings,
             };
             list.push(|| Problem {

@@ -36,11 +36,16 @@ pub fn lint(
     summarise(findings)
 }
 
+/// The most sets of fields that are kept: the first ones in alphabetical order, whatever the order of the shards.
+const MAX_SETS: usize = MAX_OF_A_KIND;
+
 /// The sets of fields that the samples of a dataset have. Some readers expect the same fields in every sample.
 #[derive(Clone, Debug, Default)]
 pub struct FieldSets {
     /// For each set, the number of its samples, and the number of the shard and the key of the first one.
     sets: BTreeMap<Vec<Box<str>>, (u64, usize, Box<str>)>,
+    /// The number of samples with other sets.
+    others: u64,
 }
 
 impl FieldSets {
@@ -57,6 +62,11 @@ impl FieldSets {
             if shard < set.1 {
                 (set.1, set.2) = (shard, sample.key.clone());
             }
+            if self.sets.len() > MAX_SETS
+                && let Some((_, (count, ..))) = self.sets.pop_last()
+            {
+                self.others += count;
+            }
         }
     }
 
@@ -72,11 +82,15 @@ impl FieldSets {
             );
             findings.push(Finding::warning("sample-fields", text));
         }
+        if self.others > 0 {
+            let text = format!("{} of {samples} samples have other fields", self.others);
+            findings.push(Finding::warning("sample-fields", text));
+        }
         if samples == 0 {
             let text = "the dataset has no samples".to_owned();
             findings.push(Finding::warning("dataset-empty", text));
         }
-        summarise(findings)
+        findings
     }
 }
 

@@ -301,6 +301,32 @@ fn field_sets_are_counted_in_any_order_of_shards() {
 }
 
 #[test]
+fn only_some_field_sets_are_kept() {
+    let limits = Limits::default();
+    let members: Vec<_> = (0..50).map(|n| one(&format!("k{n}.f{n:02}"))).collect();
+    let survey = Survey::of(&archive(&members), &limits);
+    let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
+    let texts = |order: &[usize]| {
+        let mut sets = FieldSets::default();
+        for at in order {
+            sets.add(*at, &samples[*at..=*at]);
+        }
+        let findings = sets.findings(50).into_iter();
+        findings.map(|finding| finding.text).collect::<Vec<_>>()
+    };
+    let ascending: Vec<usize> = (0..50).collect();
+    let found = texts(&ascending);
+    assert_eq!(found.len(), 21);
+    assert_eq!(
+        found[19],
+        "1 of 50 samples have the fields f19, the first of them `k19`"
+    );
+    assert_eq!(found[20], "30 of 50 samples have other fields");
+    let descending: Vec<usize> = (0..50).rev().collect();
+    assert_eq!(texts(&descending), found);
+}
+
+#[test]
 fn repeated_findings_are_truncated_and_counted() {
     let data = archive(
         &(0..100)
