@@ -141,21 +141,21 @@ pub(crate) fn inspect_target(
         let hint = parts.hint(&options.dest_text());
         return conflict(parts.id(), parts.to_string(), &hint);
     }
-    if let Some(name) = unknown_entry(target, folders, options)? {
-        return foreign(name);
-    }
     // There is no journal: a work folder alone comes from a run that was killed before it began.
     let entries = target.entries("")?;
     match entries.iter().find(|entry| !is_state_folder(entry)) {
         None => Ok(Dest::Empty),
-        Some(entry) => conflict(
-            "dest-not-empty",
-            format!(
-                "it is not empty: it holds `{}`",
-                shardmill_core::escape(&entry.name)
+        Some(entry) => match unknown_entry(target, folders, options)? {
+            Some(name) => foreign(name),
+            None => conflict(
+                "dest-not-empty",
+                format!(
+                    "it is not empty: it holds `{}`",
+                    shardmill_core::escape(&entry.name)
+                ),
+                "choose another destination, or pass --overwrite to replace a dataset",
             ),
-            "choose another destination, or pass --overwrite to replace a dataset",
-        ),
+        },
     }
 }
 
