@@ -270,7 +270,7 @@ pub const ONE_VERSION: &[&str] = &[
 /// The most lines of code of each crate, as the module `size` counts them. The numbers only go down: a change that removes
 /// code lowers them.
 pub const BUDGETS: &[(&str, usize)] = &[
-    ("shardmill-cache", 5950),
+    ("shardmill-cache", 5948),
     ("shardmill-codec", 1495),
     ("shardmill-convert", 9180),
     ("shardmill-core", 1393),

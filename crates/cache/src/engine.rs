@@ -39,8 +39,8 @@ const WORTH_PARTS: u64 = 8 << 20;
 /// connection, and in each set one lock file is open while there are fetches.
 const MAX_SHARDS: u64 = 64;
 
-/// The most shards in flight of more than this many sets.
-const MAX_OF_MANY_SETS: (usize, u64) = (16, 32);
+/// The most blobs in flight of more than 16 sets.
+const MAX_OF_MANY_SETS: u64 = 32;
 
 /// The most raw files in flight at a time. They are smaller than shards, so that the latency of the store counts more.
 const MAX_FILES: u64 = 128;
@@ -120,13 +120,12 @@ impl<B: Blobs> Engine<B> {
     }
 
     fn fetch_bytes(&self, blob: usize) -> u64 {
-        let (few, max_of_many) = MAX_OF_MANY_SETS;
         let blob = self.blobs.blob(blob).filter(|blob| blob.is_kept);
         blob.map_or(0, |blob| {
-            let max = match blob.is_unhashed {
-                _ if self.blobs.sets().len() > few => max_of_many,
-                true => MAX_FILES,
-                false => MAX_SHARDS,
+            let max = match (self.blobs.sets().len(), blob.is_unhashed) {
+                (17.., _) => MAX_OF_MANY_SETS,
+                (_, true) => MAX_FILES,
+                (_, false) => MAX_SHARDS,
             };
             blob.total_bytes().max(self.options.in_flight / max)
         })

@@ -128,9 +128,10 @@ fn value_of<'a>(
         _ => {
             if let Some(text) = text_of(array, row) {
                 let encoding = field.metadata().get(ENCODING_KEY);
-                let value = match encoding.is_some_and(|name| name == "json") {
-                    true => Value::Json(text),
-                    false => Value::Str(text),
+                let value = if encoding.is_some_and(|name| name == "json") {
+                    Value::Json(text)
+                } else {
+                    Value::Str(text)
                 };
                 return (value, text.as_bytes());
             }

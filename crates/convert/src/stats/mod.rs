@@ -10,14 +10,12 @@ use serde::Serialize;
 use shardmill_core::{Limits, Progress, lock, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_source::{Source, Unit};
+use shardmill_writer::MASK_SUFFIX;
 
 pub use column::{Bin, ColumnStats, Measure, Number, Special};
 
 use crate::error::ConvertError;
 use column::Column;
-
-/// The end of the name of a column that says which values of another one are null.
-const MASK_SUFFIX: &str = "__is_null";
 
 /// Options of [`stats`].
 #[derive(Clone, Debug, Default)]

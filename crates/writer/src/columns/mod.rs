@@ -269,10 +269,10 @@ impl ColumnEncoder {
             true => array,
             false => &cast(array, &stored).map_err(|_| self.unfit(array))?,
         };
-        match self.integer_text {
-            true => self.prepare_as(&self.parsed(array)?),
-            false => self.prepare_as(array),
+        if self.integer_text {
+            return self.prepare_as(&self.parsed(array)?);
         }
+        self.prepare_as(array)
     }
 
     fn prepare_as(&self, array: &ArrayRef) -> Result<EncodedColumn, RowError> {
