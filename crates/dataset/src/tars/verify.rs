@@ -55,7 +55,7 @@ pub fn verify_tars(
     let converted = options.converted(&side_files);
     let all = Mutex::new(AllShards {
         keys: RepeatedKeys::default(),
-        fields: FieldSets::default(),
+        fields: (!options.readers.is_empty()).then(FieldSets::default),
         sound: vec![0; shards.len()],
     });
     let check = |found: &mut ShardCheck, (): &mut ()| {
@@ -85,8 +85,8 @@ pub fn verify_tars(
         for (at, sample) in (0..).zip(&samples) {
             all.keys.push(&sample.key, number, at)?;
         }
-        if !options.readers.is_empty() {
-            all.fields.add(number, &samples);
+        if let Some(fields) = &mut all.fields {
+            fields.add(number, &samples);
         }
         if let Some(sound) = all.sound.get_mut(number) {
             *sound = found.sound_samples;
@@ -96,11 +96,10 @@ pub fn verify_tars(
     let mut checked = check_shards(&numbers, options.jobs, progress, check)?;
     let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
     report_repeated(all.keys, set, &starts, all.sound, &mut checked)?;
-    if !options.readers.is_empty() {
-        let of_all = all.fields.findings(checked.counts.samples).into_iter();
-        let of_all = of_all.map(|finding| Problem::corrupt(finding.id, "", finding.text));
-        checked.warnings.add(usize::MAX, of_all.collect());
-    }
+    let of_all = all.fields.iter();
+    let of_all = of_all.flat_map(|fields| fields.findings(checked.counts.samples));
+    let of_all = of_all.map(|finding| Problem::corrupt(finding.id, "", finding.text));
+    checked.warnings.add(usize::MAX, of_all.collect());
     checked.counts.read.add(&ReadTotals {
         files: set.indexes().len() as u64,
         stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
@@ -172,7 +171,8 @@ fn side_files(set: &TarSet, limits: &Limits) -> SideFiles {
 /// What is compared over all shards.
 struct AllShards {
     keys: RepeatedKeys,
-    fields: FieldSets,
+    /// The fields of samples, if readers are named.
+    fields: Option<FieldSets>,
     /// For each shard, the number of its samples if it has no problem.
     sound: Vec<u64>,
 }
