@@ -121,7 +121,8 @@ fn convert_help_matches_snapshot() {
 
     Arguments:
       <SOURCE>...
-              Files, directories or prefixes in stores to read, in this order
+              Files, directories or prefixes in stores to read, in this order; `-` for an Arrow stream
+              on standard input
 
       <DEST>
               Directory or prefix in a store, such as s3://bucket/set, that receives the shards and

@@ -25,7 +25,6 @@ mod deleted;
 #[cfg(test)]
 mod delta;
 #[cfg(test)]
-#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod filters;
@@ -50,8 +49,6 @@ mod json_fields;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
-#[cfg(test)]
-#[cfg(test)]
 mod order;
 #[cfg(test)]
 mod parquet_files;
@@ -65,10 +62,14 @@ mod reference;
 mod refusals;
 #[cfg(test)]
 mod schemas;
+#[cfg(test)]
 mod shards;
 #[cfg(test)]
 mod shuffle;
+#[cfg(test)]
 mod sources;
+#[cfg(test)]
+mod standard_input;
 #[cfg(test)]
 mod stats;
 #[cfg(test)]

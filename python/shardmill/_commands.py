@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
-from shardmill._foreign import served
 from shardmill._runs import in_keywords, options_of, run
+from shardmill._streams import is_stream, record_batches
 from shardmill.base import _arguments as check
 from shardmill.reports import (
     ConvertReport,
@@ -21,7 +21,7 @@ from shardmill.reports import (
 )
 
 if TYPE_CHECKING:
-    from shardmill.base._typing import Path
+    from shardmill.base._typing import ArrowStream, Path
     from shardmill.mixtures import Mixture
     from shardmill.reports import InspectReport
 
@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 def convert(
-    source: Union[Path, Sequence[Path]],
+    source: Union[Path, Sequence[Path], ArrowStream, Iterable[Any]],
     out: Path,
     *,
     columns: Union[Mapping[str, Union[str, Column, None]], Sequence[str], None] = None,
@@ -105,8 +105,9 @@ def convert(
     point from which the same call continues. A call for a finished conversion writes nothing.
 
     Args:
-        source: A file, a directory or a prefix in a store, or several of them, which are read in this order. Other
-            URLs are read through fsspec, if it is installed.
+        source: A file, a directory or a prefix in a store, or several of them, which are read in this order. Or rows:
+            anything with ``__arrow_c_stream__``, such as a table of pyarrow, polars or DuckDB, or an iterable of record
+            batches or of dicts. Rows are kept in ``temp_dir`` until they are converted, and need pyarrow.
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             ``'*'`` stands for all columns that are not named, as in ``{'*': None, 'image': 'jpeg'}``; a column of that
@@ -236,14 +237,16 @@ def convert(
     options += [f'--video={column}' for column in check.texts('video', video)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     place = check.path('out', out)
-    with served(_places('source', source), place) as (sources, settings):
-        done = run(
-            'convert',
-            options,
-            [*sources, place],
-            storage_options={**(storage_options or {}), **settings},
-            progress=progress,
-        )
+    rows = record_batches(source) if is_stream(source) else None
+    sources = ['-'] if rows is not None else _places('source', source)
+    done = run(
+        'convert',
+        options,
+        [*sources, place],
+        storage_options=storage_options,
+        progress=progress,
+        rows=rows,
+    )
     return ConvertReport.from_json(done.only())
 
 
@@ -462,7 +465,7 @@ def _listed(names: Union[str, Sequence[str]]) -> str:
     return names if isinstance(names, str) else ','.join(names)
 
 
-def _places(name: str, given: Union[Path, Sequence[Path]]) -> list[str]:
+def _places(name: str, given: Any) -> list[str]:
     if isinstance(given, Sequence) and not isinstance(given, str):
         return [check.path(f'{name}[{at}]', each) for at, each in enumerate(given)]
     return [check.path(name, given)]

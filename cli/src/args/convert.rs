@@ -23,7 +23,7 @@ use super::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs};
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub struct ConvertArgs {
-    /// Files, directories or prefixes in stores to read, in this order
+    /// Files, directories or prefixes in stores to read, in this order; `-` for an Arrow stream on standard input
     #[arg(required = true, value_name = "SOURCE", value_parser = values::locations)]
     pub sources: Vec<List<Location>>,
 

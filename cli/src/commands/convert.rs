@@ -10,10 +10,10 @@ use shardmill_convert::{
 };
 use shardmill_core::{Limits, escape};
 use shardmill_mds::Encoding;
-use shardmill_source::{SampleOptions, SourceOptions, ZarrOptions};
+use shardmill_source::{SampleOptions, SourceKind, SourceOptions, ZarrOptions};
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
-use super::options;
+use super::{options, standard_input};
 use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{CliError, Stop};
@@ -26,6 +26,20 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     }
     let mut options = convert_options(args, limits)?;
     options::announce_waits(&mut options.source.remote, out);
+    let input = match standard_input::is_source(args)? {
+        true => {
+            let progress = signals::cancelled_by_signals(out.console());
+            Some(standard_input::read(
+                args.stores.temp_dir.as_deref(),
+                &progress,
+            )?)
+        }
+        false => None,
+    };
+    if let Some(input) = &input {
+        options.sources = vec![input.location()];
+        options.source.kind = Some(SourceKind::Arrow);
+    }
     if args.run.dry_run {
         let plan = shardmill_convert::plan(options)?;
         return show_plan(&plan, out);

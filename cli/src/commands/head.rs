@@ -2,20 +2,19 @@
 
 use shardmill_convert::show_row;
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, TarSet};
-use shardmill_mds::{SampleValue, Value};
+use shardmill_dataset::TarFile;
+use shardmill_mds::Value;
 use shardmill_source::{Source, SourceKind};
-use shardmill_webdataset::ShardView;
 
 use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::rows;
-use super::sample_row::with_field;
+use super::sample_row::SampleRow;
 use super::samples::SampleChoice;
-use super::tars::tar_set;
+use super::tars::{each_sample, tar_set};
 use crate::args::HeadArgs;
 use crate::error::{CliError, Stop};
-use crate::output::{Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_value};
+use crate::output::{Exit, Output, Table, begin_entry, cell_text, terminal_width, write_value};
 
 pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
@@ -24,11 +23,22 @@ pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     match rows::find(&args.location, &dataset_location, &limits)? {
         Some(SourceKind::Webdataset) => {
             let tars = tar_set(&dataset_location, &samples, &limits)?;
-            tar_samples(args, &tars, &limits, &mut sheet)?;
+            let stored = |shard: &TarFile| shard.entry().map(|entry| entry.samples);
+            let all = 0..args.samples.saturating_add(1);
+            each_sample(&tars, stored, all, &limits, &mut |row| {
+                sheet.more = row.number == args.samples;
+                if !sheet.more {
+                    sheet.sample(row)?;
+                }
+                Ok(!sheet.more)
+            })?;
         }
         Some(_) => {
             let dataset = dataset::open(&args.location, &dataset_location, limits, &samples)?;
-            mds_samples(args, &dataset, &mut sheet)?;
+            sheet.more = args.samples < dataset.len();
+            for number in 0..dataset.len().min(args.samples) {
+                sheet.sample(&SampleRow::of(&dataset, &dataset.sample(number)?)?)?;
+            }
         }
         None => {
             let view = args.view.as_ref();
@@ -60,6 +70,14 @@ impl Sheet {
 
     fn begin(&mut self) {
         self.rows.push(Vec::new());
+    }
+
+    fn sample(&mut self, row: &SampleRow<'_>) -> Result<(), Stop> {
+        self.begin();
+        for field in &row.fields {
+            row.with_value(field, |value| self.add(field.0, value))?;
+        }
+        Ok(())
     }
 
     /// Adds a value to the last sample.
@@ -106,9 +124,9 @@ impl Sheet {
             return Ok(Exit::Done);
         }
         let names = chosen.iter().filter_map(|at| self.columns.get(*at));
-        let mut table = FitTable::new(names.cloned());
+        let mut table = Table::of_values(names.cloned());
         for row in &self.rows {
-            table.row(chosen.iter().map(|at| {
+            table.values(chosen.iter().map(|at| {
                 let cell = row.iter().find(|(column, _)| column == at);
                 let cell = cell.map(|(_, text)| String::from_utf8_lossy(text).into_owned());
                 cell.unwrap_or_default()
@@ -142,62 +160,6 @@ impl Sheet {
         line.extend_from_slice(b"}\n");
         line
     }
-}
-
-fn mds_samples(args: &HeadArgs, dataset: &Dataset, sheet: &mut Sheet) -> Result<(), Stop> {
-    let shown = dataset.len().min(args.samples);
-    sheet.more = shown < dataset.len();
-    for number in 0..shown {
-        let sample = dataset.sample(number)?;
-        sheet.begin();
-        for (name, value) in sample.values()? {
-            match value {
-                SampleValue::Mds(value) => sheet.add(name, &value),
-                SampleValue::Text(value) => sheet.add(name, &value.as_value()),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn tar_samples(
-    args: &HeadArgs,
-    set: &TarSet,
-    limits: &Limits,
-    sheet: &mut Sheet,
-) -> Result<(), Stop> {
-    for shard in set.shards() {
-        let entry = shard.entry();
-        if entry.is_some_and(|entry| shard.live_samples(entry.samples) == 0) {
-            continue;
-        }
-        let left = usize::try_from(args.samples).unwrap_or(usize::MAX) - sheet.rows.len();
-        if left == 0 {
-            sheet.more = true;
-            break;
-        }
-        let error = |source| DatasetError::tar_file(&shard.path(), source);
-        let data = shard.load(limits)?;
-        let view = ShardView::open(data, limits).map_err(error)?;
-        let ranges = shard.live_ranges(view.len());
-        sheet.more = ranges
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum::<u64>()
-            > left as u64;
-        let mut fields = Vec::new();
-        for at in ranges.into_iter().flatten().take(left) {
-            let key = view.fields_into(at, &mut fields).map_err(error)?;
-            sheet.begin();
-            sheet.add(KEY_COLUMN, &Value::Str(&key));
-            for field in &fields {
-                with_field(&field.name, field.data, limits, |value| {
-                    sheet.add(&field.name, value);
-                });
-            }
-        }
-    }
-    Ok(())
 }
 
 fn source_rows(args: &HeadArgs, source: &dyn Source, sheet: &mut Sheet) -> Result<(), Stop> {

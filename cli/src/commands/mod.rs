@@ -26,6 +26,7 @@ mod samples;
 mod select;
 mod shards;
 mod source_views;
+mod standard_input;
 mod stats;
 mod tars;
 mod verify;

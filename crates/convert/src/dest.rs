@@ -118,7 +118,10 @@ pub(crate) fn inspect_target(
                         "dest-conflict",
                         "it holds an interrupted conversion that replaces the dataset there"
                             .to_owned(),
-                        "pass --overwrite to finish it, or remove what it left with `shardmill gc --delete`",
+                        &format!(
+                            "pass --overwrite to finish it, or remove what it left with `shardmill gc {} --delete`",
+                            shell_word(&options.dest_text())
+                        ),
                     ),
                     _ => Ok(Dest::Interrupted(found)),
                 }
