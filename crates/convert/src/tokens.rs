@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::escape;
 use shardmill_source::{
-    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit,
+    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
@@ -168,13 +168,18 @@ pub(crate) fn tokenized(
         true => fields.push(tokens),
         false => fields[text] = tokens,
     }
+    let position = if is_read { fields.len() - 1 } else { text };
+    // A text that is not null may have no tokens, which makes them null.
+    let mut null_counts = source.facts().null_counts.clone();
+    null_counts.resize(fields.len(), None);
+    null_counts[position] = source.null_count(text).filter(|_| !may_be_null);
+    let schema = Arc::new(Schema::new(fields));
     let source = TokenSource {
-        position: if is_read { fields.len() - 1 } else { text },
-        schema: Arc::new(Schema::new(fields)),
+        position,
+        facts: source.facts().with_columns(schema, null_counts),
         tokenizer: Arc::new(tokenizer),
         source,
         text,
-        may_be_null,
     };
     let hidden = (is_read && !is_written).then_some(text);
     Ok((Arc::new(source), file, hidden))
@@ -233,43 +238,28 @@ fn text_column(
 struct TokenSource {
     source: Arc<dyn Source>,
     tokenizer: Arc<ColumnTokenizer>,
-    schema: SchemaRef,
+    facts: TableFacts,
     /// The position of the text in the source.
     text: usize,
     /// The position of the tokens: that of the text if they replace it.
     position: usize,
-    /// Whether a text that is not null may have no tokens, which makes them null.
-    may_be_null: bool,
-}
-
-impl TokenSource {
-    /// Returns the position in the source of the column that decides the nulls of a column.
-    const fn original(&self, column: usize) -> usize {
-        match column == self.position {
-            true => self.text,
-            false => column,
-        }
-    }
 }
 
 impl Source for TokenSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    fn units(&self) -> &[Unit] {
-        self.source.units()
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
         self.source.prepare(cancel)
     }
 
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         Ok(Box::new(TokenRows {
             rows: self.source.open_unit(unit)?,
             tokenizer: Arc::clone(&self.tokenizer),
-            schema: Arc::clone(&self.schema),
+            schema: self.schema(),
+            columns: columns.to_vec(),
             text: self.text,
             is_replaced: self.text == self.position,
             source: Arc::clone(&self.source),
@@ -278,23 +268,14 @@ impl Source for TokenSource {
         }))
     }
 
-    fn null_count(&self, column: usize) -> Option<u64> {
-        if column == self.position && self.may_be_null {
-            return None;
-        }
-        self.source.null_count(self.original(column))
-    }
-
     fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        self.source.first_null(self.original(column))
+        let is_tokens = column == self.position;
+        self.source
+            .first_null(if is_tokens { self.text } else { column })
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         self.source.row_origin(unit, row)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        self.source.description()
     }
 }
 
@@ -302,6 +283,8 @@ struct TokenRows {
     rows: Box<dyn Rows>,
     tokenizer: Arc<ColumnTokenizer>,
     schema: SchemaRef,
+    /// The columns that are returned.
+    columns: Vec<usize>,
     text: usize,
     is_replaced: bool,
     /// The source and its unit, for messages.
@@ -332,6 +315,7 @@ impl Rows for TokenRows {
         }
         self.next_row += batch.num_rows() as u64;
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
+        let batch = batch.and_then(|batch| batch.project(&self.columns));
         batch.map(Some).map_err(|_| bug())
     }
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use arrow::array::BooleanArray;
 use arrow::array::BooleanBufferBuilder;
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
-use shardmill_source::{RowOrigin, Rows, Source, SourceDescription, SourceError, Unit, unit_rows};
+use shardmill_source::{RowOrigin, Rows, Source, SourceError, TableFacts, unit_rows};
 
 use crate::error::ConvertError;
 
@@ -24,9 +23,13 @@ pub fn live_rows(
     location: &str,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let mut starts = Vec::with_capacity(source.units().len());
-    let mut units = source.units().to_vec();
+    let own = source.facts();
+    // The nulls of other rows are counted too.
+    let nulls = own.null_counts.iter();
+    let nulls = nulls.map(|count| count.filter(|nulls| *nulls == 0));
+    let mut facts = own.with_columns(source.schema(), nulls.collect());
     let mut start = 0;
-    for (unit, rows) in units.iter_mut().zip(unit_rows(&*source)?) {
+    for (unit, rows) in facts.units.iter_mut().zip(unit_rows(&*source)?) {
         starts.push(start..start + rows);
         start += rows;
         // Rows between those of the view are missing.
@@ -38,81 +41,52 @@ pub fn live_rows(
         let changed: DatasetError = DatasetProblem::FileChanged.at(location, reason);
         return Err(changed.into());
     }
-    let mut description = source.description().clone();
-    description.rows = Some(live.len());
+    facts.description.rows = Some(live.len());
     Ok(Arc::new(LiveRows {
         source,
         live,
-        units,
+        facts,
         stored: starts,
-        description,
     }))
 }
 
 struct LiveRows {
     source: Arc<dyn Source>,
     live: LiveSamples,
-    units: Vec<Unit>,
+    facts: TableFacts,
     /// The stored rows of each unit.
     stored: Vec<Range<u64>>,
-    description: SourceDescription,
 }
 
 impl LiveRows {
     fn stored(&self, unit: usize) -> Range<u64> {
         self.stored.get(unit).cloned().unwrap_or_default()
     }
-
-    fn restricted(&self, unit: usize, rows: Box<dyn Rows>) -> Box<dyn Rows> {
-        let stored = self.stored(unit);
-        Box::new(UnitRows {
-            rows,
-            next: stored.start,
-            left: self.live.count_in(&stored),
-            live: self.live.clone(),
-        })
-    }
 }
 
 impl Source for LiveRows {
-    fn schema(&self) -> SchemaRef {
-        self.source.schema()
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
         self.source.prepare(cancel)
     }
 
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(self.restricted(unit, self.source.open_unit(unit)?))
-    }
-
-    fn open_columns(
-        &self,
-        unit: usize,
-        columns: &[usize],
-    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
-        let rows = self.source.open_columns(unit, columns)?;
-        Ok(rows.map(|rows| self.restricted(unit, rows)))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        // The nulls of other rows are counted too.
-        self.source.null_count(column).filter(|nulls| *nulls == 0)
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let stored = self.stored(unit);
+        Ok(Box::new(UnitRows {
+            rows: self.source.open(unit, columns)?,
+            next: stored.start,
+            left: self.live.count_in(&stored),
+            live: self.live.clone(),
+        }))
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         let start = self.stored(unit).start;
         let stored = self.live.stored_number(self.live.live_before(start) + row);
         self.source.row_origin(unit, stored.saturating_sub(start))
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 

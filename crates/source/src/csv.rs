@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use shardmill_core::{column_option, escape};
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, batch, by_name, project, rows_from};
+use crate::base::{batch, by_name, project, rows_from};
 use crate::csv_fields::{mark_nulls, parse};
 use crate::csv_scanner::CsvScanner;
 use crate::csv_values::Values;
@@ -20,7 +20,9 @@ use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables}
 use crate::hints::USED;
 use crate::input::{Text, WHOLE_BYTES};
 use crate::unite::match_fields;
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 
 /// The category of a mistake in a CSV record.
@@ -574,7 +576,7 @@ fn number_after(message: &str, marker: &str) -> Option<u64> {
     rest.get(..end)?.parse().ok()
 }
 
-impl Base for CsvTable {
+impl Source for CsvTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -587,13 +589,13 @@ impl Base for CsvTable {
             return Ok(rows_from(|| Ok(None)));
         }
         let names = header.iter();
-        let fields = names.filter_map(|name| self.schema().field_with_name(name).ok().cloned());
+        let fields = names.filter_map(|name| self.facts.schema.field_with_name(name).ok().cloned());
         let rows =
             (self.options.resources.batch_bytes as u64 / self.row_bytes.max(1)).clamp(1, 65_536);
         let rows = usize::try_from(rows).unwrap_or(1);
         let mut records = Records::new(input, &fields.collect(), rows, &self.options)?;
         let positions = header.iter().cloned().zip(0..).collect();
-        let schema = project(self.schema(), columns);
+        let schema = project(&self.facts.schema, columns);
         Ok(rows_from(move || {
             let Some(found) = records.read()? else {
                 return Ok(None);

@@ -1,76 +1,70 @@
-//! Selects and orders the columns of a native reader, unchanged.
+//! Selects and orders columns, unchanged.
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
-
-use crate::base::{Base, open_columns, project};
+use crate::base::{open_columns, project};
 use crate::expr::expanded;
-use crate::{RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit};
+use crate::{RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts};
 
-/// A native reader as a source.
-pub(crate) struct DirectSource {
-    base: Arc<dyn Base>,
-    schema: SchemaRef,
-    /// For each column of the source, its number in the reader.
+/// Returns a source with the named columns, or with all of them.
+pub(crate) fn selected(
+    source: Arc<dyn Source>,
+    wanted: &[SelectColumn],
+) -> Result<Arc<dyn Source>, SourceError> {
+    let own = source.facts();
+    if wanted.is_empty() {
+        let all: Vec<usize> = (0..own.schema.fields().len()).collect();
+        source.check_columns(&all)?;
+        return Ok(source);
+    }
+    let mut columns = Vec::with_capacity(wanted.len());
+    for column in expanded(wanted, &own.schema) {
+        let (index, _) = own
+            .schema
+            .column_with_name(&column.name)
+            .ok_or_else(|| SourceError::no_column("--column", &column.name, &own.schema))?;
+        if columns.contains(&index) {
+            return Err(SourceError::duplicate_column("--column", &column.name));
+        }
+        columns.push(index);
+    }
+    source.check_columns(&columns)?;
+    let null_counts = columns.iter().map(|column| source.null_count(*column));
+    let facts = own.with_columns(project(&own.schema, &columns), null_counts.collect());
+    Ok(Arc::new(Selected {
+        facts,
+        columns,
+        source,
+    }))
+}
+
+/// Some columns of a source.
+struct Selected {
+    source: Arc<dyn Source>,
+    facts: TableFacts,
+    /// For each column, its number in the source.
     columns: Vec<usize>,
 }
 
-impl DirectSource {
-    /// Selects all columns, or the named ones.
-    pub(crate) fn new(base: Arc<dyn Base>, wanted: &[SelectColumn]) -> Result<Self, SourceError> {
-        let schema = base.schema();
-        let mut columns = Vec::with_capacity(wanted.len());
-        for column in expanded(wanted, schema) {
-            let (index, _) = schema
-                .column_with_name(&column.name)
-                .ok_or_else(|| SourceError::no_column("--column", &column.name, schema))?;
-            if columns.contains(&index) {
-                return Err(SourceError::duplicate_column("--column", &column.name));
-            }
-            columns.push(index);
-        }
-        if wanted.is_empty() {
-            columns.extend(0..schema.fields().len());
-        }
-        base.check_columns(&columns)?;
-        Ok(Self {
-            schema: project(schema, &columns),
-            columns,
-            base,
-        })
-    }
-}
-
-impl Source for DirectSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+impl Source for Selected {
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
-    fn units(&self) -> &[Unit] {
-        self.base.units()
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let own = columns.iter();
+        let own: Vec<usize> = own
+            .filter_map(|at| self.columns.get(*at).copied())
+            .collect();
+        open_columns(self.source.as_ref(), unit, &own)
     }
 
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        open_columns(self.base.as_ref(), unit, &self.columns)
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.base.null_count(*self.columns.get(column)?)
-    }
-
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        match self.columns.get(column) {
-            Some(column) => self.base.first_null(*column),
-            None => Ok(None),
-        }
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        self.source
+            .unit_null_count(unit, *self.columns.get(column)?)
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
-        self.base.row_origin(unit, row)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        self.base.description()
+        self.source.row_origin(unit, row)
     }
 }

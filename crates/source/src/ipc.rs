@@ -15,11 +15,13 @@ use arrow::ipc::{
 use shardmill_core::lock;
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, add_nulls, batch, by_name, project, rows_from};
+use crate::base::{add_nulls, batch, by_name, project, rows_from};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_parquet::{plain_field, plain_values};
 
@@ -526,7 +528,7 @@ fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
     Ok(())
 }
 
-impl Base for ArrowTable {
+impl Source for ArrowTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -554,7 +556,7 @@ impl Base for ArrowTable {
         let decoded = decoded.map_err(|reason| corrupt(&reason))?;
         input.check(&reader.file)?;
         let mut slices = Slices::new(self.batch_bytes);
-        let schema = project(self.schema(), columns);
+        let schema = project(&self.facts.schema, columns);
         if let Some(decoded) = decoded {
             let (found, rows) = (decoded.num_rows(), own.rows);
             if found as u64 != rows {
@@ -599,7 +601,7 @@ impl Base for ArrowTable {
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
         let (layout, number) = self.batch_of_unit(unit)?;
-        let field = self.schema().fields().get(column)?;
+        let field = self.facts.schema.fields().get(column)?;
         batch_nulls(layout, layout.batches.get(number)?, field.name())
     }
 }

@@ -10,7 +10,7 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, pick, project, rows_from};
+use crate::base::{pick, project, rows_from};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::hints::{USED, column_of};
@@ -19,7 +19,9 @@ use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::shape_of_line;
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 use shardmill_core::catch_panic::{attempt, one_line};
 use shardmill_core::column_option;
 
@@ -274,7 +276,7 @@ fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
     Ok(ends)
 }
 
-impl Base for JsonTable {
+impl Source for JsonTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -288,8 +290,8 @@ impl Base for JsonTable {
             lines: Lines::new(text, &self.options.limits),
             raw: Arc::clone(&self.raw),
             is_sampled: self.is_sampled,
-            full: Arc::clone(self.schema()),
-            schema: project(self.schema(), columns),
+            full: Arc::clone(&self.facts.schema),
+            schema: project(&self.facts.schema, columns),
             columns: columns.to_vec(),
             batch_bytes: self.options.resources.batch_bytes.max(1),
             block: Vec::new(),
@@ -299,13 +301,10 @@ impl Base for JsonTable {
         Ok(rows_from(move || rows.pull()))
     }
 
-    fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let unit_facts = self.facts.units.get(unit).copied().unwrap_or_default();
-        row + unit_facts.first_row.unwrap_or_else(|| {
-            let input = unit_facts.file.and_then(|number| self.files.get(number));
-            let start = self.ranges.get(unit).map_or(0, |(start, _)| *start);
-            input.map_or(0, |input| count_lines(input, start, |line| !is_blank(line)))
-        })
+    fn file_row(&self, unit: usize, row: u64) -> Option<u64> {
+        let input = self.files.get(self.facts.units.get(unit)?.file?)?;
+        let (start, _) = self.ranges.get(unit)?;
+        Some(row + count_lines(input, *start, |line| !is_blank(line)))
     }
 }
 

@@ -11,11 +11,13 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_records::{FRAME_HEAD, FRAME_TAIL, RecordError, check_data, frame_length};
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::base::{batch, project, rows_from};
 use crate::feature_columns::{FeatureError, FeatureReader, FeatureShapes};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::input::{Packing, Text, WHOLE_BYTES, packing};
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -345,7 +347,7 @@ impl Frames {
     }
 }
 
-impl Base for TfrecordTable {
+impl Source for TfrecordTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -358,12 +360,12 @@ impl Base for TfrecordTable {
         let batch_bytes = self.options.resources.batch_bytes;
         let columns_of = match self.facts.description.kind {
             SourceKind::TfrecordRaw => Columns::Raw(BinaryBuilder::new(), 0),
-            _ => Columns::Features(FeatureReader::new(self.schema(), columns)),
+            _ => Columns::Features(FeatureReader::new(&self.facts.schema, columns)),
         };
         let mut rows = TfrecordRows {
             frames: Frames::new(text, start..end, packing, &self.options),
             columns: columns_of,
-            schema: project(self.schema(), columns),
+            schema: project(&self.facts.schema, columns),
             batch_bytes: batch_bytes.clamp(1, MAX_BYTES),
             record: Vec::new(),
             waiting: None,

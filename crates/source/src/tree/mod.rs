@@ -10,15 +10,15 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, project, rows_from};
+use crate::base::{project, rows_from};
 use crate::file_filter::FileFilter;
 use crate::files::{Fingerprint, check_overlap, find, shown_below, shown_location, stat};
 use crate::objects::Found;
 use crate::source::ENCODING_KEY;
 use crate::walk::{Listing, WalkOptions, on_pool, resolve, walk};
 use crate::{
-    RowOrigin, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    SourceProblem, TreeGroup, TreeSummary, Unit,
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    SourceProblem, TableFacts, TreeGroup, TreeSummary, Unit,
 };
 use files::{Files, Root, Shared};
 use group::{Samples, by_key, by_stem, whole};
@@ -284,7 +284,7 @@ impl Tree {
     }
 }
 
-impl Base for Tree {
+impl Source for Tree {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -293,31 +293,19 @@ impl Base for Tree {
         let mut rows = SampleRows {
             shared: Arc::clone(&self.shared),
             samples: self.samples_of(unit)?,
-            schema: project(self.schema(), columns),
+            schema: project(&self.facts.schema, columns),
             columns: columns.iter().map(|column| column.checked_sub(1)).collect(),
         };
         Ok(rows_from(move || rows.pull()))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        let Some(field) = column.checked_sub(1) else {
-            return Ok(None);
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        let samples = self.samples_of(unit).ok()?;
+        let lacks = |sample: &usize| {
+            let mut members = self.shared.samples.members(*sample);
+            column > 0 && members.all(|(field, _)| field + 1 != column)
         };
-        for number in 0..self.units().len() {
-            let range = self.samples_of(number)?;
-            let start = range.start;
-            for sample in range {
-                if self
-                    .shared
-                    .samples
-                    .members(sample)
-                    .all(|(own, _)| own != field)
-                {
-                    return Ok(Some(self.row_origin(number, (sample - start) as u64)));
-                }
-            }
-        }
-        Ok(None)
+        Some(samples.filter(lacks).count() as u64)
     }
 
     fn key(&self, unit: usize, row: u64) -> Option<String> {

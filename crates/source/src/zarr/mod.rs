@@ -18,13 +18,13 @@ use shardmill_zarr::{
     CfDecoder, NOT_A_TIME, PhysicalType, Shard, TimeUnit as ZarrTimeUnit, ZarrArray, copy_region,
 };
 
-use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::base::{batch, project, rows_from};
 use crate::files::Fingerprint;
 use crate::number_type::number_type;
 use crate::walk::{FileVersion, Listing};
 use crate::{
-    Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
-    Unit,
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    SourceProblem, TableFacts, Unit,
 };
 use cache::{ChunkCache, Decoded, Key};
 use store::{Wanted, ZarrStore};
@@ -481,7 +481,7 @@ fn cut(count: u64, row_bytes: u64, bytes: u64) -> Vec<Unit> {
         .collect()
 }
 
-impl Base for ZarrTable {
+impl Source for ZarrTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -492,7 +492,7 @@ impl Base for ZarrTable {
         let (mut next, rows) = found.ok_or_else(|| SourceError::no_unit(unit))?;
         let end = next + rows;
         let (shared, columns) = (Arc::clone(&self.shared), columns.to_vec());
-        let schema = project(self.schema(), &columns);
+        let schema = project(&self.facts.schema, &columns);
         Ok(rows_from(move || {
             let rows = next..end.min(next.saturating_add(shared.rows_per_batch));
             if rows.is_empty() {
