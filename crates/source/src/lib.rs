@@ -40,8 +40,7 @@ mod base; // Batches of some columns.
 mod casts; // Types that expressions cast columns to.
 mod conform; // Arrays as another type.
 mod csv; // CSV files.
-mod csv_fields; // Nulls and numbers of CSV fields.
-mod csv_scanner; // Quotes of CSV files.
+mod csv_records; // Records of CSV files.
 mod csv_values; // Types of CSV values.
 mod delta; // Delta tables.
 mod detect; // What a location holds.
