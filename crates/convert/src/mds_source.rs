@@ -22,7 +22,7 @@ use shardmill_dataset::{Dataset, DatasetError, OpenOptions, Shard, View};
 use shardmill_mds::{Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    TableFacts, Unit,
+    TableFacts, Unit, project,
 };
 use shardmill_storage::Location;
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, number_type};
@@ -270,7 +270,7 @@ impl Source for MdsSource {
         let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
         Ok(Box::new(ShardRows {
             shard,
-            schema: project(&self.facts.schema, columns)?,
+            schema: project(&self.facts.schema, columns),
             columns: columns.to_vec(),
             left: left.into_iter().flatten().peekable(),
             rooms: Vec::new(),
@@ -287,14 +287,6 @@ pub(crate) fn foreign(error: &impl Diagnostic) -> SourceError {
         message: error.chain(),
         hint: error.hint(),
     }
-}
-
-/// Returns some columns of a schema.
-pub(crate) fn project(schema: &Schema, columns: &[usize]) -> Result<SchemaRef, SourceError> {
-    let schema = schema.project(columns);
-    schema
-        .map(Arc::new)
-        .map_err(|error| SourceError::bug(format!("columns {columns:?}: {error}")))
 }
 
 /// The samples of a shard that remain to be read, by their numbers in the shard.

@@ -15,14 +15,14 @@ use shardmill_dataset::{
 };
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    TableFacts, Unit,
+    TableFacts, Unit, project, rows_from,
 };
 use shardmill_storage::Location;
 use shardmill_webdataset::{Consumer, FieldSet, ShardView};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{ConvertError, no_columns};
-use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, project, rooms};
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
 /// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to
 /// find the fields.
@@ -193,7 +193,7 @@ impl Source for TarSource {
         let left = file.live_ranges(declared.unwrap_or_default());
         if left.is_empty() && declared.is_some_and(|samples| samples > 0) {
             // The shard has no live sample, so it is not read.
-            return Ok(Box::new(NoRows));
+            return Ok(rows_from(|| Ok(None)));
         }
         let data = file
             .load_checked(&self.limits)
@@ -219,7 +219,7 @@ impl Source for TarSource {
         Ok(Box::new(ShardRows {
             shard,
             path,
-            schema: project(schema, columns)?,
+            schema: project(schema, columns),
             column_positions: column_positions.collect(),
             has_keys: columns.contains(&keys),
             left: left.into_iter().flatten().peekable(),
@@ -235,15 +235,6 @@ impl Source for TarSource {
         let data = file.load_checked(&self.limits).ok()?;
         let shard = ShardView::open(data, &self.limits).ok()?;
         shard.fields_into(at, &mut Vec::new()).ok()
-    }
-}
-
-/// The rows of a shard without samples.
-struct NoRows;
-
-impl Rows for NoRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        Ok(None)
     }
 }
 

@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::escape;
 use shardmill_source::{
-    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts,
+    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts, map_rows,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
@@ -255,16 +255,25 @@ impl Source for TokenSource {
     }
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(TokenRows {
-            rows: self.source.open_unit(unit)?,
-            tokenizer: Arc::clone(&self.tokenizer),
-            schema: self.schema(),
-            columns: columns.to_vec(),
-            text: self.text,
-            is_replaced: self.text == self.position,
-            source: Arc::clone(&self.source),
-            unit,
-            next_row: 0,
+        let (source, tokenizer) = (Arc::clone(&self.source), Arc::clone(&self.tokenizer));
+        let (schema, columns) = (self.schema(), columns.to_vec());
+        let (text, is_replaced) = (self.text, self.text == self.position);
+        let mut first = 0;
+        Ok(map_rows(self.source.open_unit(unit)?, move |batch| {
+            let bug = || SourceError::bug("the columns of a batch are not those of the schema");
+            let mut arrays = batch.columns().to_vec();
+            let texts = arrays.get_mut(text).ok_or_else(bug)?;
+            let describe_row = |row: usize| source.row_origin(unit, first + row as u64).to_string();
+            let tokens = tokenizer.encode(texts, describe_row);
+            let tokens = tokens.map_err(|error| foreign(&error))?;
+            match is_replaced {
+                true => *texts = tokens,
+                false => arrays.push(tokens),
+            }
+            first += batch.num_rows() as u64;
+            let batch = RecordBatch::try_new(Arc::clone(&schema), arrays);
+            let batch = batch.and_then(|batch| batch.project(&columns));
+            batch.map_err(|_| bug())
         }))
     }
 
@@ -276,46 +285,5 @@ impl Source for TokenSource {
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         self.source.row_origin(unit, row)
-    }
-}
-
-struct TokenRows {
-    rows: Box<dyn Rows>,
-    tokenizer: Arc<ColumnTokenizer>,
-    schema: SchemaRef,
-    /// The columns that are returned.
-    columns: Vec<usize>,
-    text: usize,
-    is_replaced: bool,
-    /// The source and its unit, for messages.
-    source: Arc<dyn Source>,
-    unit: usize,
-    next_row: u64,
-}
-
-impl Rows for TokenRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(batch) = self.rows.next_batch()? else {
-            return Ok(None);
-        };
-        let bug = || SourceError::bug("the columns of a batch are not those of the schema");
-        let mut columns = batch.columns().to_vec();
-        let text = columns.get_mut(self.text).ok_or_else(bug)?;
-        let first = self.next_row;
-        let describe_row = |row: usize| {
-            self.source
-                .row_origin(self.unit, first + row as u64)
-                .to_string()
-        };
-        let tokens = self.tokenizer.encode(text, describe_row);
-        let tokens = tokens.map_err(|error| foreign(&error))?;
-        match self.is_replaced {
-            true => *text = tokens,
-            false => columns.push(tokens),
-        }
-        self.next_row += batch.num_rows() as u64;
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        let batch = batch.and_then(|batch| batch.project(&self.columns));
-        batch.map(Some).map_err(|_| bug())
     }
 }

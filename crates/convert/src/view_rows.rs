@@ -6,9 +6,8 @@ use std::sync::Arc;
 use arrow::array::BooleanArray;
 use arrow::array::BooleanBufferBuilder;
 use arrow::compute::filter_record_batch;
-use arrow::record_batch::RecordBatch;
 use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
-use shardmill_source::{RowOrigin, Rows, Source, SourceError, TableFacts, unit_rows};
+use shardmill_source::{RowOrigin, Rows, Source, SourceError, TableFacts, rows_from, unit_rows};
 
 use crate::error::ConvertError;
 
@@ -75,11 +74,28 @@ impl Source for LiveRows {
 
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let stored = self.stored(unit);
-        Ok(Box::new(UnitRows {
-            rows: self.source.open(unit, columns)?,
-            next: stored.start,
-            left: self.live.count_in(&stored),
-            live: self.live.clone(),
+        let mut rows = self.source.open(unit, columns)?;
+        let (live, mut next) = (self.live.clone(), stored.start);
+        let mut left = live.count_in(&stored);
+        Ok(rows_from(move || {
+            while left > 0 {
+                let Some(batch) = rows.next_batch()? else {
+                    break;
+                };
+                let stored = next..next + batch.num_rows() as u64;
+                next = stored.end;
+                let found = live.count_in(&stored);
+                left = left.saturating_sub(found);
+                if found == batch.num_rows() as u64 {
+                    return Ok(Some(batch));
+                }
+                if found > 0 {
+                    let batch = filter_record_batch(&batch, &chosen(&live, stored));
+                    let failed = |error| SourceError::bug(format!("rows of a view: {error}"));
+                    return batch.map(Some).map_err(failed);
+                }
+            }
+            Ok(None)
         }))
     }
 
@@ -90,47 +106,16 @@ impl Source for LiveRows {
     }
 }
 
-/// The live rows of a unit.
-struct UnitRows {
-    rows: Box<dyn Rows>,
-    /// The stored number of the next row.
-    next: u64,
-    /// The live rows that are not read yet.
-    left: u64,
-    live: LiveSamples,
-}
-
-impl Rows for UnitRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        while self.left > 0 {
-            let Some(batch) = self.rows.next_batch()? else {
-                break;
-            };
-            let stored = self.next..self.next + batch.num_rows() as u64;
-            self.next = stored.end;
-            let found = self.live.count_in(&stored);
-            self.left = self.left.saturating_sub(found);
-            if found == batch.num_rows() as u64 {
-                return Ok(Some(batch));
-            }
-            if found == 0 {
-                continue;
-            }
-            let mut chosen = BooleanBufferBuilder::new(batch.num_rows());
-            let mut at = stored.start;
-            let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
-            for range in self.live.live_ranges(stored.clone()) {
-                chosen.append_n(count(range.start - at), false);
-                chosen.append_n(count(range.end - range.start), true);
-                at = range.end;
-            }
-            chosen.append_n(count(stored.end - at), false);
-            let chosen = BooleanArray::new(chosen.finish(), None);
-            let batch = filter_record_batch(&batch, &chosen);
-            let batch =
-                batch.map_err(|error| SourceError::bug(format!("rows of a view: {error}")))?;
-            return Ok(Some(batch));
-        }
-        Ok(None)
+/// Returns which of these stored rows are live.
+fn chosen(live: &LiveSamples, stored: Range<u64>) -> BooleanArray {
+    let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+    let mut chosen = BooleanBufferBuilder::new(count(stored.end - stored.start));
+    let mut at = stored.start;
+    for range in live.live_ranges(stored.clone()) {
+        chosen.append_n(count(range.start - at), false);
+        chosen.append_n(count(range.end - range.start), true);
+        at = range.end;
     }
+    chosen.append_n(count(stored.end - at), false);
+    BooleanArray::new(chosen.finish(), None)
 }

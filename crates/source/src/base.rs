@@ -54,14 +54,14 @@ impl<F: FnMut() -> Result<Option<RecordBatch>, SourceError> + Send> Rows for Pul
 }
 
 /// Returns the batches of a function as rows. After an error or the end, the function is dropped.
-pub(crate) fn rows_from(
+pub fn rows_from(
     pull: impl FnMut() -> Result<Option<RecordBatch>, SourceError> + Send + 'static,
 ) -> Box<dyn Rows> {
     Box::new(Pulled(Some(pull)))
 }
 
 /// Converts each batch of rows.
-pub(crate) fn map_rows(
+pub fn map_rows(
     mut rows: Box<dyn Rows>,
     mut convert: impl FnMut(RecordBatch) -> Result<RecordBatch, SourceError> + Send + 'static,
 ) -> Box<dyn Rows> {
@@ -80,7 +80,8 @@ pub(crate) fn pick(
 }
 
 /// Returns the schema of some columns.
-pub(crate) fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
+#[must_use]
+pub fn project(schema: &SchemaRef, columns: &[usize]) -> SchemaRef {
     let fields: Vec<_> = columns
         .iter()
         .filter_map(|column| schema.fields().get(*column).cloned())

@@ -85,6 +85,7 @@ use std::sync::Arc;
 
 use shardmill_storage::{Location, RemoteOptions};
 
+pub use base::{map_rows, project, rows_from};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use distinct::{DistinctCount, DistinctValues};
