@@ -17,15 +17,16 @@ use crate::input::WHOLE_BYTES;
 use crate::unite::match_fields;
 use crate::{Rows, Source, SourceError, SourceKind, SourceOptions, TableFacts, Unit};
 
-/// What the values of one column in one file look like.
+/// What the values of one column look like.
 #[derive(Clone, Debug, Default)]
 struct Column {
     values: Values,
-    nulls: u64,
+    /// Values that are not null, including empty texts.
+    texts: u64,
     /// Empty texts. They are nulls if the column turns out not to be text.
     blanks: u64,
-    /// The first whole number that no float represents exactly, and its row.
-    inexact: Option<(u64, String)>,
+    /// The first whole number that no float represents exactly, after its file and row.
+    inexact: Option<(usize, u64, String)>,
 }
 
 /// Returns whether the options fix the type of a column as text.
@@ -68,7 +69,7 @@ pub(crate) fn open(
     let options = &Arc::new(options);
     let files = list_tables(locations, kind, options)?;
     let jobs = options.resources.jobs;
-    let scanned = inspect_each(&files, jobs, |_, input| scan(input, options))?;
+    let scanned = inspect_each(&files, jobs, |number, input| scan(number, input, options))?;
     // An empty file among others has no rows. If all files are empty, that is an error.
     if let (Some(first), true) = (files.first(), scanned.iter().all(Scanned::is_empty)) {
         return Err(header_error(first, "the file is empty"));
@@ -78,35 +79,30 @@ pub(crate) fn open(
     let bytes: u64 = scanned.iter().map(|scanned| scanned.bytes).sum();
 
     // Combine the types first: a column with whole numbers in one file and text in another is text in both.
-    let mut types: BTreeMap<&str, Known<'_>> = BTreeMap::new();
-    for (number, own) in scanned.iter().enumerate() {
+    let mut types: BTreeMap<&str, Column> = BTreeMap::new();
+    for own in &scanned {
         for (name, column) in own.header.iter().zip(&own.columns) {
-            let all = types.entry(name).or_default();
-            all.values = all.values.and(column.values);
-            all.texts += own.rows - column.nulls;
-            all.blanks += column.blanks;
-            let inexact = column.inexact.as_ref();
-            all.inexact = all
-                .inexact
-                .or(inexact.map(|(row, text)| (number, *row, text.as_str())));
+            types.entry(name).or_default().merge(column);
         }
     }
-    for (name, known) in &mut types {
+    for (name, column) in &mut types {
         if is_text_column(name, options) {
-            known.values = Values::Text;
+            column.values = Values::Text;
         }
-        if let (Values::Float, Some((number, row, text))) = (known.values, known.inexact)
-            && let Some(input) = files.get(number)
+        if let (Values::Float, Some((number, row, text))) = (column.values, &column.inexact)
+            && let Some(input) = files.get(*number)
         {
-            let line = line_of(row, options);
+            let line = line_of(*row, options);
             return Err(CsvProblem::Inexact.at(input, line, Some(name), inexact(text), options));
         }
     }
-    let known = |name: &str| types.get(name).copied().unwrap_or_default();
+    let count = |name: &str| types.get(name).map_or(0, Column::count);
     let field = |name: &String| -> FieldRef {
-        let known = known(name);
-        let is_nullable = !whole || known.count() < rows;
-        Arc::new(Field::new(name, known.values.data_type(), is_nullable))
+        let values = types
+            .get(name.as_str())
+            .map_or(Values::Empty, |column| column.values);
+        let is_nullable = !whole || count(name) < rows;
+        Arc::new(Field::new(name, values.data_type(), is_nullable))
     };
     let headers = scanned.iter().enumerate();
     let mut headers = headers.filter(|(_, own)| !own.is_empty());
@@ -118,7 +114,7 @@ pub(crate) fn open(
     }
     let null_counts = fields
         .iter()
-        .map(|field| whole.then(|| rows.saturating_sub(known(field.name()).count())))
+        .map(|field| whole.then(|| rows.saturating_sub(count(field.name()))))
         .collect();
     let units = files.iter().zip(&scanned).enumerate();
     let units = units.map(|(number, (input, own))| Unit {
@@ -142,29 +138,6 @@ pub(crate) fn open(
     })
 }
 
-/// What the values of one column in all files look like.
-#[derive(Clone, Copy, Default)]
-struct Known<'a> {
-    values: Values,
-    /// Values that are not null, including empty texts.
-    texts: u64,
-    blanks: u64,
-    /// The first whole number that no float represents exactly, after its file and row.
-    inexact: Option<(usize, u64, &'a str)>,
-}
-
-impl Known<'_> {
-    /// Returns the number of values that are not null.
-    const fn count(&self) -> u64 {
-        match self.values {
-            Values::Empty | Values::Text => self.texts,
-            Values::Boolean | Values::Whole | Values::Float => {
-                self.texts.saturating_sub(self.blanks)
-            }
-        }
-    }
-}
-
 impl Scanned {
     const fn is_empty(&self) -> bool {
         self.header.is_empty()
@@ -178,7 +151,11 @@ fn text_fields(header: &[String]) -> Fields {
         .collect()
 }
 
-fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, SourceError> {
+fn scan(
+    number: usize,
+    input: &InputFile,
+    options: &Arc<SourceOptions>,
+) -> Result<Scanned, SourceError> {
     let header = Records::header(input, options)?;
     let max = match input.file_version.bytes <= WHOLE_BYTES {
         true => u64::MAX,
@@ -203,7 +180,7 @@ fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, Sour
             break;
         };
         for (texts, column) in found.iter().zip(&mut scanned.columns) {
-            column.scan(texts, scanned.rows);
+            column.scan(texts, number, scanned.rows);
         }
         scanned.rows += found.first().map_or(0, |texts| texts.len() as u64);
     }
@@ -212,9 +189,27 @@ fn scan(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, Sour
 }
 
 impl Column {
-    /// Examines the values of some rows; `first` is the number of the first one.
-    fn scan(&mut self, texts: &StringArray, first: u64) {
-        self.nulls += texts.null_count() as u64;
+    /// Returns the number of values that are not null.
+    const fn count(&self) -> u64 {
+        match self.values {
+            Values::Empty | Values::Text => self.texts,
+            Values::Boolean | Values::Whole | Values::Float => {
+                self.texts.saturating_sub(self.blanks)
+            }
+        }
+    }
+
+    /// Adds the values of the same column in a later file.
+    fn merge(&mut self, other: &Self) {
+        self.values = self.values.and(other.values);
+        self.texts += other.texts;
+        self.blanks += other.blanks;
+        self.inexact = self.inexact.take().or_else(|| other.inexact.clone());
+    }
+
+    /// Examines the values of some rows of a file; `first` is the number of the first one.
+    fn scan(&mut self, texts: &StringArray, file: usize, first: u64) {
+        self.texts += (texts.len() - texts.null_count()) as u64;
         for (row, text) in texts.iter().enumerate() {
             if self.values == Values::Text {
                 break;
@@ -226,7 +221,7 @@ impl Column {
             }
             let own = Values::of(text);
             if own == Values::Whole && self.inexact.is_none() && !is_exact_text(text) {
-                self.inexact = Some((first + row as u64, text.to_owned()));
+                self.inexact = Some((file, first + row as u64, text.to_owned()));
             }
             self.values = self.values.and(own);
         }

@@ -340,3 +340,93 @@ fn is_open(reader: &Reader) -> bool {
     let (result, ..) = reader.clone().read_field(b"\n", &mut [0; 2]);
     !matches!(result, ReadFieldResult::Field { .. })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SourceKind;
+    use crate::files::list_tables;
+
+    fn records(text: &str) -> Records {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.csv");
+        std::fs::write(&path, text).unwrap();
+        let mut options = SourceOptions::default();
+        options.csv.header = false;
+        let inputs = list_tables(&[path.into()], SourceKind::Csv, &options).unwrap();
+        Records::of_rows(&inputs[0], &Arc::new(options)).unwrap()
+    }
+
+    fn fields(text: &str) -> Vec<(usize, usize, bool, String)> {
+        let mut records = records(text);
+        let mut all = Vec::new();
+        for row in 0.. {
+            let count = records.read(|column, is_quoted, text| {
+                let text = String::from_utf8(text.to_vec()).unwrap();
+                all.push((row, column, is_quoted, text));
+            });
+            if count.unwrap() == 0 {
+                break;
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn quoted_fields_are_distinguished_from_unquoted() {
+        let field = |row, column, quoted, text: &str| (row, column, quoted, text.to_owned());
+        assert_eq!(
+            fields("\u{feff}a,\"\"\r\n\r\n,\"b\"\"\n\"\n\"\",x\"y"),
+            [
+                field(0, 0, false, "a"),
+                field(0, 1, true, ""),
+                field(1, 0, false, ""),
+                field(1, 1, true, "b\"\n"),
+                field(2, 0, true, ""),
+                field(2, 1, false, "x\"y"),
+            ]
+        );
+        assert_eq!(
+            fields("a,"),
+            [field(0, 0, false, "a"), field(0, 1, false, "")]
+        );
+        assert_eq!(fields("\"\""), [field(0, 0, true, "")]);
+        let long = "x".repeat(1000);
+        assert_eq!(fields(&format!("\"{long}\"\n")), [field(0, 0, true, &long)]);
+        assert!(fields("\n\r\n").is_empty());
+    }
+
+    #[test]
+    fn open_quote_reports_its_line() {
+        for (text, line) in [
+            ("", None),
+            ("a,b\n", None),
+            ("\"a\",b\n", None),
+            ("a,\"b", Some(1)),
+            ("a,\"b\n\"\"c\n", Some(1)),
+            ("a,\"b\"\"\n", Some(1)),
+            ("a,\"b\"\"\"\n", None),
+            ("a,\"\"\n\"x", Some(2)),
+            // A quote inside an unquoted value is an ordinary character.
+            ("a,5\" nails\nb,c\n", None),
+            ("a,\"b\" c\"\n\"", Some(2)),
+            ("a\r\n\"b", Some(2)),
+            ("a;\"b", None),
+            ("\u{feff}id,\"\n", Some(1)),
+            ("\u{feff}\"a", Some(1)),
+            ("id\n\"x\n\ny\"\nz,\"", Some(5)),
+        ] {
+            let mut records = records(text);
+            let error = loop {
+                match records.read(|_, _, _| {}) {
+                    Ok(0) => break None,
+                    Ok(_) => {}
+                    Err(error) => break Some(error.to_string()),
+                }
+            };
+            let expected =
+                line.map(|line| format!("a quote opens on line {line} and is never closed"));
+            assert_eq!(error, expected, "{text:?}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
-use crate::shape_reader::shape_of_line;
+use crate::shape_reader::{has_digits, shape_of_line};
 use crate::{
     Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
 };
@@ -34,8 +34,8 @@ pub(crate) struct JsonTable {
     files: Vec<InputFile>,
     /// Fields that are read as their JSON text.
     raw: Arc<[RawField]>,
-    /// Whether types were inferred from a sample of the rows.
-    is_sampled: bool,
+    /// What the examined rows have, if there are others.
+    examined: Option<Arc<Object>>,
     /// The range of each unit.
     ranges: Vec<(u64, u64)>,
     options: SourceOptions,
@@ -118,7 +118,7 @@ pub(crate) fn open(
         },
         files,
         raw: raw.into(),
-        is_sampled: !whole,
+        examined: (!whole).then(|| Arc::new(all)),
         ranges,
         options: options.clone(),
     })
@@ -289,7 +289,7 @@ impl Source for JsonTable {
             start,
             lines: Lines::new(text, &self.options.limits),
             raw: Arc::clone(&self.raw),
-            is_sampled: self.is_sampled,
+            examined: self.examined.clone(),
             full: Arc::clone(&self.facts.schema),
             schema: project(&self.facts.schema, columns),
             columns: columns.to_vec(),
@@ -332,7 +332,7 @@ struct JsonRows {
     start: u64,
     lines: Lines,
     raw: Arc<[RawField]>,
-    is_sampled: bool,
+    examined: Option<Arc<Object>>,
     full: SchemaRef,
     schema: SchemaRef,
     columns: Vec<usize>,
@@ -341,15 +341,6 @@ struct JsonRows {
     /// Lines of the range before the block.
     line: u64,
     options: SourceOptions,
-}
-
-/// Returns whether a text contains `count` digits in a row.
-fn has_digits(text: &[u8], count: usize) -> bool {
-    let mut run = 0;
-    text.iter().any(|byte| {
-        run = if byte.is_ascii_digit() { run + 1 } else { 0 };
-        run >= count
-    })
 }
 
 fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, String> {
@@ -381,13 +372,13 @@ impl JsonRows {
             if self.start == 0 && self.line == 0 {
                 blank_mark(&mut self.block);
             }
+            if let Some(examined) = &self.examined {
+                self.check_numbers(examined)?;
+            }
             if !self.raw.is_empty() {
                 let lines = self.block.split_inclusive(|byte| *byte == b'\n');
                 let lines: Vec<_> = lines.map(|line| quoted(line, &self.raw)).collect();
                 self.block = lines.concat();
-            }
-            if self.is_sampled {
-                self.check_numbers()?;
             }
             let (mut rows, mut count) = (0, 0);
             for line in self.block.split_inclusive(|byte| *byte == b'\n') {
@@ -405,23 +396,24 @@ impl JsonRows {
     }
 
     /// Refuses whole numbers that the decoder would round, in rows that type inference did not examine.
-    fn check_numbers(&self) -> Result<(), SourceError> {
+    fn check_numbers(&self, examined: &Object) -> Result<(), SourceError> {
         // Only numbers with at least this many digits are rounded.
-        if !has_digits(&self.block, EXACT_DIGITS + 1) {
+        let is_long = |text: &[u8]| has_digits(text, EXACT_DIGITS + 1);
+        if !is_long(&self.block) {
             return Ok(());
         }
+        let taken = |name: &str| taken(name, &self.options);
         let lines = self.block.split_inclusive(|byte| *byte == b'\n');
-        for (number, text) in lines.enumerate() {
-            if !has_digits(text, EXACT_DIGITS + 1) {
-                continue;
-            }
-            // The decoder reports lines that do not parse.
-            let shape = shape_of_line(text, Line::default(), &|_| Taken::Typed);
-            let path = shape
-                .ok()
-                .and_then(|object| object.rounded_by(self.full.fields()));
-            if let Some(path) = path {
-                return Err(self.error_at(number, among_fractions(&path)));
+        for (number, text) in lines.enumerate().filter(|(_, text)| is_long(text)) {
+            let mut all = examined.clone();
+            // The decoder reports lines that do not parse or do not fit.
+            let own = shape_of_line(text, Line::default(), &taken);
+            let merged = own.and_then(|own| all.merge(own, &taken));
+            if merged.is_ok()
+                && let Some(unfit) = all.unfit(&taken)
+                && unfit.among_fractions
+            {
+                return Err(self.error_at(number, among_fractions(&unfit.path)));
             }
         }
         Ok(())
