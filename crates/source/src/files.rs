@@ -242,24 +242,16 @@ fn take(
     match &found {
         Found::Path(_) => {}
         Found::Object(object, file_version) => push(&object.store, &object.name, *file_version),
-        Found::Prefix(store) => {
-            let (listing, all) = list_store(store, kind)?;
-            if all == 0 {
-                return Err(SourceError::not_found(shown_location(location)));
-            }
-            for (name, file_version) in listing.iter() {
-                push(store, name, file_version);
-            }
-        }
-        Found::Folder(store, folder, listing) => {
+        Found::Folder(folder) => {
+            let listing = folder.listing()?;
             let mut takes: fn(&str, SourceKind) -> bool = is_wanted;
             if !listing.iter().any(|(below, _)| is_wanted(below, kind)) {
                 takes = is_bare;
             }
             for (below, file_version) in listing.iter().filter(|(below, _)| takes(below, kind)) {
-                let name = join(folder, below);
-                store.check_name(&name)?;
-                push(store, &name, file_version);
+                let name = folder.key(below);
+                folder.store.check_name(&name)?;
+                push(&folder.store, &name, file_version);
             }
         }
     }
@@ -321,15 +313,6 @@ fn below_pattern<'a>(pattern: &Path, path: &'a Path) -> Result<&'a str, SourceEr
     let base: PathBuf = pattern.components().take_while(is_exact).collect();
     let relative = path.strip_prefix(&base).unwrap_or(path).to_str();
     relative.ok_or_else(|| SourceProblem::TreeName.at(shown(path, ""), "the name is not UTF-8"))
-}
-
-/// Lists the objects of a kind below a prefix, by the rules of [`list_directory`], and counts all objects.
-fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceError> {
-    let (listing, all) = store.listing(&|name| is_wanted(name, kind))?;
-    if listing.len() > 0 || all == 0 {
-        return Ok((listing, all));
-    }
-    store.listing(&|name| is_bare(name, kind))
 }
 
 /// Returns whether an object below a prefix is of a kind.

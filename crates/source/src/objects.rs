@@ -14,7 +14,9 @@ use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, lock};
 use shardmill_storage::{ListOptions, Location, Remote, RemoteLocation, StorageError};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::file_names::{PATTERN_RULES, bad_pattern, has_extension, is_pattern, kind_of_name};
+use crate::file_names::{
+    PATTERN_RULES, bad_pattern, has_extension, is_pattern, join, kind_of_name,
+};
 use crate::walk::{FileVersion, Listing, MAX_DEPTH};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
@@ -65,28 +67,95 @@ pub(crate) enum Found {
     /// A file or directory on this machine.
     Path(PathBuf),
     Object(Object, FileVersion),
-    /// All objects below a prefix.
-    Prefix(Arc<Store>),
-    /// A folder that matches a pattern, and the names below it.
-    Folder(Arc<Store>, String, Listing),
+    Folder(Folder),
+}
+
+/// All objects of a store, or those of a folder that matches a pattern.
+pub(crate) struct Folder {
+    pub store: Arc<Store>,
+    /// The name in the store; empty for all objects.
+    pub name: String,
+    /// The names below it, if they are known.
+    listing: Option<Listing>,
+}
+
+impl Folder {
+    fn all_of(store: Arc<Store>) -> Found {
+        Found::Folder(Self {
+            store,
+            name: String::new(),
+            listing: None,
+        })
+    }
+
+    /// Returns the name in the store of a file below the folder.
+    pub(crate) fn key(&self, below: &str) -> String {
+        join(&self.name, below)
+    }
+
+    /// Calls `each` with the names below the folder, sorted by bytes.
+    pub(crate) fn each(
+        &self,
+        each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
+    ) -> Result<(), SourceError> {
+        match &self.listing {
+            Some(listing) => {
+                let mut names = listing.iter();
+                names.try_for_each(|(below, file_version)| each(below, file_version))
+            }
+            None => self.store.list("", each),
+        }
+    }
+
+    /// Returns the names below the folder.
+    pub(crate) fn listing(&self) -> Result<Listing, SourceError> {
+        let mut listing = Listing::default();
+        self.each(&mut |below, file_version| listing.push(below, file_version))?;
+        if listing.len() == 0 {
+            return Err(SourceError::not_found(
+                self.store.remote.display(&self.name),
+            ));
+        }
+        Ok(listing)
+    }
+
+    /// Returns whether the folder has a folder of this name, whose slash it includes.
+    pub(crate) fn has_folder(&self, name: &str) -> Result<bool, SourceError> {
+        match &self.listing {
+            Some(listing) => Ok(listing.iter().any(|(below, _)| below.starts_with(name))),
+            None => Ok(!self.store.remote.peek(name, 1, &mut |_| true)?.is_empty()),
+        }
+    }
+
+    /// Returns a file directly in the folder, and its length.
+    pub(crate) fn file(&self, name: &str) -> Result<Option<(Object, u64)>, SourceError> {
+        let bytes = match &self.listing {
+            Some(listing) => listing.find(name).map(|file_version| file_version.bytes),
+            None => {
+                let found = self.store.remote.look_up(name, &mut |_| true)?;
+                found.map(|found| found.bytes)
+            }
+        };
+        Ok(bytes.map(|bytes| (self.store.named(&self.key(name)), bytes)))
+    }
 }
 
 impl Found {
     pub(crate) fn location(&self) -> Location {
-        match self {
-            Self::Path(path) => path.clone().into(),
-            Self::Prefix(store) => Location::Remote(store.remote.location().clone()),
-            Self::Object(Object { store, name }, _) | Self::Folder(store, name, _) => {
-                Location::Remote(store.remote.location().join(name))
+        let (store, name) = match self {
+            Self::Path(path) => return path.clone().into(),
+            Self::Object(Object { store, name }, _) | Self::Folder(Folder { store, name, .. }) => {
+                (store, name)
             }
-        }
+        };
+        Location::Remote(store.remote.location().clone()).join(name)
     }
 
     /// Returns the name of a match, relative to the part of the pattern before the first wildcard.
     fn name(&self) -> &str {
         match self {
-            Self::Object(Object { name, .. }, _) | Self::Folder(_, name, _) => name,
-            Self::Path(_) | Self::Prefix(_) => "",
+            Self::Object(Object { name, .. }, _) | Self::Folder(Folder { name, .. }) => name,
+            Self::Path(_) => "",
         }
     }
 }
@@ -111,7 +180,7 @@ pub(crate) fn find(
 ) -> Result<Vec<Found>, SourceError> {
     let missing = || SourceError::not_found(location.to_string());
     let Some((folder, name)) = location.split_name() else {
-        return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
+        return Ok(vec![Folder::all_of(Store::open(location, options)?)]);
     };
     let store = Store::open(&folder, options)?;
     let can_list = store.remote.can_list();
@@ -126,11 +195,11 @@ pub(crate) fn find(
         if !can_list {
             return Err(missing());
         }
-        return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
+        return Ok(vec![Folder::all_of(Store::open(location, options)?)]);
     }
     let folder = Store::open(location, options)?;
     if !folder.remote.peek("", 1, &mut |_| true)?.is_empty() {
-        return Ok(vec![Found::Prefix(folder)]);
+        return Ok(vec![Folder::all_of(folder)]);
     }
     Ok(vec![store.object(name)?.ok_or_else(missing)?])
 }
@@ -163,16 +232,20 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Foun
             name.get(..end).unwrap_or_default(),
             name.get(end + 1..).unwrap_or_default(),
         );
-        if let Some(Found::Folder(_, last, listing)) = matches.last_mut()
-            && last == folder
+        if let Some(Found::Folder(last)) = matches.last_mut()
+            && last.name == folder
         {
+            let listing = last.listing.get_or_insert_default();
             return listing.push(below, file_version);
         }
         if compiled.matches_with(folder, PATTERN_RULES) {
             let mut listing = Listing::default();
             listing.push(below, file_version)?;
-            let (store, folder) = (Arc::clone(&store), folder.to_owned());
-            matches.push(Found::Folder(store, folder, listing));
+            matches.push(Found::Folder(Folder {
+                store: Arc::clone(&store),
+                name: folder.to_owned(),
+                listing: Some(listing),
+            }));
         }
         Ok(())
     })?;
@@ -274,24 +347,6 @@ impl Store {
         }
     }
 
-    /// Lists all names in the store that `wanted` accepts, and counts all objects. `wanted` receives the whole name.
-    pub(crate) fn listing(
-        &self,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<(Listing, u64), SourceError> {
-        let mut listing = Listing::default();
-        let mut all = 0;
-        self.list("", &mut |name, file_version| {
-            all += 1;
-            if !wanted(name) {
-                return Ok(());
-            }
-            self.check_name(name)?;
-            listing.push(name, file_version)
-        })?;
-        Ok((listing, all))
-    }
-
     /// Refuses names that cannot be file names, and folders that are nested too deep.
     pub(crate) fn check_name(&self, name: &str) -> Result<(), SourceError> {
         check_relative_path(name).map_err(|source| {
@@ -338,6 +393,12 @@ impl Object {
     /// Returns the name as printed.
     pub(crate) fn shown(&self) -> String {
         self.store.remote.display(&self.name)
+    }
+
+    /// Returns the first bytes of the object, at most `max`.
+    pub(crate) fn head(&self, bytes: u64, max: u64) -> Result<Vec<u8>, SourceError> {
+        let remote = self.store.remote();
+        Ok(remote.read_range(&self.name, None, 0..bytes.min(max))?)
     }
 
     /// Returns the whole object as a file, which must be read by position.

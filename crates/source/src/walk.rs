@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs::{self, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use rayon::iter::Either;
 use rayon::prelude::*;
 use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER};
 
@@ -163,111 +163,70 @@ fn slice<'a>(paths: &'a str, entry: &Entry) -> &'a str {
     range.unwrap_or("")
 }
 
-/// A directory on the path from the root, for detecting loops.
-struct Ancestor {
-    id: (u64, u64),
-    parent: Option<Arc<Ancestor>>,
-}
-
-impl Ancestor {
-    fn contains(mut self: &Arc<Self>, id: (u64, u64)) -> bool {
-        loop {
-            if self.id == id {
-                return true;
-            }
-            match &self.parent {
-                Some(parent) => self = parent,
-                None => return false,
-            }
-        }
-    }
-}
-
 struct Directory {
     /// The relative path with a trailing `/`; empty for the root.
     prefix: String,
-    ancestor: Option<Arc<Ancestor>>,
+    /// If links are followed: the devices and inodes of the directory and of those that contain it, to detect loops.
+    ids: Vec<(u64, u64)>,
 }
 
 /// An error, and the relative path that decides which of several errors is reported.
-struct Failure {
-    path: String,
-    error: Box<SourceError>,
-}
-
-impl Failure {
-    fn keep_first(first: &mut Option<Self>, own: Self) {
-        if first.as_ref().is_none_or(|first| own.path < first.path) {
-            *first = Some(own);
-        }
-    }
-}
+type Failure = (String, Box<SourceError>);
 
 #[derive(Default)]
 struct Found {
-    files: Listing,
+    files: Vec<(String, FileVersion)>,
     directories: Vec<Directory>,
 }
 
 /// Lists the regular files below `root`, on the current rayon pool. Reports an error of the shallowest level that has one;
 /// on that level, the first in path order.
 pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
-    let ancestor = if options.follow_links {
+    let mut root_ids = Vec::new();
+    if options.follow_links {
         let metadata = fs::metadata(root)
             .map_err(|source| SourceError::io("list", shown(root, ""), source))?;
-        Some(Arc::new(Ancestor {
-            id: (metadata.dev(), metadata.ino()),
-            parent: None,
-        }))
-    } else {
-        None
-    };
+        root_ids.push((metadata.dev(), metadata.ino()));
+    }
     let mut level = vec![Directory {
         prefix: String::new(),
-        ancestor,
+        ids: root_ids,
     }];
     let mut listing = Listing::default();
-    for depth in 0.. {
-        if level.is_empty() {
-            break;
-        }
+    let mut depth = 0;
+    while !level.is_empty() {
         if depth > MAX_DEPTH {
-            level.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix));
-            let prefix = level
-                .first()
-                .map_or("", |directory| directory.prefix.as_str());
-            return Err(SourceProblem::TreeDepth.at(
-                shown(root, prefix.trim_end_matches('/')),
-                format!("is more than {MAX_DEPTH} directories deep"),
-            ));
+            let prefix = level.iter().map(|directory| &directory.prefix).min();
+            let prefix = prefix.map_or("", |prefix| prefix.trim_end_matches('/'));
+            let reason = format!("is more than {MAX_DEPTH} directories deep");
+            return Err(SourceProblem::TreeDepth.at(shown(root, prefix), reason));
         }
+        depth += 1;
         // Proceed level by level instead of recursively, so that a deep tree does not grow the stack.
-        let found: Vec<Result<Found, Failure>> = level
-            .par_iter()
-            .map(|directory| list(root, directory, options))
-            .collect();
-        let mut next = Vec::new();
-        let mut failed: Option<Failure> = None;
-        for result in found {
-            match result {
-                Ok(found) if failed.is_none() => {
-                    for (path, file_version) in found.files.iter() {
-                        listing.push(path, file_version)?;
-                    }
-                    next.extend(found.directories);
-                }
-                Ok(_) => {}
-                Err(error) => Failure::keep_first(&mut failed, error),
+        let listed = level.par_iter();
+        let (found, failed): (Vec<Found>, Vec<Failure>) =
+            listed.partition_map(|directory| match list(root, directory, options) {
+                Ok(found) => Either::Left(found),
+                Err(failure) => Either::Right(failure),
+            });
+        first_error(failed).map_err(|(_, error)| *error)?;
+        level.clear();
+        for found in found {
+            for (path, file_version) in found.files {
+                listing.push(&path, file_version)?;
             }
+            level.extend(found.directories);
         }
-        if let Some(failed) = failed {
-            return Err(*failed.error);
-        }
-        level = next;
     }
     listing.paths.shrink_to_fit();
     listing.sort();
     Ok(listing)
+}
+
+/// Returns the error whose path is first.
+fn first_error(failed: Vec<Failure>) -> Result<(), Failure> {
+    let first = failed.into_iter().min_by(|a, b| a.0.cmp(&b.0));
+    first.map_or(Ok(()), Err)
 }
 
 /// Returns a path as printed: the root as given, then the relative path.
@@ -284,27 +243,20 @@ fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<
     let failed = |source| {
         let path = shown(root, directory.prefix.trim_end_matches('/'));
         let error = failure("list", path, source);
-        Failure {
-            path: directory.prefix.clone(),
-            error: Box::new(error),
-        }
+        (directory.prefix.clone(), Box::new(error))
     };
     let mut found = Found::default();
-    let mut first_error: Option<Failure> = None;
+    let mut errors = Vec::new();
     for entry in fs::read_dir(&path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let raw_name = entry.file_name();
-        let result = take(root, directory, options, &raw_name, &entry, &mut found);
-        if let Err(error) = result {
+        if let Err(error) = take(root, directory, options, &raw_name, &entry, &mut found) {
             let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
-            let error = Failure {
-                path: relative,
-                error: Box::new(error),
-            };
-            Failure::keep_first(&mut first_error, error);
+            errors.push((relative, Box::new(error)));
         }
     }
-    first_error.map_or(Ok(found), Err)
+    first_error(errors)?;
+    Ok(found)
 }
 
 fn take(
@@ -352,26 +304,23 @@ fn take(
     };
     if kind.is_dir() {
         let name = check_name(raw_name, &path)?;
-        let mut ancestor = None;
-        if let Some(parent) = &directory.ancestor {
+        let mut ids = directory.ids.clone();
+        if options.follow_links {
             let metadata = match metadata {
                 Some(metadata) => metadata,
                 None => entry.metadata().map_err(|source| io("list", source))?,
             };
             let id = (metadata.dev(), metadata.ino());
-            if parent.contains(id) {
+            if ids.contains(&id) {
                 return Err(
                     SourceProblem::TreeLoop.at(path(), "is a link to a directory that contains it")
                 );
             }
-            ancestor = Some(Arc::new(Ancestor {
-                id,
-                parent: Some(Arc::clone(parent)),
-            }));
+            ids.push(id);
         }
         found.directories.push(Directory {
             prefix: format!("{}{name}/", directory.prefix),
-            ancestor,
+            ids,
         });
         return Ok(());
     }
@@ -386,10 +335,9 @@ fn take(
         Some(metadata) => metadata,
         None => entry.metadata().map_err(|source| io("list", source))?,
     };
-    found.files.push(
-        &format!("{}{name}", directory.prefix),
-        FileVersion::of(&metadata),
-    )
+    let relative = format!("{}{name}", directory.prefix);
+    found.files.push((relative, FileVersion::of(&metadata)));
+    Ok(())
 }
 
 /// Finds what an unfinished conversion has left in a folder. A folder that cannot be read counts as empty.

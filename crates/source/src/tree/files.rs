@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use shardmill_storage::Location;
 
 use super::group::{FileId, Samples};
+use crate::file_names::join;
 use crate::files::shown_below;
 use crate::objects::Store;
 use crate::walk::{FileVersion, Listing};
@@ -79,7 +80,7 @@ impl Shared {
             let wanted: Vec<(String, u64)> = same
                 .iter()
                 .map(|file| {
-                    let name = format!("{folder}{}", self.path(*file));
+                    let name = join(folder, self.path(*file));
                     (name, self.file_version(*file).bytes)
                 })
                 .collect();

@@ -118,22 +118,14 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
                 .map_err(|source| SourceError::io("open", shown_location(&location), source))?;
             (Files::Directory(directory), listing)
         }
-        Found::Prefix(store) => {
+        Found::Folder(folder) => {
             check_overlap(&location, options)?;
-            let (listing, all) = store.listing(&|_| true)?;
-            store.check_finished()?;
-            if all == 0 {
-                return Err(SourceError::not_found(shown_location(&location)));
-            }
-            (Files::Store(store, String::new()), listing)
-        }
-        Found::Folder(store, name, listing) => {
-            store.check_finished()?;
-            check_overlap(&location, options)?;
+            let listing = folder.listing()?;
+            folder.store.check_finished()?;
             for (below, _) in listing.iter() {
-                store.check_name(&format!("{name}/{below}"))?;
+                folder.store.check_name(&folder.key(below))?;
             }
-            (Files::Store(store, format!("{name}/")), listing)
+            (Files::Store(folder.store, folder.name), listing)
         }
     };
     Ok(Root {
