@@ -259,20 +259,6 @@ impl SourceError {
             ))
     }
 
-    /// Builds the error about Parquet data that does not decode.
-    pub(crate) fn parquet_corrupt(
-        file: &str,
-        group: usize,
-        column: Option<&str>,
-        reason: impl Into<String>,
-    ) -> Self {
-        let mut object = format!("{file} row group {group}");
-        if let Some(column) = column {
-            object = format!("{object} column `{column}`");
-        }
-        SourceProblem::ParquetCorrupt.at(object, reason)
-    }
-
     /// Builds the error about a size in Parquet metadata that exceeds a limit.
     pub(crate) fn parquet_limit(object: &str, what: &str, limit: &LimitExceeded) -> Self {
         let (value, max) = (limit.value, limit.limit);

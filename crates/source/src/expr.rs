@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{AsArray as _, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray as _, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
@@ -31,7 +31,7 @@ const SELECT: &str = "--select";
 const COLUMN: &str = "--column";
 
 /// An output column before it is compiled.
-struct Item {
+pub(crate) struct Item {
     clause: &'static str,
     name: String,
     expr: Expr,
@@ -165,7 +165,7 @@ pub(crate) fn expanded(columns: &[SelectColumn], schema: &Schema) -> Vec<SelectC
 }
 
 /// Plans `--column NAME[=EXPR]` over a schema.
-fn column_items(
+pub(crate) fn column_items(
     context: &SessionContext,
     schema: &Schema,
     wanted: &[SelectColumn],
@@ -205,10 +205,8 @@ fn select_items(
             ast::SelectItem::ExprWithAlias { expr, alias } => (alias.value, expr),
             ast::SelectItem::UnnamedExpr(expr) => (own_name(&expr)?, expr),
             other => {
-                return Err(SourceProblem::SqlPlan.at(
-                    SELECT,
-                    format!("`{}` is not supported here", escape(&other.to_string())),
-                ));
+                let reason = format!("`{}` is not supported here", escape(&other.to_string()));
+                return Err(SourceProblem::SqlPlan.at(SELECT, reason));
             }
         };
         items.push(Item {
@@ -226,39 +224,30 @@ fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
         ast::Expr::Identifier(name) => Ok(name.value.clone()),
         ast::Expr::CompoundIdentifier(parts) => Ok(parts
             .last()
-            .map(|part| part.value.clone())
-            .unwrap_or_default()),
+            .map_or_else(String::new, |part| part.value.clone())),
         ast::Expr::Nested(inner) => own_name(inner),
-        other => Err(SourceProblem::SqlPlan.at(
-            SELECT,
-            format!(
-                "`{0}` has no name: write `{0} AS name`",
-                escape(&other.to_string())
-            ),
-        )),
+        other => {
+            let text = other.to_string();
+            let text = escape(&text);
+            let reason = format!("`{text}` has no name: write `{text} AS name`");
+            Err(SourceProblem::SqlPlan.at(SELECT, reason))
+        }
     }
 }
 
 /// Returns the columns that a wildcard excludes.
 pub(crate) fn wildcard_exceptions(options: &ast::WildcardAdditionalOptions) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    match &options.opt_exclude {
-        None => {}
-        Some(ast::ExcludeSelectItem::Single(name)) => {
-            names.insert(last_part(name));
-        }
-        Some(ast::ExcludeSelectItem::Multiple(list)) => names.extend(list.iter().map(last_part)),
-    }
-    if let Some(except) = &options.opt_except {
-        names.insert(except.first_element.value.clone());
-        names.extend(
-            except
-                .additional_elements
-                .iter()
-                .map(|name| name.value.clone()),
-        );
-    }
-    names
+    let excluded = match &options.opt_exclude {
+        None => &[],
+        Some(ast::ExcludeSelectItem::Single(name)) => std::slice::from_ref(name),
+        Some(ast::ExcludeSelectItem::Multiple(list)) => list.as_slice(),
+    };
+    let excepted = options.opt_except.iter().flat_map(|except| {
+        let first = std::iter::once(&except.first_element);
+        first.chain(&except.additional_elements)
+    });
+    let excepted = excepted.map(|name| name.value.clone());
+    excluded.iter().map(last_part).chain(excepted).collect()
 }
 
 fn check_wildcard(
@@ -285,16 +274,8 @@ fn last_part(name: &ast::ObjectName) -> String {
 }
 
 impl Projection {
-    /// Compiles `--column` over the result of a query.
-    pub(crate) fn of_columns(
-        context: &SessionContext,
-        schema: &Schema,
-        wanted: &[SelectColumn],
-    ) -> Result<Self, SourceError> {
-        Self::compile(context, schema, column_items(context, schema, wanted)?)
-    }
-
-    fn compile(
+    /// Compiles output columns over the columns of a schema.
+    pub(crate) fn compile(
         context: &SessionContext,
         schema: &Schema,
         items: Vec<Item>,
@@ -346,7 +327,7 @@ fn evaluate(
     expr: &Arc<dyn PhysicalExpr>,
     input: &RecordBatch,
     clause: &'static str,
-) -> Result<arrow::array::ArrayRef, SourceError> {
+) -> Result<ArrayRef, SourceError> {
     run_engine(clause, &input.schema(), Phase::Run, || {
         expr.evaluate(input)?.into_array(input.num_rows())
     })
@@ -355,9 +336,7 @@ fn evaluate(
 /// Returns the column that an expression merely copies.
 fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
     match expr {
-        Expr::Column(column) => schema
-            .column_with_name(&column.name)
-            .map(|(index, _)| index),
+        Expr::Column(column) => schema.index_of(&column.name).ok(),
         Expr::Alias(alias) => copied_column(&alias.expr, schema),
         _ => None,
     }
@@ -440,11 +419,21 @@ impl Computed {
             .map(|item| copied_column(&item.expr, &full))
             .collect();
         let pruning = match &filter {
-            Some(filter) => Some(compile(&context, WHERE, &full, filter.clone())?),
+            Some(filter) => {
+                let compiled = compile(&context, WHERE, &full, filter.clone())?;
+                let found = compiled
+                    .data_type(&full)
+                    .map_err(|error| convert(error, WHERE, &full, Phase::Plan, None))?;
+                if found != DataType::Boolean {
+                    let reason = format!("the condition is {found}, neither true nor false");
+                    return Err(SourceProblem::SqlPlan.at(WHERE, reason));
+                }
+                Some(compiled)
+            }
             None => None,
         };
         let filter = match filter {
-            Some(filter) => Some(compile_condition(&context, &input, filter)?),
+            Some(filter) => Some(compile(&context, WHERE, &input, filter)?),
             None => None,
         };
         let mut outer = Projection::compile(&context, &input, first)?;
@@ -523,24 +512,6 @@ impl Computed {
     }
 }
 
-fn compile_condition(
-    context: &SessionContext,
-    schema: &Schema,
-    filter: Expr,
-) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
-    let compiled = compile(context, WHERE, schema, filter)?;
-    let found = compiled
-        .data_type(schema)
-        .map_err(|error| convert(error, WHERE, schema, Phase::Plan, None))?;
-    if found == DataType::Boolean {
-        return Ok(compiled);
-    }
-    Err(SourceProblem::SqlPlan.at(
-        WHERE,
-        format!("the condition is {found}, neither true nor false"),
-    ))
-}
-
 /// Returns `--column` options as the text of a select list.
 pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceError> {
     let mut list = Vec::with_capacity(columns.len());
@@ -555,16 +526,9 @@ pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceErro
 }
 
 fn needed_columns<'a>(schema: &Schema, exprs: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
-    let mut needed = BTreeSet::new();
-    for expr in exprs {
-        needed.extend(
-            expr.column_refs()
-                .into_iter()
-                .filter_map(|column| schema.column_with_name(&column.name))
-                .map(|(index, _)| index),
-        );
-    }
-    needed.into_iter().collect()
+    let columns = exprs.flat_map(Expr::column_refs);
+    let needed = columns.filter_map(|column| schema.index_of(&column.name).ok());
+    needed.collect::<BTreeSet<usize>>().into_iter().collect()
 }
 
 impl Source for Computed {

@@ -175,18 +175,17 @@ pub(crate) fn list_tables(
     let filter = FileFilter::new(&options.files)?;
     let mut files = Vec::new();
     for location in locations {
-        let before = files.len();
+        let mut own = Vec::new();
         for found in find(location, options)? {
-            take(location, found, kind, options, &mut files)?;
+            take(location, found, kind, options, &mut own)?;
         }
-        if let Some(own) = files.get_mut(before..) {
-            own.sort_by(|a, b| a.relative.cmp(&b.relative));
-        }
-        keep_selected(&mut files, before, &filter);
-        if files.len() == before {
+        own.retain(|file| filter.takes(&file.relative));
+        own.sort_by(|a, b| a.relative.cmp(&b.relative));
+        if own.is_empty() {
             let reason = format!("holds no {}{}", wanted(kind), filter.reason());
             return Err(SourceProblem::Empty.at(shown_location(location), reason));
         }
+        files.append(&mut own);
     }
     let mut seen = HashSet::with_capacity(files.len());
     for file in &files {
@@ -195,17 +194,6 @@ pub(crate) fn list_tables(
         }
     }
     Ok(files)
-}
-
-/// Removes the files after the first `before` ones that the patterns do not select.
-fn keep_selected(files: &mut Vec<InputFile>, before: usize, filter: &FileFilter) {
-    if !filter.takes_all() {
-        let mut at = 0;
-        files.retain(|file| {
-            at += 1;
-            at <= before || filter.takes(&file.relative)
-        });
-    }
 }
 
 const fn wanted(kind: SourceKind) -> &'static str {

@@ -20,7 +20,7 @@ use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::base::{open_columns, pick, project, rows_from};
-use crate::expr::{Projection, column_text, expanded};
+use crate::expr::{Projection, column_items, column_text, expanded};
 use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
 use crate::slices::Slices;
 use crate::{
@@ -69,7 +69,8 @@ impl Query {
         let mut columns = None;
         if !options.query.columns.is_empty() {
             let wanted = expanded(&options.query.columns, &schema);
-            let projection = Projection::of_columns(&context, &schema, &wanted)?;
+            let items = column_items(&context, &schema, &wanted)?;
+            let projection = Projection::compile(&context, &schema, items)?;
             schema = Arc::clone(projection.schema());
             columns = Some(Arc::new(projection));
             let list = column_text(&wanted)?;

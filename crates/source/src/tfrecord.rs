@@ -55,12 +55,20 @@ pub(crate) fn open(
     let mut ranges = Vec::new();
     for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
         is_whole &= scanned.is_whole;
-        scanned
-            .cuts
-            .add_units(number, &mut units, &mut ranges, scanned.packing);
-        shapes
-            .merge(scanned.shapes)
-            .map_err(|error| feature_error(input, None, error))?;
+        let (mut start, mut first_row) = (0, 0);
+        for (end, rows) in scanned.cuts.ends {
+            units.push(Unit {
+                file: Some(number),
+                first_row: Some(first_row),
+                rows,
+                bytes: end - start,
+            });
+            ranges.push((start, end, scanned.packing));
+            start = end;
+            first_row += rows.unwrap_or(0);
+        }
+        let merged = shapes.merge(scanned.shapes);
+        merged.map_err(|error| feature_error(input, None, error))?;
     }
     let rows = units.iter().map(|unit| unit.rows).sum();
     let (fields, null_counts) = if has_features {
@@ -115,14 +123,13 @@ struct Scanned {
     cuts: Cuts,
 }
 
-/// The ranges of a file: their ends and numbers of records. The last one is open if it is not known where it ends.
+/// The ranges of a file.
 #[derive(Default)]
 struct Cuts {
-    ends: Vec<(u64, u64)>,
+    /// Their ends, and their numbers of records if these were counted.
+    ends: Vec<(u64, Option<u64>)>,
     start: u64,
     records: u64,
-    /// The bytes of the file, if its records were not counted.
-    uncounted: Option<u64>,
 }
 
 impl Cuts {
@@ -135,32 +142,9 @@ impl Cuts {
     }
 
     fn close(&mut self, end: u64) {
-        self.ends.push((end, std::mem::take(&mut self.records)));
+        self.ends
+            .push((end, Some(std::mem::take(&mut self.records))));
         self.start = end;
-    }
-
-    fn add_units(
-        &self,
-        file: usize,
-        units: &mut Vec<Unit>,
-        ranges: &mut Vec<(u64, u64, Packing)>,
-        packing: Packing,
-    ) {
-        let mut start = 0;
-        let mut first_row = 0;
-        let open = self.uncounted.map(|end| (end, None));
-        let ends = self.ends.iter().map(|(end, rows)| (*end, Some(*rows)));
-        for (end, rows) in ends.chain(open) {
-            units.push(Unit {
-                file: Some(file),
-                first_row: Some(first_row),
-                rows,
-                bytes: end - start,
-            });
-            ranges.push((start, end, packing));
-            start = end;
-            first_row += rows.unwrap_or(0);
-        }
     }
 }
 
@@ -210,8 +194,10 @@ fn scan(
             }
         }
         // A compressed file is one range.
-        _ if scanned.is_whole => cuts.ends.push((size, scanned.shapes.records)),
-        _ => cuts.uncounted = Some(size),
+        _ => {
+            let records = scanned.shapes.records;
+            cuts.ends.push((size, scanned.is_whole.then_some(records)));
+        }
     }
     Ok(scanned)
 }

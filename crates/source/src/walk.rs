@@ -93,20 +93,6 @@ impl Listing {
         self.entries.len()
     }
 
-    /// Returns the files whose paths `takes` accepts.
-    pub(crate) fn filtered(
-        &self,
-        takes: impl Fn(&str) -> bool,
-    ) -> Result<Self, crate::SourceError> {
-        let mut taken = Self::default();
-        for (path, file_version) in self.iter() {
-            if takes(path) {
-                taken.push(path, file_version)?;
-            }
-        }
-        Ok(taken)
-    }
-
     /// Returns the relative path of a file, with `/` as the separator; empty beyond the end.
     pub(crate) fn path(&self, index: usize) -> &str {
         self.entries

@@ -195,26 +195,25 @@ impl OpenGroup {
         }
         let mut found = lock(&self.errors);
         let Some(PageError { column, problem }) = found.take() else {
-            let reason = one_line(reason);
-            return SourceError::parquet_corrupt(&self.input.shown, self.group, None, reason);
+            return SourceProblem::ParquetCorrupt.at(self.shown(), one_line(reason));
         };
         match problem {
             PageProblem::Damaged(reason) => self.in_column(&column, &reason),
             PageProblem::Large(limit) => {
-                let Self { input, group, .. } = self;
-                let object = format!("{} row group {group} column `{column}`", input.shown);
+                let object = format!("{} column `{column}`", self.shown());
                 SourceError::parquet_limit(&object, "a page", &limit)
             }
         }
     }
 
     fn in_column(&self, column: &str, reason: &str) -> SourceError {
-        SourceError::parquet_corrupt(
-            &self.input.shown,
-            self.group,
-            Some(column),
-            one_line(reason),
-        )
+        let object = format!("{} column `{column}`", self.shown());
+        SourceProblem::ParquetCorrupt.at(object, one_line(reason))
+    }
+
+    /// Returns the row group as printed.
+    fn shown(&self) -> String {
+        format!("{} row group {}", self.input.shown, self.group)
     }
 
     /// Distinguishes corruption from a file that was replaced while it was read.

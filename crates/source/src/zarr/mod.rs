@@ -432,13 +432,8 @@ fn describe(
             fingerprint.add(&format!("{}/{name}", own.found.path), file_version);
         }
         if own.objects.is_none() {
-            let elements = own
-                .found
-                .array
-                .shape
-                .iter()
-                .fold(1_u64, |all, own| all.saturating_mul(*own));
-            let bytes = elements.saturating_mul(own.found.array.dtype.size() as u64);
+            let array = &own.found.array;
+            let bytes = product(&array.shape, array.dtype.size());
             description.bytes = description.bytes.saturating_add(bytes);
         }
         let about = json!({
@@ -716,12 +711,14 @@ impl Shared {
 impl WindowedArray {
     /// Returns the bytes of the values of a window.
     fn window_bytes(&self) -> u64 {
-        let elements = self
-            .shape
-            .iter()
-            .fold(1_u64, |all, own| all.saturating_mul(*own));
-        elements.saturating_mul(self.decoder.physical().size() as u64)
+        product(&self.shape, self.decoder.physical().size())
     }
+}
+
+/// Returns the bytes of an array of this shape.
+fn product(shape: &[u64], size: usize) -> u64 {
+    let elements = shape.iter();
+    elements.fold(size as u64, |all, own| all.saturating_mul(*own))
 }
 
 /// Returns the indexes of the chunks that overlap a window, in row-major order.
