@@ -68,8 +68,7 @@ pub(crate) fn open(
     }
     let options = &Arc::new(options);
     let files = list_tables(locations, kind, options)?;
-    let jobs = options.resources.jobs;
-    let scanned = inspect_each(&files, jobs, |number, input| scan(number, input, options))?;
+    let scanned = inspect_each(&files, |number, input| scan(number, input, options))?;
     // An empty file among others has no rows. If all files are empty, that is an error.
     if let (Some(first), true) = (files.first(), scanned.iter().all(Scanned::is_empty)) {
         return Err(header_error(first, "the file is empty"));

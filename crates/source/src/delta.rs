@@ -54,10 +54,6 @@ pub(crate) fn open(
 ) -> Result<GroupTable, SourceError> {
     let given = the_table(locations, options)?;
     check_overlap(given, options)?;
-    on_pool(options.resources.jobs, || open_here(given, options))?
-}
-
-fn open_here(given: &Location, options: &SourceOptions) -> Result<GroupTable, SourceError> {
     let (table, bucket) = table(given, options)?;
     let mut table = DeltaFiles {
         version: table.open(&options.delta.choice)?,

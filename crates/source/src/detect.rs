@@ -126,10 +126,10 @@ fn detect_folder(folder: &Folder, location: &Location) -> Result<SourceKind, Sou
         return Ok(kind_of_index(&index.head(bytes, HEAD)?));
     }
     let mut census = Census::default();
-    folder.each(&mut |name, file_version| {
-        census.count_path(name, file_version.bytes);
-        Ok(())
-    })?;
+    for listed in folder.files()? {
+        let (name, file_version) = listed?;
+        census.count_path(&name, file_version.bytes);
+    }
     census.kind(location, |name, bytes| {
         let index = folder.store.named(&folder.key(name));
         index.head(bytes, HEAD)

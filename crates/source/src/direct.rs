@@ -1,8 +1,12 @@
-//! Selects and orders columns, unchanged.
+//! Selects and orders columns. Images and audio, which Hugging Face datasets store as structs of bytes and a path, become
+//! their bytes; the path, which refers to the original file, is dropped.
 
 use std::sync::Arc;
 
-use crate::base::{open_columns, project};
+use arrow::datatypes::{Field, FieldRef, Fields, Schema};
+use shardmill_parquet::{media_bytes, media_column};
+
+use crate::base::{batch, map_rows, open_columns, project};
 use crate::expr::expanded;
 use crate::{RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts};
 
@@ -11,31 +15,51 @@ pub(crate) fn selected(
     source: Arc<dyn Source>,
     wanted: &[SelectColumn],
 ) -> Result<Arc<dyn Source>, SourceError> {
-    let own = source.facts();
-    if wanted.is_empty() {
-        let all: Vec<usize> = (0..own.schema.fields().len()).collect();
-        source.check_columns(&all)?;
-        return Ok(source);
-    }
+    let schema = source.schema();
     let mut columns = Vec::with_capacity(wanted.len());
-    for column in expanded(wanted, &own.schema) {
-        let (index, _) = own
-            .schema
+    for column in expanded(wanted, &schema) {
+        let (index, _) = schema
             .column_with_name(&column.name)
-            .ok_or_else(|| SourceError::no_column("--column", &column.name, &own.schema))?;
+            .ok_or_else(|| SourceError::no_column("--column", &column.name, &schema))?;
         if columns.contains(&index) {
             return Err(SourceError::duplicate_column("--column", &column.name));
         }
         columns.push(index);
     }
+    if wanted.is_empty() {
+        columns.extend(0..schema.fields().len());
+    }
     source.check_columns(&columns)?;
-    let null_counts = columns.iter().map(|column| source.null_count(*column));
-    let facts = own.with_columns(project(&own.schema, &columns), null_counts.collect());
-    Ok(Arc::new(Selected {
-        facts,
+    Ok(bytes_of_media(source, columns))
+}
+
+/// Returns some columns of a source.
+pub(crate) fn bytes_of_media(source: Arc<dyn Source>, columns: Vec<usize>) -> Arc<dyn Source> {
+    let own = source.facts();
+    let chosen = project(&own.schema, &columns);
+    let media: Vec<Option<Field>> = chosen
+        .fields()
+        .iter()
+        .map(|own| media_column(own))
+        .collect();
+    let are_media: Vec<bool> = media.iter().map(Option::is_some).collect();
+    if !are_media.contains(&true) && columns.iter().copied().eq(0..own.schema.fields().len()) {
+        return source;
+    }
+    // The source counts structs that are null, but the bytes in a struct can be null as well.
+    let null_counts = columns.iter().zip(&are_media);
+    let null_counts =
+        null_counts.map(|(column, is_media)| source.null_count(*column).filter(|_| !is_media));
+    let fields = chosen.fields().iter().zip(media);
+    let fields: Fields = fields
+        .map(|(field, bytes)| -> FieldRef { bytes.map_or_else(|| Arc::clone(field), Arc::new) })
+        .collect();
+    Arc::new(Selected {
+        facts: own.with_columns(Arc::new(Schema::new(fields)), null_counts.collect()),
         columns,
+        are_media,
         source,
-    }))
+    })
 }
 
 /// Some columns of a source.
@@ -44,6 +68,14 @@ struct Selected {
     facts: TableFacts,
     /// For each column, its number in the source.
     columns: Vec<usize>,
+    /// Whether each column has structs of bytes and a path in the source.
+    are_media: Vec<bool>,
+}
+
+impl Selected {
+    fn is_media(&self, column: usize) -> bool {
+        self.are_media.get(column) == Some(&true)
+    }
 }
 
 impl Source for Selected {
@@ -56,12 +88,26 @@ impl Source for Selected {
         let own: Vec<usize> = own
             .filter_map(|at| self.columns.get(*at).copied())
             .collect();
-        open_columns(self.source.as_ref(), unit, &own)
+        let rows = open_columns(self.source.as_ref(), unit, &own)?;
+        let are_media: Vec<bool> = columns.iter().map(|at| self.is_media(*at)).collect();
+        if !are_media.contains(&true) {
+            return Ok(rows);
+        }
+        let schema = project(&self.facts.schema, columns);
+        Ok(map_rows(rows, move |found| {
+            let columns = found.columns().iter().zip(&are_media);
+            let columns = columns.map(|(column, is_media)| match is_media {
+                true => media_bytes(column).map_err(|error| SourceError::bug(error.to_string())),
+                false => Ok(Arc::clone(column)),
+            });
+            let columns: Result<_, SourceError> = columns.collect();
+            batch(&schema, columns?, found.num_rows())
+        }))
     }
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
-        self.source
-            .unit_null_count(unit, *self.columns.get(column)?)
+        let own = self.columns.get(column).filter(|_| !self.is_media(column));
+        self.source.unit_null_count(unit, *own?)
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {

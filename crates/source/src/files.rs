@@ -150,18 +150,18 @@ pub(crate) fn file_of_unit<'a>(
 /// Inspects files on several threads, in order. Files in stores get more threads, because these mostly wait.
 pub(crate) fn inspect_each<T: Send>(
     files: &[InputFile],
-    jobs: usize,
     inspect: impl Fn(usize, &InputFile) -> Result<T, SourceError> + Sync,
 ) -> Result<Vec<T>, SourceError> {
-    let jobs = match files.iter().any(|file| file.object().is_some()) {
-        true => jobs.max(INSPECT_THREADS),
-        false => jobs,
-    };
-    // The first error in the order of the files is returned, so that it does not depend on the threads.
-    let found: Vec<Result<T, SourceError>> = on_pool(jobs, || {
+    let run = || {
         let files = files.par_iter().enumerate();
         files.map(|(number, file)| inspect(number, file)).collect()
-    })?;
+    };
+    // The first error in the order of the files is returned, so that it does not depend on the threads.
+    let found: Vec<Result<T, SourceError>> = match files.iter().any(|file| file.object().is_some())
+    {
+        true => on_pool(INSPECT_THREADS.max(rayon::current_num_threads()), run)?,
+        false => run(),
+    };
     found.into_iter().collect()
 }
 
@@ -239,7 +239,7 @@ fn take(
             for (below, file_version) in listing.iter().filter(|(below, _)| takes(below, kind)) {
                 let name = folder.key(below);
                 folder.store.check_name(&name)?;
-                push(&folder.store, &name, file_version);
+                push(&folder.store, &name, *file_version);
             }
         }
     }
@@ -264,11 +264,11 @@ fn take_path(
     let resolved = resolve(path);
     if metadata.is_dir() {
         let listing = list_directory(&resolved, kind)?;
-        for (below, file_version) in listing.iter() {
+        for (below, file_version) in listing {
             files.push(InputFile {
-                origin: Origin::Local(resolved.join(below)),
-                shown: shown(path, below),
-                relative: join(relative, below),
+                origin: Origin::Local(resolved.join(&*below)),
+                shown: shown(path, &below),
+                relative: join(relative, &below),
                 file_version,
             });
         }
@@ -336,7 +336,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
         wanted: &|name| fits(name, kind),
     };
     let listing = walk(path, options)?;
-    if listing.len() > 0 {
+    if !listing.is_empty() {
         return Ok(listing);
     }
     walk(
@@ -432,11 +432,7 @@ pub(crate) fn shown_location(location: &Location) -> String {
 
 /// Returns a file below a location as printed.
 pub(crate) fn shown_below(location: &Location, name: &str) -> String {
-    match location {
-        Location::Local(path) => shown(path, name),
-        Location::Remote(_) if name.is_empty() => shown_location(location),
-        Location::Remote(_) => shown_location(&location.join(name)),
-    }
+    shown_location(&location.join(name))
 }
 
 /// Describes a table of files.

@@ -79,7 +79,7 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<ArrowTable, SourceError> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
-    let layouts = inspect_each(&files, options.resources.jobs, |_, input| layout(input))?;
+    let layouts = inspect_each(&files, |_, input| layout(input))?;
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
         let own: Fields = layout.schema.fields().iter().map(own_field).collect();

@@ -1,7 +1,6 @@
 //! Reads JSON lines: one object on each line. Nested objects become structs, arrays become lists.
 
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -55,9 +54,7 @@ pub(crate) fn open(
 ) -> Result<JsonTable, SourceError> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
     let taken = |name: &str| taken(name, options);
-    let scanned = inspect_each(&files, options.resources.jobs, |number, input| {
-        scan(input, number, &taken, options)
-    })?;
+    let scanned = inspect_each(&files, |number, input| scan(input, number, &taken, options))?;
     let mut all = Object::default();
     let mut whole = true;
     let mut rows = Some(0_u64);
@@ -249,27 +246,17 @@ fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
     let failed = |source| input.read_error(source);
     let mut ends = Vec::new();
     if size > RANGE_BYTES {
-        let file = input.open()?;
-        let mut buffer = vec![0; 64 << 10];
+        let file = Arc::new(input.open()?);
         let mut next = RANGE_BYTES;
-        'cuts: while next < size && packing(&file).map_err(failed)? == Packing::None {
-            let mut at = next - 1;
-            loop {
-                let count = file.read_at(&mut buffer, at).map_err(failed)?;
-                let found = buffer.iter().take(count).position(|byte| *byte == b'\n');
-                if let Some(found) = found {
-                    let end = at + found as u64 + 1;
-                    if end < size {
-                        ends.push(end);
-                    }
-                    next = (end / RANGE_BYTES + 1) * RANGE_BYTES;
-                    continue 'cuts;
-                }
-                if count == 0 {
-                    break 'cuts;
-                }
-                at += count as u64;
+        while next < size && packing(&file).map_err(failed)? == Packing::None {
+            let rest = Range::new(Arc::clone(&file), next - 1, size);
+            let line = BufReader::new(rest).skip_until(b'\n').map_err(failed)?;
+            let end = next - 1 + line as u64;
+            if end >= size {
+                break;
             }
+            ends.push(end);
+            next = (end / RANGE_BYTES + 1) * RANGE_BYTES;
         }
     }
     ends.push(size);

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt64Array};
@@ -182,12 +181,8 @@ impl KeyFile {
 pub(crate) struct KeyFiles<'a> {
     store: &'a RowStore,
     range: KeyRange,
-    writers: Vec<KeyFileWriter>,
-}
-
-struct KeyFileWriter {
-    writer: Mutex<StreamWriter<BufWriter<File>>>,
-    rows: AtomicU64,
+    /// The writer of each file, and the number of its rows.
+    writers: Vec<Mutex<(StreamWriter<BufWriter<File>>, u64)>>,
 }
 
 impl<'a> KeyFiles<'a> {
@@ -202,10 +197,7 @@ impl<'a> KeyFiles<'a> {
                 .map_err(|error| store.io("make a temporary file in", error))?;
             let writer = StreamWriter::try_new(BufWriter::new(file), &store.stored)
                 .map_err(|error| store.failed(WRITE, error))?;
-            Ok(KeyFileWriter {
-                writer: Mutex::new(writer),
-                rows: AtomicU64::new(0),
-            })
+            Ok(Mutex::new((writer, 0)))
         };
         Ok(Self {
             store,
@@ -231,9 +223,9 @@ impl<'a> KeyFiles<'a> {
                 continue;
             }
             let part = interleave_record_batch(&all, &rows).map_err(failed)?;
-            let mut file = lock(&writer.writer);
-            file.write(&part).map_err(failed)?;
-            writer.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            let (writer, written) = &mut *lock(writer);
+            writer.write(&part).map_err(failed)?;
+            *written += rows.len() as u64;
         }
         batches.clear();
         Ok(())
@@ -243,15 +235,16 @@ impl<'a> KeyFiles<'a> {
     pub(crate) fn finish(self) -> Result<Vec<KeyFile>, SourceError> {
         let count = self.writers.len();
         let files = self.writers.into_iter().enumerate().map(|(number, file)| {
-            let writer = file.writer.into_inner();
-            let writer = writer.unwrap_or_else(PoisonError::into_inner).into_inner();
-            let buffer = writer.map_err(|error| self.store.failed(WRITE, error))?;
+            let (writer, rows) = file.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let buffer = writer
+                .into_inner()
+                .map_err(|error| self.store.failed(WRITE, error))?;
             let written = buffer.into_inner();
             let written = written.map_err(|error| self.store.io(WRITE, error.into_error()))?;
             Ok(KeyFile {
                 file: Arc::new(written),
                 range: self.range.part(number, count),
-                rows: file.rows.into_inner(),
+                rows,
             })
         });
         files.collect()

@@ -44,7 +44,7 @@ mod csv_records; // Records of CSV files.
 mod csv_values; // Types of CSV values.
 mod delta; // Delta tables.
 mod detect; // What a location holds.
-mod direct; // Selected columns of a source.
+mod direct; // Selected columns, and the bytes of images and audio.
 mod distinct; // Numbers of distinct values.
 mod error; // The error of this crate.
 mod exact; // Whole numbers that floats represent exactly.
@@ -60,7 +60,6 @@ mod ipc; // Arrow IPC files and streams.
 mod json; // JSON lines files.
 mod json_pairs; // Escaped surrogate pairs of JSON.
 mod key_files; // Rows with random keys in temporary files.
-mod media; // Images and audio.
 mod number_type; // The Arrow types of numbers.
 mod numbered; // The numbers of rows as a column.
 mod objects; // Files in stores.
@@ -128,29 +127,27 @@ pub fn open(
         return Err(SourceProblem::Option.at("--view", fact));
     }
     let options = &casts::with_casts(options)?;
-    let source: Arc<dyn Source> = match kind {
-        SourceKind::Delta => Arc::new(delta::open(locations, options)?),
-        SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
-        SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
-        SourceKind::Csv | SourceKind::Tsv => Arc::new(csv::open(locations, kind, options)?),
-        SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
-        SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
-            Arc::new(tfrecord::open(locations, kind, options)?)
-        }
-        SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
-        SourceKind::Tree => Arc::new(tree::open(locations, options)?),
-        SourceKind::Mds | SourceKind::Webdataset => {
-            return Err(SourceProblem::Unsupported
-                .at(
-                    locations
-                        .first()
-                        .map(files::shown_location)
-                        .unwrap_or_default(),
-                    "holds shards, which the reader opens and not the source",
-                )
-                .with_hint("open it as a dataset"));
-        }
+    let open = || -> Result<Arc<dyn Source>, SourceError> {
+        Ok(match kind {
+            SourceKind::Delta => Arc::new(delta::open(locations, options)?),
+            SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
+            SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
+            SourceKind::Csv | SourceKind::Tsv => Arc::new(csv::open(locations, kind, options)?),
+            SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
+            SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
+                Arc::new(tfrecord::open(locations, kind, options)?)
+            }
+            SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
+            SourceKind::Tree => Arc::new(tree::open(locations, options)?),
+            SourceKind::Mds | SourceKind::Webdataset => {
+                let shown = locations.first().map(files::shown_location);
+                let reason = "holds shards, which the reader opens and not the source";
+                let error = SourceProblem::Unsupported.at(shown.unwrap_or_default(), reason);
+                return Err(error.with_hint("open it as a dataset"));
+            }
+        })
     };
+    let source = walk::on_pool(options.resources.jobs, open)??;
     with_options(source, options)
 }
 
@@ -231,9 +228,10 @@ fn with_options(
     } else if options.query.computes() {
         Arc::new(expr::Computed::new(source, options)?)
     } else {
-        direct::selected(source, &options.query.columns)?
+        return direct::selected(source, &options.query.columns);
     };
-    Ok(media::bytes_of_media(source))
+    let all = (0..source.facts().schema.fields().len()).collect();
+    Ok(direct::bytes_of_media(source, all))
 }
 
 /// Refuses `--delta-version` and `--delta-timestamp` for anything but a Delta table.

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::file_names::{
     PATTERN_RULES, bad_pattern, has_extension, is_pattern, join, kind_of_name,
 };
-use crate::walk::{FileVersion, Listing, MAX_DEPTH};
+use crate::walk::{FileVersion, Listed, Listing, MAX_DEPTH, version_of};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// The most bytes of whole files that are kept after they were closed.
@@ -93,28 +93,22 @@ impl Folder {
         join(&self.name, below)
     }
 
-    /// Calls `each` with the names below the folder, sorted by bytes.
-    pub(crate) fn each(
+    /// Returns the files below the folder, sorted by the bytes of their names.
+    pub(crate) fn files(
         &self,
-        each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
-        match &self.listing {
-            Some(listing) => {
-                let mut names = listing.iter();
-                names.try_for_each(|(below, file_version)| each(below, file_version))
-            }
-            None => self.store.list("", each),
-        }
+    ) -> Result<Box<dyn Iterator<Item = Result<Listed, SourceError>> + '_>, SourceError> {
+        Ok(match &self.listing {
+            Some(listing) => Box::new(listing.iter().cloned().map(Ok)),
+            None => Box::new(self.store.list("")?),
+        })
     }
 
     /// Returns the names below the folder.
     pub(crate) fn listing(&self) -> Result<Listing, SourceError> {
-        let mut listing = Listing::default();
-        self.each(&mut |below, file_version| listing.push(below, file_version))?;
-        if listing.len() == 0 {
-            return Err(SourceError::not_found(
-                self.store.remote.display(&self.name),
-            ));
+        let listing: Listing = self.files()?.collect::<Result<_, _>>()?;
+        if listing.is_empty() {
+            let shown = self.store.remote.display(&self.name);
+            return Err(SourceError::not_found(shown));
         }
         Ok(listing)
     }
@@ -130,7 +124,7 @@ impl Folder {
     /// Returns a file directly in the folder, and its length.
     pub(crate) fn file(&self, name: &str) -> Result<Option<(Object, u64)>, SourceError> {
         let bytes = match &self.listing {
-            Some(listing) => listing.find(name).map(|file_version| file_version.bytes),
+            Some(listing) => version_of(listing, name).map(|file_version| file_version.bytes),
             None => {
                 let found = self.store.remote.look_up(name, &mut |_| true)?;
                 found.map(|found| found.bytes)
@@ -219,36 +213,31 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Foun
     let depth = (!rest.contains(&"**")).then_some(rest.len());
     let store = Store::open(&location.root().join(&base), options)?;
     let mut matches: Vec<Found> = Vec::new();
-    store.list(head, &mut |name, file_version| {
+    for listed in store.list(head)? {
+        let (name, file_version) = listed?;
         let end = depth.and_then(|depth| name.match_indices('/').nth(depth - 1));
         let Some((end, _)) = end else {
-            if compiled.matches_with(name, PATTERN_RULES) {
-                store.check_name(name)?;
-                matches.push(Found::Object(store.named(name), file_version));
+            if compiled.matches_with(&name, PATTERN_RULES) {
+                store.check_name(&name)?;
+                matches.push(Found::Object(store.named(&name), file_version));
             }
-            return Ok(());
+            continue;
         };
-        let (folder, below) = (
-            name.get(..end).unwrap_or_default(),
-            name.get(end + 1..).unwrap_or_default(),
-        );
+        let (folder, below) = name.split_at(end);
+        let below = below.strip_prefix('/').unwrap_or(below);
+        let own = (below.into(), file_version);
         if let Some(Found::Folder(last)) = matches.last_mut()
             && last.name == folder
         {
-            let listing = last.listing.get_or_insert_default();
-            return listing.push(below, file_version);
-        }
-        if compiled.matches_with(folder, PATTERN_RULES) {
-            let mut listing = Listing::default();
-            listing.push(below, file_version)?;
+            last.listing.get_or_insert_default().push(own);
+        } else if compiled.matches_with(folder, PATTERN_RULES) {
             matches.push(Found::Folder(Folder {
                 store: Arc::clone(&store),
                 name: folder.to_owned(),
-                listing: Some(listing),
+                listing: Some(vec![own]),
             }));
         }
-        Ok(())
-    })?;
+    }
     if matches.is_empty() {
         return Err(SourceError::not_found(location.to_string()));
     }
@@ -297,27 +286,27 @@ impl Store {
         Ok(Some(file_version(found.bytes, &found.tag)))
     }
 
-    /// Calls `each` with the names that begin with `prefix`, sorted by bytes. Ignores objects that mark folders. From
-    /// now on, reading another version of one of these objects is an error.
+    /// Returns the objects whose names begin with `prefix`, sorted by bytes, without objects that mark folders. Once one
+    /// of them is returned, reading another version of it is an error.
     pub(crate) fn list(
         &self,
         prefix: &str,
-        each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    ) -> Result<impl Iterator<Item = Result<Listed, SourceError>> + '_, SourceError> {
         let (temp_dir, options) = (Some(&*self.temp_dir), ListOptions::default());
         let listing = self
             .remote
             .list_sorted(prefix, temp_dir, &options, &mut |_| true)?;
-        for entry in listing {
-            let entry = entry?;
-            if self.is_internal(&entry.name) {
-                continue;
-            }
+        Ok(listing.filter_map(|entry| {
+            let entry = match entry {
+                Ok(entry) if self.is_internal(&entry.name) => return None,
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error.into())),
+            };
             let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));
-            self.remote.pin(pinned)?;
-            each(&entry.name, file_version(entry.bytes, &entry.tag))?;
-        }
-        Ok(())
+            let version = file_version(entry.bytes, &entry.tag);
+            let pinned = self.remote.pin(pinned).map_err(SourceError::from);
+            Some(pinned.map(|()| (entry.name.into(), version)))
+        }))
     }
 
     /// Returns whether an object belongs to a writer that works in the store. Records an unfinished conversion if the

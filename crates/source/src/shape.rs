@@ -330,7 +330,6 @@ impl Unfit {
     }
 }
 
-/// Prefixes an error about the contents of a field with the field's name, so that both form one path.
 /// Returns the name of a field for a path, in double quotes if it has characters that separate names.
 pub(crate) fn path_name(name: &str) -> String {
     let shown = shardmill_core::escape(name);
@@ -340,6 +339,7 @@ pub(crate) fn path_name(name: &str) -> String {
     }
 }
 
+/// Prefixes an error about the contents of a field with the field's name, so that both form one path.
 pub(crate) fn prefix_path(name: &str, error: &str) -> String {
     let dot = if error.starts_with([':', '[']) {
         ""

@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::base::{open_columns, pick, project, rows_from};
 use crate::expr::{Projection, column_items, column_text, expanded};
-use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
+use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, run_engine, session};
 use crate::slices::Slices;
 use crate::{
     Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, TableFacts, Unit,
@@ -53,16 +53,16 @@ impl Query {
         let batch_bytes = options.resources.batch_bytes;
         let context = session(options, engine_rows(base.description(), batch_bytes))?;
         let input = base.schema();
-        let memory_limit = options.resources.memory_limit;
-        let failed = |error| convert(error, SQL, &input, Phase::Plan, memory_limit);
         let table = Arc::new(SourceTable(Arc::clone(&base)));
-        context.register_table(TABLE, table).map_err(failed)?;
         let runtime = runtime()?;
-        let plan = catch(|| runtime.block_on(logical_plan(&context, statement)));
-        let plan = plan.map_err(planning_panic)?.map_err(failed)?;
+        let plan = run_engine(SQL, &input, Phase::Plan, || {
+            context.register_table(TABLE, table)?;
+            runtime.block_on(logical_plan(&context, statement))
+        })?;
         check_plan(SQL, &plan)?;
-        let physical = catch(|| runtime.block_on(context.state().create_physical_plan(&plan)));
-        let physical = physical.map_err(planning_panic)?.map_err(failed)?;
+        let physical = run_engine(SQL, &input, Phase::Plan, || {
+            runtime.block_on(context.state().create_physical_plan(&plan))
+        })?;
         let mut schema = physical.schema();
         let names = schema.fields().iter().map(|field| field.name().as_str());
         SourceError::check_names(names, || SQL.to_owned())?;
@@ -88,7 +88,7 @@ impl Query {
                 context,
                 plan,
                 input,
-                memory_limit,
+                memory_limit: options.resources.memory_limit,
             }),
             columns,
             facts: TableFacts {
@@ -110,10 +110,6 @@ async fn logical_plan(context: &SessionContext, statement: Statement) -> EngineR
         .with_allow_statements(false);
     read_only.verify_plan(&plan)?;
     Ok(plan)
-}
-
-fn planning_panic(reason: String) -> SourceError {
-    SourceProblem::SqlPlan.at(SQL, reason)
 }
 
 fn runtime() -> Result<Runtime, SourceError> {
@@ -155,7 +151,7 @@ impl Source for Query {
             })
         });
         let stream = stream
-            .map_err(planning_panic)?
+            .map_err(|panic| SourceProblem::SqlPlan.at(SQL, panic))?
             .map_err(|error| engine.failed(error))?;
         let mut rows = QueryRows {
             stream,

@@ -46,9 +46,7 @@ pub(crate) fn open(
 ) -> Result<TfrecordTable, SourceError> {
     let files = list_tables(locations, kind, options)?;
     let has_features = kind == SourceKind::Tfrecord;
-    let scanned = inspect_each(&files, options.resources.jobs, |_, input| {
-        scan(input, has_features, options)
-    })?;
+    let scanned = inspect_each(&files, |_, input| scan(input, has_features, options))?;
     let mut shapes = FeatureShapes::default();
     let mut is_whole = true;
     let mut units = Vec::new();

@@ -37,20 +37,23 @@ impl Default for WalkOptions<'_> {
     }
 }
 
-/// One file of a listing: 32 bytes in addition to its path.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    start: u64,
-    length: u32,
-    file_version: FileVersion,
+/// A relative path with `/` as the separator, and the state of that file.
+pub(crate) type Listed = (Box<str>, FileVersion);
+
+/// The regular files below a directory, sorted by the bytes of their relative paths.
+pub(crate) type Listing = Vec<Listed>;
+
+/// Returns the relative path of a file; empty beyond the end.
+pub(crate) fn path_of(listing: &[Listed], number: usize) -> &str {
+    listing.get(number).map_or("", |(path, _)| path)
 }
 
-/// The regular files below a directory, sorted by the bytes of their relative paths. All paths share one string: a
-/// million files take the bytes of their paths and 32 MB.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    paths: String,
-    entries: Vec<Entry>,
+/// Returns the state of the file with this path, in a sorted listing.
+pub(crate) fn version_of(listing: &[Listed], path: &str) -> Option<FileVersion> {
+    let found = listing.binary_search_by(|(own, _)| (**own).cmp(path));
+    listing
+        .get(found.ok()?)
+        .map(|(_, file_version)| *file_version)
 }
 
 /// The size and time of a file when it was listed, to compare with those when it is read.
@@ -88,67 +91,6 @@ fn mtime_ns(metadata: &Metadata) -> i64 {
         .wrapping_add(metadata.mtime_nsec())
 }
 
-impl Listing {
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Returns the relative path of a file, with `/` as the separator; empty beyond the end.
-    pub(crate) fn path(&self, index: usize) -> &str {
-        self.entries
-            .get(index)
-            .map_or("", |entry| slice(&self.paths, entry))
-    }
-
-    pub(crate) fn file_version(&self, index: usize) -> FileVersion {
-        let entry = self.entries.get(index);
-        entry.map_or_else(FileVersion::default, |entry| entry.file_version)
-    }
-
-    /// Returns the state of the file with this path, in a sorted listing.
-    pub(crate) fn find(&self, path: &str) -> Option<FileVersion> {
-        let found = self
-            .entries
-            .binary_search_by(|entry| slice(&self.paths, entry).cmp(path));
-        Some(self.file_version(found.ok()?))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, FileVersion)> {
-        let entries = self.entries.iter();
-        entries.map(|entry| (slice(&self.paths, entry), entry.file_version))
-    }
-
-    pub(crate) fn push(
-        &mut self,
-        path: &str,
-        file_version: FileVersion,
-    ) -> Result<(), SourceError> {
-        let length = u32::try_from(path.len()).map_err(|_| SourceError::bug("a path of 4 GiB"))?;
-        self.entries.push(Entry {
-            start: self.paths.len() as u64,
-            length,
-            file_version,
-        });
-        self.paths.push_str(path);
-        Ok(())
-    }
-
-    fn sort(&mut self) {
-        let paths = self.paths.as_str();
-        self.entries
-            .par_sort_unstable_by(|a, b| slice(paths, a).cmp(slice(paths, b)));
-        self.entries.shrink_to_fit();
-    }
-}
-
-fn slice<'a>(paths: &'a str, entry: &Entry) -> &'a str {
-    let range = usize::try_from(entry.start).ok().and_then(|start| {
-        let end = start.checked_add(entry.length as usize)?;
-        paths.get(start..end)
-    });
-    range.unwrap_or("")
-}
-
 struct Directory {
     /// The relative path with a trailing `/`; empty for the root.
     prefix: String,
@@ -161,7 +103,7 @@ type Failure = (String, Box<SourceError>);
 
 #[derive(Default)]
 struct Found {
-    files: Vec<(String, FileVersion)>,
+    files: Listing,
     directories: Vec<Directory>,
 }
 
@@ -198,14 +140,11 @@ pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Sou
         first_error(failed).map_err(|(_, error)| *error)?;
         level.clear();
         for found in found {
-            for (path, file_version) in found.files {
-                listing.push(&path, file_version)?;
-            }
+            listing.extend(found.files);
             level.extend(found.directories);
         }
     }
-    listing.paths.shrink_to_fit();
-    listing.sort();
+    listing.par_sort_unstable_by(|a, b| a.0.cmp(&b.0));
     Ok(listing)
 }
 
@@ -322,7 +261,8 @@ fn take(
         None => entry.metadata().map_err(|source| io("list", source))?,
     };
     let relative = format!("{}{name}", directory.prefix);
-    found.files.push((relative, FileVersion::of(&metadata)));
+    let file_version = FileVersion::of(&metadata);
+    found.files.push((relative.into(), file_version));
     Ok(())
 }
 
@@ -421,8 +361,8 @@ mod tests {
         }
     }
 
-    fn paths(listing: &Listing) -> Vec<&str> {
-        listing.iter().map(|(path, _)| path).collect()
+    fn paths(listing: &[Listed]) -> Vec<&str> {
+        listing.iter().map(|(path, _)| &**path).collect()
     }
 
     #[test]
@@ -491,7 +431,7 @@ mod tests {
             ["Z", "a-b", "a.txt", "a/b.txt", "a/b/c", "é"]
         );
         assert_eq!(listing.len(), 6);
-        assert_eq!(listing.file_version(0).bytes, 1);
+        assert_eq!(listing[0].1.bytes, 1);
     }
 
     #[test]

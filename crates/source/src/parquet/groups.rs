@@ -15,7 +15,7 @@ use shardmill_parquet::{GroupPages, GroupPart, group_null_count, group_ranges, g
 
 use super::metadata::FooterCache;
 use super::prune::FileStatistics;
-use super::rows::{GroupPlan, Origin, Sizes, Task, decode_group};
+use super::rows::{GroupPlan, Origin, Task, decode_group};
 use crate::base::project;
 use crate::files::InputFile;
 use crate::prefetch::{Prefetch, Wanted};
@@ -27,7 +27,7 @@ pub(crate) struct RowGroups {
     locations: Vec<GroupLocation>,
     footers: FooterCache,
     prefetch: Prefetch,
-    sizes: Sizes,
+    options: SourceOptions,
     /// The rows that exist.
     pub rows: u64,
     pub deleted_rows: u64,
@@ -82,7 +82,7 @@ impl RowGroups {
             locations: Vec::new(),
             footers: FooterCache::new(options.limits.parquet.footer_bytes),
             prefetch: Prefetch::new(options.resources.jobs),
-            sizes: Sizes::of(options),
+            options: options.clone(),
             rows: 0,
             deleted_rows: 0,
         }
@@ -187,7 +187,7 @@ impl Source for GroupTable {
             plan,
             selection: selection(deleted, &location.part, rows.unwrap_or(0)),
             schema: project(&self.facts.schema, columns),
-            sizes: self.groups.sizes,
+            options: &self.groups.options,
             metadata,
         })
     }

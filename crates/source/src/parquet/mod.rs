@@ -15,7 +15,6 @@ use shardmill_storage::Location;
 use crate::base::add_nulls;
 use crate::files::{InputFile, describe, list_tables};
 use crate::unite::{United, Uniter};
-use crate::walk::on_pool;
 use crate::{SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use metadata::arrow_fields;
 
@@ -39,14 +38,6 @@ struct Summary {
     parts: Vec<GroupPart>,
 }
 
-/// Lists the files and reads every footer.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<GroupTable, SourceError> {
-    on_pool(options.resources.jobs, || open_here(locations, options))?
-}
-
 /// Returns the columns that directories form.
 fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
     let paths = files.iter().map(|file| &*file.relative);
@@ -56,7 +47,11 @@ fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
     })
 }
 
-fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTable, SourceError> {
+/// Lists the files and reads every footer.
+pub(crate) fn open(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<GroupTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = partitions_of(&files)?;
     let mut groups = RowGroups::new(options);

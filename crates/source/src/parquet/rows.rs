@@ -50,27 +50,6 @@ pub(crate) struct GroupPlan {
     pub leaves: Vec<usize>,
 }
 
-/// Target sizes of batches, and limits on what a file may claim.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// The approximate number of bytes in a batch.
-    pub batch_bytes: usize,
-    /// The most bytes in a row.
-    pub sample_bytes: u64,
-    /// The most bytes of a page, before and after decompression.
-    pub page_bytes: u64,
-}
-
-impl Sizes {
-    pub(crate) fn of(options: &SourceOptions) -> Self {
-        Self {
-            batch_bytes: options.resources.batch_bytes.max(1),
-            sample_bytes: options.limits.sample_bytes,
-            page_bytes: options.limits.parquet.page_bytes,
-        }
-    }
-}
-
 /// What to read of one row group.
 pub(crate) struct Task<'a> {
     pub input: &'a InputFile,
@@ -83,7 +62,7 @@ pub(crate) struct Task<'a> {
     /// The rows to read; `None` for all.
     pub selection: Option<RowSelection>,
     pub schema: SchemaRef,
-    pub sizes: Sizes,
+    pub options: &'a SourceOptions,
 }
 
 /// An open row group.
@@ -106,6 +85,7 @@ struct GroupRows {
 /// Starts to decode a row group.
 pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError> {
     let (input, metadata, group) = (task.input, task.metadata, task.group);
+    let options = task.options;
     let (mut origins, leaves) = (task.plan.origins, task.plan.leaves);
     let row_group = metadata.row_groups().get(group).ok_or_else(|| {
         let bytes = input.file_version.bytes;
@@ -143,7 +123,7 @@ pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError>
         metadata: Arc::clone(&metadata),
         group,
         pages: task.pages,
-        page_bytes: task.sizes.page_bytes,
+        page_bytes: options.limits.parquet.page_bytes,
         errors: ErrorSlot::default(),
     };
     let padded: u64 = roots
@@ -151,11 +131,16 @@ pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError>
         .filter_map(|root| task.plan.fields.get(*root))
         .map(|field| fixed_bytes(field.data_type()))
         .fold(0, u64::saturating_add);
-    input.check_limit("sample-bytes", padded, task.sizes.sample_bytes)?;
+    input.check_limit("sample-bytes", padded, options.limits.sample_bytes)?;
     if rows == 0 && all_rows > 0 {
         return Ok(rows_from(|| Ok(None)));
     }
-    let size = batch_rows(&source, &leaves, padded, task.sizes.batch_bytes);
+    let size = batch_rows(
+        &source,
+        &leaves,
+        padded,
+        options.resources.batch_bytes.max(1),
+    );
     // What is wrong with pages here is reported when they are decoded.
     lock(&source.errors).take();
     let mask = ProjectionMask::leaves(descr, leaves.iter().copied());

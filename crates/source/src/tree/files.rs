@@ -12,7 +12,7 @@ use super::group::Samples;
 use crate::file_names::join;
 use crate::files::shown_below;
 use crate::objects::Store;
-use crate::walk::{FileVersion, Listing};
+use crate::walk::{FileVersion, Listing, path_of};
 use crate::{SourceError, SourceProblem};
 
 /// One directory of a tree source, or one prefix of a store.
@@ -53,11 +53,13 @@ impl Shared {
     }
 
     pub(super) fn file_version(&self, file: usize) -> FileVersion {
-        self.listing.file_version(file)
+        self.listing
+            .get(file)
+            .map_or(FileVersion::default(), |(_, own)| *own)
     }
 
     pub(super) fn path(&self, file: usize) -> &str {
-        self.listing.path(file)
+        path_of(&self.listing, file)
     }
 
     pub(super) fn key(&self, sample: usize) -> &str {

@@ -5,23 +5,21 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use shardmill_core::{Limits, escape};
 
-use crate::walk::Listing;
+use crate::walk::{Listed, path_of};
 use crate::{SourceError, SourceProblem, TreeField};
 
 /// The field of a file without an extension, and of every file that is a sample by itself.
 const DATA: &str = "data";
 
-/// The samples of all locations, in order. It takes ten bytes for each file: keys are parts of paths, and paths are in
+/// The samples of all locations, in order. It takes twelve bytes for each file: keys are parts of paths, and paths are in
 /// the listings.
 #[derive(Debug)]
 pub(super) struct Samples {
     split: Split,
     fields: Vec<TreeField>,
-    /// The numbers of files in the listing, sorted by location, key and field.
-    files: Vec<u32>,
-    /// The field of each of these files, in the same order.
-    field_of: Vec<u16>,
-    /// The position in `files` at which each sample begins.
+    /// The field of each file and its number in the listing, sorted by location, key and field.
+    members: Vec<(u16, u32)>,
+    /// The position in `members` at which each sample begins.
     starts: Vec<u32>,
 }
 
@@ -63,14 +61,14 @@ fn too_many() -> SourceError {
 impl Samples {
     /// Groups files that have the same key by `split`. `ends` are the ends of the locations in the listing.
     pub(super) fn new(
-        listing: &Listing,
+        listing: &[Listed],
         ends: &[usize],
         split: Split,
         key_column: &str,
         limits: &Limits,
     ) -> Result<Self, SourceError> {
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for (path, _) in listing.iter() {
+        for (path, _) in listing {
             *counts.entry(split(path).1).or_default() += 1;
         }
         SourceError::check_limit("columns", counts.len() as u64, limits.columns, || {
@@ -89,11 +87,10 @@ impl Samples {
         let mut samples = Self {
             split,
             fields: fields.collect(),
-            files: Vec::new(),
-            field_of: Vec::new(),
+            members: Vec::with_capacity(listing.len()),
             starts: Vec::new(),
         };
-        let path = |number: &u32| listing.path(*number as usize);
+        let path = |number: &u32| path_of(listing, *number as usize);
         let mut next = 0;
         for end in ends {
             let end = u32::try_from(*end).map_err(|_| too_many())?;
@@ -119,14 +116,11 @@ impl Samples {
                     ));
                 }
                 if last.is_none_or(|(last_key, _, _)| last_key != key) {
-                    samples
-                        .starts
-                        .push(u32::try_from(samples.files.len()).map_err(|_| too_many())?);
+                    let start = u32::try_from(samples.members.len());
+                    samples.starts.push(start.map_err(|_| too_many())?);
                 }
-                samples.files.push(number);
-                samples
-                    .field_of
-                    .push(numbers.get(field).copied().unwrap_or_default());
+                let field_number = numbers.get(field).copied().unwrap_or_default();
+                samples.members.push((field_number, number));
                 last = Some((key, field, own));
             }
         }
@@ -137,10 +131,10 @@ impl Samples {
     }
 
     /// Checks that no two locations share a key.
-    fn check_keys(&self, listing: &Listing) -> Result<(), SourceError> {
+    fn check_keys(&self, listing: &[Listed]) -> Result<(), SourceError> {
         let path = |sample: usize| {
             self.first_file(sample)
-                .map_or("", |file| listing.path(file))
+                .map_or("", |file| path_of(listing, file))
         };
         let mut order: Vec<usize> = (0..self.len()).collect();
         order.par_sort_by(|a, b| self.key_of(path(*a)).cmp(self.key_of(path(*b))));
@@ -170,20 +164,14 @@ impl Samples {
         (self.split)(path).0
     }
 
-    fn range(&self, sample: usize) -> std::ops::Range<usize> {
-        let start_of = |sample: usize| {
-            let start = self.starts.get(sample);
-            start.map_or(self.files.len(), |start| *start as usize)
-        };
-        start_of(sample)..start_of(sample + 1)
-    }
-
     /// Returns the fields of a sample with their files.
     pub(super) fn members(&self, sample: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let range = self.range(sample);
-        let files = self.files.get(range.clone()).unwrap_or_default();
-        let fields = self.field_of.get(range).unwrap_or_default();
-        let members = fields.iter().zip(files);
+        let start_of = |sample: usize| {
+            let start = self.starts.get(sample);
+            start.map_or(self.members.len(), |start| *start as usize)
+        };
+        let members = self.members.get(start_of(sample)..start_of(sample + 1));
+        let members = members.unwrap_or_default().iter();
         members.map(|(field, file)| (usize::from(*field), *file as usize))
     }
 
@@ -196,14 +184,16 @@ impl Samples {
 /// Checks the field names, because fields become columns. None may equal the key column, and no two may differ only in
 /// case.
 fn check_fields(
-    listing: &Listing,
+    listing: &[Listed],
     split: Split,
     counts: &BTreeMap<&str, u64>,
     key_column: &str,
 ) -> Result<(), SourceError> {
     let example = |field: &str| {
         let found = listing.iter().find(|(path, _)| split(path).1 == field);
-        found.map(|(path, _)| path.to_owned()).unwrap_or_default()
+        found
+            .map(|(path, _)| String::from(&**path))
+            .unwrap_or_default()
     };
     if counts.contains_key(key_column) {
         return Err(SourceProblem::TreeCollision.at(
@@ -237,27 +227,19 @@ mod tests {
     use crate::walk::FileVersion;
     use shardmill_core::Diagnostic as _;
 
-    fn listing(paths: &[&str]) -> Listing {
-        let mut listing = Listing::default();
-        for path in paths {
-            listing
-                .push(
-                    path,
-                    FileVersion {
-                        bytes: 1,
-                        mtime_ns: 0,
-                    },
-                )
-                .unwrap();
-        }
-        listing
+    fn listing(paths: &[&str]) -> Vec<Listed> {
+        let version = FileVersion {
+            bytes: 1,
+            mtime_ns: 0,
+        };
+        paths.iter().map(|path| ((*path).into(), version)).collect()
     }
 
-    fn shown(samples: &Samples, listing: &Listing) -> Vec<(String, Vec<String>)> {
+    fn shown(samples: &Samples, listing: &[Listed]) -> Vec<(String, Vec<String>)> {
         (0..samples.len())
             .map(|sample| {
                 let first = samples.first_file(sample).unwrap();
-                let key = samples.key_of(listing.path(first)).to_owned();
+                let key = samples.key_of(path_of(listing, first)).to_owned();
                 let fields = samples
                     .members(sample)
                     .map(|(field, _)| samples.fields()[field].name.clone());

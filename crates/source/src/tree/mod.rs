@@ -15,7 +15,7 @@ use crate::file_filter::FileFilter;
 use crate::files::{Fingerprint, check_overlap, find, shown_below, shown_location, stat};
 use crate::objects::Found;
 use crate::source::ENCODING_KEY;
-use crate::walk::{FileVersion, Listing, WalkOptions, on_pool, resolve, walk};
+use crate::walk::{FileVersion, Listed, Listing, WalkOptions, resolve, walk};
 use crate::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     SourceProblem, TableFacts, TreeGroup, TreeSummary, Unit,
@@ -43,11 +43,7 @@ pub(crate) struct Tree {
 }
 
 /// Lists the trees and groups their files.
-pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
-    on_pool(options.resources.jobs, || open_here(locations, options))?
-}
-
-fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
+pub(crate) fn open(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
     let filter = FileFilter::new(&options.files)?;
     let mut locations = Vec::new();
     let mut listing = Listing::default();
@@ -56,9 +52,9 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
             let location = found.location();
             let (files, own) = list(found, &location, options)?;
             let before = listing.len();
-            for (path, file_version) in own.iter().filter(|(path, _)| filter.takes(path)) {
-                check_size(&location, path, file_version, options)?;
-                listing.push(path, file_version)?;
+            for (path, file_version) in own.into_iter().filter(|(path, _)| filter.takes(path)) {
+                check_size(&location, &path, file_version, options)?;
+                listing.push((path, file_version));
             }
             if listing.len() == before {
                 let reason = format!("holds no file{}", filter.reason());
@@ -137,7 +133,7 @@ fn list(
             check_overlap(location, options)?;
             let listing = folder.listing()?;
             folder.store.check_finished()?;
-            for (below, _) in listing.iter() {
+            for (below, _) in &listing {
                 folder.store.check_name(&folder.key(below))?;
             }
             Ok((Files::Store(folder.store, folder.name), listing))
@@ -163,14 +159,14 @@ fn check_size(
     Ok(())
 }
 
-fn describe(locations: &[Root], listing: &Listing, samples: &Samples) -> SourceDescription {
+fn describe(locations: &[Root], listing: &[Listed], samples: &Samples) -> SourceDescription {
     let mut description = SourceDescription::new(SourceKind::Tree);
     let mut fingerprint = Fingerprint::new(SourceKind::Tree);
     let mut files = listing.iter().enumerate().peekable();
     for location in locations {
         let mut bytes = 0;
         while let Some((_, (path, file_version))) = files.next_if(|(at, _)| *at < location.end) {
-            fingerprint.add(path, file_version);
+            fingerprint.add(path, *file_version);
             bytes += file_version.bytes;
         }
         // The order depends on which location a file is in.

@@ -21,7 +21,7 @@ use shardmill_zarr::{
 use crate::base::{batch, project, rows_from};
 use crate::files::Fingerprint;
 use crate::number_type::number_type;
-use crate::walk::{FileVersion, Listing};
+use crate::walk::{FileVersion, Listing, version_of};
 use crate::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     SourceProblem, TableFacts, Unit,
@@ -426,10 +426,10 @@ fn describe(
     let mut metadata = Map::new();
     for own in arrays {
         fingerprint.add(&own.found.path, own.found.metadata);
-        let objects = own.objects.iter().flat_map(Listing::iter);
+        let objects = own.objects.iter().flatten();
         for (name, file_version) in objects {
             description.bytes += file_version.bytes;
-            fingerprint.add(&format!("{}/{name}", own.found.path), file_version);
+            fingerprint.add(&format!("{}/{name}", own.found.path), *file_version);
         }
         if own.objects.is_none() {
             let array = &own.found.array;
@@ -659,7 +659,7 @@ impl Shared {
         let location = own.found.array.place(chunk);
         let name = format!("{}/{}", own.found.path, location.object);
         let file_version = match &own.objects {
-            Some(objects) => objects.find(&location.object),
+            Some(objects) => version_of(objects, &location.object),
             None if location.in_shard.is_some() => self.store.look_up(&name)?,
             // A chunk is requested without knowing whether it exists.
             None => {

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::file_names::join;
 use crate::files::{check_overlap, shown_below, shown_location, stat};
 use crate::objects::Store;
-use crate::walk::{FileVersion, Listing, WalkOptions, resolve, walk};
+use crate::walk::{FileVersion, Listed, Listing, WalkOptions, resolve, walk};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// A Zarr store.
@@ -177,11 +177,12 @@ impl ZarrStore {
             Objects::Store(store) if !store.remote().can_list() => return Ok(None),
             Objects::Store(store) => {
                 let prefix = format!("{array}/");
-                let mut listing = Listing::default();
-                store.list(&prefix, &mut |name, file_version| {
-                    listing.push(name.strip_prefix(&prefix).unwrap_or(name), file_version)
-                })?;
-                listing
+                let relative = |(name, file_version): Listed| {
+                    let name = name.strip_prefix(prefix.as_str()).unwrap_or(&name);
+                    (Box::from(name), file_version)
+                };
+                let listed = store.list(&prefix)?.map(|listed| listed.map(relative));
+                listed.collect::<Result<Listing, SourceError>>()?
             }
         };
         Ok(Some(listing))
