@@ -64,8 +64,8 @@ pub(crate) fn line_of(row: u64, options: &SourceOptions) -> u64 {
 /// rows.
 const BATCH_FACTOR: u64 = 4;
 
-/// The most bytes of a batch: the offsets of a column have 32 bits.
-const MAX_BYTES: u64 = i32::MAX as u64;
+/// The most bytes of a batch: the offsets of a column have 31 bits, and sizes are checked once for each piece of input.
+const MAX_BYTES: u64 = 2000 << 20;
 
 /// The records of one file.
 pub(crate) struct Records {
@@ -127,6 +127,8 @@ impl Records {
         options: &Arc<SourceOptions>,
     ) -> Result<Vec<String>, SourceError> {
         let mut records = Self::open(input, options)?;
+        let delimiter = options.csv.delimiter.unwrap_or(b',');
+        let is_white = delimiter.is_ascii_whitespace();
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut is_blank = true;
         let mut count = records.read(|_, is_quoted, text| {
@@ -134,7 +136,7 @@ impl Records {
             names.push(text.to_vec());
         })?;
         // A file with nothing but white space has no record.
-        while is_blank && count == 1 {
+        while is_blank && (count == 1 || (is_white && count > 0)) {
             count =
                 records.read(|_, _, text| is_blank &= text.iter().all(u8::is_ascii_whitespace))?;
         }

@@ -142,7 +142,7 @@ impl Found {
                 (store, name)
             }
         };
-        Location::Remote(store.remote.location().clone()).join(name)
+        Location::Remote(store.remote.location().join(name))
     }
 
     /// Returns the name of a match, relative to the part of the pattern before the first wildcard.

@@ -131,8 +131,9 @@ fn list(
         }
         Found::Folder(folder) => {
             check_overlap(location, options)?;
-            let listing = folder.listing()?;
+            let listing = folder.listing();
             folder.store.check_finished()?;
+            let listing = listing?;
             for (below, _) in &listing {
                 folder.store.check_name(&folder.key(below))?;
             }
