@@ -272,7 +272,7 @@ pub const ONE_VERSION: &[&str] = &[
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
     ("shardmill-codec", 1495),
-    ("shardmill-convert", 9181),
+    ("shardmill-convert", 9044),
     ("shardmill-core", 1393),
     ("shardmill-dataset", 9618),
     ("shardmill-delta", 1868),
@@ -281,7 +281,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-order", 6290),
     ("shardmill-peers", 691),
     ("shardmill-reader", 4669),
-    ("shardmill-source", 12_288),
+    ("shardmill-source", 11_492),
     ("shardmill-storage", 13_127),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),

@@ -1,6 +1,14 @@
-//! Classifies the text of a CSV value as boolean, number or text.
+//! Classifies the text of a CSV value as boolean, number or text, and parses it.
 
-use arrow::datatypes::DataType;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
+use arrow::compute::kernels::cast_utils::Parser;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use shardmill_core::catch_panic::one_line;
+use shardmill_core::escape;
+
+use crate::exact::{inexact, is_exact_text};
 
 /// The type of a column's values, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +64,46 @@ impl Values {
             Self::Empty | Self::Text => DataType::Utf8,
         }
     }
+}
+
+/// Parses a text column into a type, and keeps whole numbers exact. An empty text is null in a column of another type.
+/// The error has the row of the first text that does not fit.
+pub(crate) fn parse(texts: StringArray, data_type: &DataType) -> Result<ArrayRef, (usize, String)> {
+    match data_type {
+        DataType::Int64 => parsed::<_, Int64Array>(&texts, |text| {
+            Int64Type::parse(text).ok_or_else(|| unlike(text, "Int64"))
+        }),
+        DataType::Float64 => parsed::<_, Float64Array>(&texts, |text| {
+            let value = Float64Type::parse(text).ok_or_else(|| unlike(text, "Float64"))?;
+            let digits = text.strip_prefix('-').unwrap_or(text);
+            let is_whole = digits.bytes().all(|byte| byte.is_ascii_digit());
+            match is_whole && !is_exact_text(text) {
+                true => Err(inexact(text)),
+                false => Ok(value),
+            }
+        }),
+        DataType::Boolean => parsed::<_, BooleanArray>(&texts, |text| {
+            let lower = text.to_ascii_lowercase();
+            lower.parse().map_err(|_| unlike(text, "Boolean"))
+        }),
+        _ => Ok(Arc::new(texts)),
+    }
+}
+
+fn unlike(text: &str, data_type: &str) -> String {
+    let reason = format!("Error while parsing value '{text}' as type '{data_type}'");
+    one_line(&escape(&reason))
+}
+
+fn parsed<T, A: Array + FromIterator<Option<T>> + 'static>(
+    texts: &StringArray,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<ArrayRef, (usize, String)> {
+    let values = texts.iter().enumerate().map(|(row, text)| {
+        let text = text.filter(|text| !text.is_empty());
+        text.map(&parse).transpose().map_err(|reason| (row, reason))
+    });
+    Ok(Arc::new(values.collect::<Result<A, _>>()?))
 }
 
 /// Returns whether a text is a decimal number with a point or an exponent, or `nan`, `NaN` or `inf`.
