@@ -282,7 +282,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-peers", 691),
     ("shardmill-reader", 4669),
     ("shardmill-source", 11_492),
-    ("shardmill-storage", 13_127),
+    ("shardmill-storage", 12_782),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
     ("shardmill-view", 2315),
