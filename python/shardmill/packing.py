@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
+from shardmill.base._live import given_view
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ['Packing']
+    from shardmill.base._typing import Path
+    from shardmill.views import View
+
+__all__ = ['Packing', 'lengths']
 
 #: What NumPy calls the types that tokens may have.
 _DTYPES = ('uint8', 'int8', 'uint16', 'int16', 'uint32', 'int32', 'uint64', 'int64')
@@ -133,3 +140,38 @@ def _lengths(values: ArrayLike) -> NDArray[Any]:
     if array.size and not 0 <= int(array.min()) <= int(array.max()) < 1 << 32:
         check.refuse_value('token_lengths', values, 'numbers from 0 to 4294967295')
     return np.ascontiguousarray(array, '<u4')
+
+
+def lengths(
+    location: Path,
+    column: str,
+    *,
+    with_deleted: bool = False,
+    view: Union[View, Path, None] = None,
+    storage_options: Optional[Mapping[str, str]] = None,
+) -> NDArray[np.uint32]:
+    """Returns the length of a column in every sample of a dataset, in order.
+
+    The length of an array is its number of elements, and of text and other values their number of bytes. The lengths
+    are read from a file beside the index, which ``convert(lengths=...)`` and ``shardmill index lengths`` write.
+
+    Args:
+        location: The dataset, in a directory or in a store.
+        column: The column.
+        with_deleted: Whether to also return the lengths of deleted samples.
+        view: Only the samples of this view: a `View`, or the path of its file.
+        storage_options: Store settings that are not in the environment.
+
+    Raises:
+        NotFoundError: There is no dataset, or it has no lengths of the column.
+        ConflictError: The lengths or the view belong to another index.
+        DataError: The file is damaged.
+    """
+    import numpy as np
+
+    settings = check.storage_options(storage_options)
+    place, name = check.path('location', location), check.text('column', column)
+    chosen = given_view(view)
+    selected = None if chosen is None else chosen._view
+    found = _core.lengths(place, name, check.flag('with_deleted', with_deleted), settings, selected)
+    return np.frombuffer(found, '<u4').astype(np.uint32, copy=False)

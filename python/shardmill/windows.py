@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._one_stream import stream_at
+from shardmill.base._live import stream_at
 from shardmill.errors import UsageError
 from shardmill.views import View
 

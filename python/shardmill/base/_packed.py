@@ -61,10 +61,8 @@ class TokenReader:
         self._batches.close()
 
 
-def given_packing(dataset: Any, packing: Optional[Packing], **others: Any) -> Optional[Packing]:
+def given_packing(dataset: Any, packing: Packing, **others: Any) -> Packing:
     """Checks the packing of a dataset beside other arguments. Returns it with the lengths of the documents."""
-    if packing is None:
-        return None
     from shardmill.packing import Packing
 
     check.instances('packing', [packing], Packing)

@@ -14,7 +14,6 @@ from shardmill.errors import ShardmillError
 from shardmill.schema import TEXTS
 
 if TYPE_CHECKING:
-    from shardmill.base._stored import Stored
     from shardmill.schema import Schema
 
 #: How many samples a notebook shows.
@@ -56,7 +55,7 @@ class Preview:
         return html_table(rows, ('', *self.schema))
 
 
-def read_preview(dataset: Stored, count: int) -> Preview:
+def read_preview(dataset: Any, count: int) -> Preview:
     """Reads the first samples of a dataset, as they are stored."""
     import numpy as np
 
@@ -82,7 +81,7 @@ def read_preview(dataset: Stored, count: int) -> Preview:
     return Preview(schema, tuple(samples))
 
 
-def preview_html(dataset: Stored) -> str:
+def preview_html(dataset: Any) -> str:
     """Returns facts, columns, and the first samples that are on this machine."""
     facts = dataset_facts(dataset)
     known = vars(dataset)

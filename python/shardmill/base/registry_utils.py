@@ -159,26 +159,6 @@ class TypedRegistry(Generic[T]):
         return entries
 
 
-@overload
-def create_registry(
-    *namespace: str,
-    generic_type: type[T],
-    entry_points: bool = ...,
-    description: str = ...,
-    also: Sequence[str] = ...,
-) -> TypedRegistry[T]: ...
-
-
-@overload
-def create_registry(
-    *namespace: str,
-    generic_type: Any,
-    entry_points: bool = ...,
-    description: str = ...,
-    also: Sequence[str] = ...,
-) -> TypedRegistry[Any]: ...
-
-
 def create_registry(
     *namespace: str,
     generic_type: Any,
