@@ -12,7 +12,7 @@ from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._opening import gives_files, kept_batches
 from shardmill.base._signatures import defaults_of, lists_arguments
-from shardmill.base._typing import DatasetOptions
+from shardmill.base._typing import DatasetOptions, Path
 from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.dataset import StreamingDataset
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from shardmill.base._typing import Path
     from shardmill.base.world import World
 
 __all__ = ['FileDataset', 'FileStream']

@@ -9,7 +9,7 @@ import pathlib
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 
@@ -18,7 +18,6 @@ from shardmill.base._files import whole
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from http.server import HTTPServer
 
     from lightning.pytorch import Callback as LightningCallback
@@ -362,9 +361,11 @@ def log_to_transformers(trainer: Any, every: int = 100, prefix: str = 'shardmill
     class DatasetMetrics(TrainerCallback):
         """Logs the metrics of the dataset."""
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        def _log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % every == 0:
                 trainer.log(_numbers(trainer.train_dataset.stats(), prefix))
+
+        on_step_end = _log
 
     trainer.add_callback(DatasetMetrics())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
@@ -12,8 +12,6 @@ from shardmill.errors import UsageError
 from shardmill.views import View
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shardmill.base._typing import Path
 
 __all__ = ['Window', 'find_episodes']

@@ -5,13 +5,12 @@ from __future__ import annotations
 import warnings
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from shardmill.base._state import counted, is_counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Callable
 
     from shardmill import _core
 

@@ -13,7 +13,7 @@ from shardmill import _core, _torch
 from shardmill.base import _arguments as check
 from shardmill.base._shared_state import training_process
 from shardmill.base._state import with_streaming_prefixes
-from shardmill.base.stream import find_index
+from shardmill.base.stream import Stream, find_index
 from shardmill.base.world import World
 from shardmill.errors import ConflictError, UnsupportedError, UsageError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardmill.base.format.base.reader import Reader
-    from shardmill.base.stream import Stream
     from shardmill.views import View
 
 

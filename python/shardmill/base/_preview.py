@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from shardmill._text import html_table
 from shardmill.base._columns import stored_value
 from shardmill.base._representation import dataset_facts
 from shardmill.errors import ShardmillError
-from shardmill.schema import TEXTS
-
-if TYPE_CHECKING:
-    from shardmill.schema import Schema
+from shardmill.schema import TEXTS, Schema
 
 #: How many samples a notebook shows.
 _SAMPLES = 5

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill.base import _arguments as check
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from shardmill.lineage import Delivery, StepSamples
 
     SkippedStep = Union[int, tuple[int, int], StepSamples, Delivery]

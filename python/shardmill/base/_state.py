@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import index
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core, _torch
 from shardmill.base._arguments import refuse_type
-from shardmill.base._sharding import check_own_state
+from shardmill.base._sharding import RankLayout, check_own_state
 from shardmill.base._skip import passed
 from shardmill.errors import ConflictError, DataError, IndexSyntaxError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from shardmill.base._sharding import RankLayout
     from shardmill.base.stream import Stream
 
 

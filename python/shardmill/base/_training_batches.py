@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -12,8 +12,6 @@ from shardmill.base._collate import union_of
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
     from numpy.typing import NDArray
     from typing_extensions import Self
 

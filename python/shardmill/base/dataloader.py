@@ -17,7 +17,7 @@ from shardmill.base._limits import Timed, Times, explain, times_here
 from shardmill.base._sharding import find_split
 from shardmill.base.dataset import StreamingDataset
 from shardmill.errors import UsageError
-from shardmill.metrics import Watch
+from shardmill.metrics import Callback, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset, Sampler
 
     from shardmill.base._typing import SampleT
-    from shardmill.metrics import Callback
     from shardmill.stats import Explanation, LoaderStats
 else:
     _DataLoader, SampleT = _torch.Placeholder, Any

@@ -14,11 +14,11 @@ from shardmill import _core, _torch
 from shardmill._lazy import lazy
 from shardmill.base import _arguments as check
 from shardmill.base import _opening, _state
-from shardmill.base._fields import field_decoder
+from shardmill.base._fields import FieldDecoder, field_decoder
 from shardmill.base._iteration import later, samples_of, warn_of_shuffle
 from shardmill.base._live import given_view
 from shardmill.base._own_world import OwnWorld
-from shardmill.base._sharding import RankLayout, find_split, in_slots, is_split_length
+from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
 from shardmill.base._shared_state import SharedState, end_if_orphaned
 from shardmill.base._skip import Skips, passed
 from shardmill.base._stored import Stored, given_window
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from torch.utils.data import IterableDataset as _IterableDataset
 
     from shardmill.base._fetching import Fetcher
-    from shardmill.base._fields import FieldDecoder
     from shardmill.base._packed import TokenReader
-    from shardmill.base._sharding import Split
     from shardmill.base._skip import SkippedStep
     from shardmill.base._training_batches import BatchIterator
     from shardmill.base._typing import Path, SampleT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
-from shardmill.base._fields import field_decoder
+from shardmill.base._fields import FieldDecoder, field_decoder
 from shardmill.base._live import given_view
 from shardmill.base._stored import Stored, given_window
 from shardmill.base.format.index import get_index_basename
@@ -16,7 +16,6 @@ from shardmill.base.format.index import get_index_basename
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as _Dataset
 
-    from shardmill.base._fields import FieldDecoder
     from shardmill.base._typing import Path, SampleT
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.spanner import Spanner

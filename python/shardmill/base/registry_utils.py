@@ -11,13 +11,12 @@ import importlib.metadata
 import importlib.util
 import os
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Union, cast, overload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import ModuleType
 
 __all__ = [
     'RegistryError',
