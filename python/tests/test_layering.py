@@ -40,7 +40,7 @@ LATER = {
     *(f'shardmill.{name}' for name in 'schema stats tables videos views windows _viewer'.split()),
     *(f'shardmill.base.{name}' for name in 'batching dataloader local partition shared'.split()),
     *(f'shardmill.base.{name}' for name in 'registry_utils shuffle storage _typing'.split()),
-    *(f'shardmill.base.{name}' for name in '_columns _fetching _mixture _packed _preview'.split()),
+    *(f'shardmill.base.{name}' for name in '_columns _fetching _preview'.split()),
     *(f'shardmill.base.{name}' for name in '_training_batches _which'.split()),
     *(f'shardmill.base.format.{name}' for name in 'base json mds xsv'.split()),
     *('catalogue', 'dataclasses', 'decimal', 'html', 'http', 'importlib.metadata', 'inspect'),

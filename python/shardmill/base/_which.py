@@ -7,8 +7,6 @@ from typing import Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._mixture import continued_mixture
-from shardmill.base._packed import check_packing
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import check_order, check_state, config_of, with_streaming_prefix
 from shardmill.errors import UsageError
@@ -20,6 +18,8 @@ from shardmill.lineage import (
     StepSamples,
     StreamOrigin,
 )
+from shardmill.mixtures import continued_mixture
+from shardmill.packing import check_packing
 
 #: The column of MDS samples that holds their key.
 _KEY = '__key__'

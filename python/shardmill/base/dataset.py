@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from torch.utils.data import IterableDataset as _IterableDataset
 
     from shardmill.base._fetching import Fetcher
-    from shardmill.base._packed import TokenReader
     from shardmill.base._skip import SkippedStep
     from shardmill.base._training_batches import BatchIterator
     from shardmill.base._typing import Path, SampleT
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from shardmill.base.spanner import Spanner
     from shardmill.lineage import SampleSteps, StepSamples
     from shardmill.mixtures import Mixture, MixtureWindow
-    from shardmill.packing import Packing
+    from shardmill.packing import Packing, TokenReader
     from shardmill.stats import DatasetStats
     from shardmill.views import View
     from shardmill.windows import Window
@@ -342,7 +341,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         Stream.validate_weights(streams)
         self._given_mixture: Optional[str] = None
         if mixture is not None:
-            from shardmill.base._mixture import check_mixture
+            from shardmill.mixtures import check_mixture
 
             self._given_mixture = check_mixture(mixture, streams)
         self.streams = streams
@@ -359,7 +358,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         )
         self.packing = packing
         if packing is not None:
-            from shardmill.base._packed import given_packing
+            from shardmill.packing import given_packing
 
             self.packing = given_packing(self, packing, window=window, mixture=mixture)
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
@@ -693,7 +692,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
                 start = 0 if from_beginning else offset
                 state['sample_in_epoch'] = passed(start, num_samples, skips.of_epoch(epoch))
         if self._mixture_json() is not None:
-            from shardmill.base._mixture import mixture_of_state
+            from shardmill.mixtures import mixture_of_state
 
             state['mixture'] = mixture_of_state(self, epoch, state['sample_in_epoch'])
         state['shardmill'] = _state.mark_order(self, order)
@@ -718,13 +717,13 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         self._skips.with_state(state, 1)
         _state.check_files(state, self._files_digest)
         if 'packing' in state or self.packing is not None:
-            from shardmill.base._packed import check_packing
+            from shardmill.packing import check_packing
 
             check_packing(state, self.packing)
         order = RankLayout(self._set_world(), None, self.batch_size)
         mixture = self._mixture_json()
         if state.get('mixture') is not None:
-            from shardmill.base._mixture import continued_mixture
+            from shardmill.mixtures import continued_mixture
 
             mixture = continued_mixture(self, state, order)
         if self.batching_method == 'random':
@@ -756,7 +755,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         reader = self._same_here()
         world, config = self._next_config()
         if self.packing is not None:
-            from shardmill.base._packed import begin_rows
+            from shardmill.packing import begin_rows
 
             self._batches = begin_rows(self, config, world.rank, world.worker_of_rank)
             return self._batches
@@ -782,7 +781,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         """Returns how many items all ranks together yield in the next epoch: samples, or rows of tokens."""
         if self.packing is None:
             return self.epoch_size
-        from shardmill.base._packed import rows_of
+        from shardmill.packing import rows_of
 
         epoch, _ = self._resume(self._parallel_rank_world, self.next_epoch)
         return rows_of(self, RankLayout(self._set_world(), None, self.batch_size), epoch)
@@ -992,7 +991,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         Raises:
             ValueError: The dataset has no mixture, or an argument is out of range.
         """
-        from shardmill.base._mixture import set_weights
+        from shardmill.mixtures import set_weights
 
         set_weights(self, weights, from_step, from_sample)
 
@@ -1008,7 +1007,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         applied = self._mixture_json()
         if applied is None:
             return []
-        from shardmill.base._mixture import windows_of
+        from shardmill.mixtures import windows_of
 
         return windows_of(self, applied, check.whole('epoch', epoch))
 
