@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from shardmill.base._sharding import RankLayout
     from shardmill.base._typing import Path
+    from shardmill.mixtures import Mixture
     from shardmill.views import View
+    from shardmill.windows import Window
 
 __all__ = ['Packing', 'lengths']
 
@@ -227,10 +229,12 @@ class TokenReader:
         self._batches.close()
 
 
-def given_packing(dataset: Any, packing: Packing, **others: Any) -> Packing:
+def given_packing(
+    dataset: Any, packing: Packing, window: Optional[Window], mixture: Optional[Mixture]
+) -> Packing:
     """Checks the packing of a dataset beside other arguments. Returns it with the lengths of the documents."""
     check.instances('packing', [packing], Packing)
-    check_arguments(dataset, **others)
+    check_arguments(dataset, window, mixture)
     if dataset._fetches_in_python:
         check_unpacked(dataset, 'streams')
     return with_lengths(dataset, packing)
@@ -313,9 +317,9 @@ def check_unpacked(dataset: Any, what: str) -> None:
         )
 
 
-def check_arguments(dataset: Any, **others: Any) -> None:
+def check_arguments(dataset: Any, window: Optional[Window], mixture: Optional[Mixture]) -> None:
     """Rejects arguments that contradict packing."""
-    for name, value in others.items():
+    for name, value in (('window', window), ('mixture', mixture)):
         if value is not None:
             check_unpacked(dataset, name)
     if dataset.batching_method != 'random':

@@ -360,7 +360,7 @@ class StreamingDataset(Stored, _IterableDataset[SampleT]):
         if packing is not None:
             from shardmill.packing import given_packing
 
-            self.packing = given_packing(self, packing, window=window, mixture=mixture)
+            self.packing = given_packing(self, packing, window, mixture)
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         # Raises an error for an invalid mixture.
         self.mixture_windows()
