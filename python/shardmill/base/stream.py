@@ -596,7 +596,6 @@ def _registry() -> TypedRegistry[type[Stream]]:
     It is not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its
     streams. Classes that programs registered there are found, too.
     """
-
     from shardmill.base.registry_utils import create_registry
 
     registry: TypedRegistry[type[Stream]] = create_registry(
