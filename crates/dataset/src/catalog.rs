@@ -15,10 +15,10 @@ use crate::error::DatasetError;
 use crate::files::{FileList, KnownFiles};
 use crate::mapped::Piece;
 use crate::problem::{DatasetProblem, ValueLocation};
-use crate::scan::Offsets;
 use crate::schema::Schema;
 use crate::stream::{CatalogOptions, Stream, StreamOptions, open_stream};
 use crate::tar::{Subsets, TarProblem, TarSample};
+use crate::tars::Offsets;
 use crate::view::ViewTarget;
 use crate::windows::{StreamWindows, Window};
 
@@ -97,7 +97,7 @@ impl Catalog {
             // The shards of a table have one schema.
             let masked = stream.computed().filter(|own| !own.null_masks.is_empty());
             let masked = masked.zip(stream.shards.get(0)).map(|(own, entry)| {
-                let schema = Schema::new(entry.columns()).with_null_masks(&own.null_masks);
+                let schema = Schema::new(entry).with_null_masks(&own.null_masks);
                 let schema_index = schemas.iter().position(|known| **known == schema);
                 schema_index.unwrap_or_else(|| {
                     schemas.push(Arc::new(schema));
@@ -108,11 +108,11 @@ impl Catalog {
                 starts.push(samples);
                 samples = samples.saturating_add(size);
                 // Neighbouring shards mostly have the same columns, so the search starts with the last ones.
-                let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
+                let same = |schema: &Arc<Schema>| schema.is_of(entry);
                 let schema_index = match masked.or_else(|| schemas.iter().rposition(same)) {
                     Some(schema_index) => schema_index,
                     None => {
-                        schemas.push(Arc::new(Schema::new(entry.columns())));
+                        schemas.push(Arc::new(Schema::new(entry)));
                         schemas.len() - 1
                     }
                 };
@@ -134,7 +134,7 @@ impl Catalog {
             start = start.saturating_add(1 << bucket_bits);
         }
         Ok(Self {
-            has_deleted: streams.iter().any(|stream| !stream.live.is_all()),
+            has_deleted: streams.iter().any(|stream| !stream.samples.live.is_all()),
             streams,
             starts,
             buckets,
@@ -308,7 +308,7 @@ impl Catalog {
         let stream = self.streams.get(stream)?;
         Some(ViewTarget {
             digest: stream.shards.view_digest().unwrap_or(stream.index_digest),
-            live: stream.live.to_live(&stream.shards),
+            live: stream.samples.live.clone(),
         })
     }
 
@@ -389,7 +389,7 @@ impl Catalog {
     /// number of the next live one.
     pub fn number_of(&self, shard: usize, at: u64) -> u64 {
         let before = match self.stream_of(shard) {
-            Some((stream, number)) => stream.live.live_before(number, at),
+            Some((stream, number)) => stream.samples.live_before(number, at),
             None => at,
         };
         self.first_sample(shard).saturating_add(before)
@@ -398,13 +398,13 @@ impl Catalog {
     /// Returns whether the sample at position `at` of a shard is live.
     pub fn has_sample(&self, shard: usize, at: u64) -> bool {
         let stream = self.stream_of(shard);
-        stream.is_none_or(|(stream, number)| stream.live.has(number, at))
+        stream.is_none_or(|(stream, number)| stream.samples.has(number, at))
     }
 
     /// Returns the position in its shard of the live sample with this number in the shard.
     fn stored_at(&self, shard: usize, number: u64) -> u64 {
         match self.stream_of(shard) {
-            Some((stream, own)) => stream.live.stored_at(own, number),
+            Some((stream, own)) => stream.samples.stored_at(own, number),
             None => number,
         }
     }
@@ -503,7 +503,7 @@ impl Catalog {
         let config = |stream: &Stream| {
             let sizes: Vec<u64> = stream.shard_sizes().collect();
             let config = StreamConfig::new(&sizes).with_weight(stream.weight);
-            config.with_deleted(stream.live.digest())
+            config.with_deleted(stream.samples.live.digest())
         };
         self.streams.iter().map(config).collect()
     }

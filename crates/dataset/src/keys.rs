@@ -6,7 +6,7 @@ use crate::catalog::Catalog;
 use crate::entry::Shards;
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
-use crate::scan::{Found, hash_key, hash_keys};
+use crate::tars::{hash_key, scan_each};
 
 /// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long
 /// the keys are: the keys themselves are read from the tar files.
@@ -26,8 +26,10 @@ impl Keys {
                 continue;
             };
             any = true;
-            let found: Vec<Found> = shards.iter().map(Found::listed).collect();
-            let hashes = hash_keys(stream.source(), &found, catalog.limits())?;
+            let hashes = scan_each(stream.source(), shards, catalog.limits(), |_, map| {
+                let keys = map.samples.iter().map(|sample| hash_key(&sample.key));
+                keys.collect::<Vec<u64>>()
+            })?;
             for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
                 let shard = stream.first_shard + number;
                 check_count(catalog, shard, entry, hashes.len() as u64)?;

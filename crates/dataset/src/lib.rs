@@ -56,13 +56,12 @@ mod problem;
 mod rebuild;
 mod report;
 mod sample_sources;
-mod scan;
 mod schema;
 mod shard;
 mod shard_checks;
 mod side_files;
 mod stream;
-mod stream_live;
+mod stream_index;
 mod tar;
 mod tar_view;
 mod tars;
@@ -78,7 +77,7 @@ pub use computed::{
     ComputeShards, Computed, ComputedStream, FileRanges, OpenComputed, StreamFiles,
 };
 pub use dataset::{Dataset, OpenOptions, read_ahead};
-pub use entry::{Columns, Entry, Packing, Part, Shards};
+pub use entry::{Entry, Part, Shards};
 pub use error::{DatasetError, samples_of};
 pub use files::{
     ChosenFiles, DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles,
@@ -87,7 +86,7 @@ pub use files::{
 pub use keys::Keys;
 pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
-pub use live::LiveSamples;
+pub use live::{LiveSamples, LiveShards};
 pub use mapped::{Piece, ShardBytes, map};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use place::StoredValue;
@@ -95,7 +94,6 @@ pub use problem::{DatasetProblem, Subject, ValueLocation};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};
-pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, NULL_MASK_SUFFIX, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
 pub use shard_checks::{ShardCheck, VerifyOptions, check_files};
@@ -105,10 +103,9 @@ pub use side_files::{
     RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
 pub use stream::{CatalogOptions, Stream, StreamOptions};
-pub use stream_live::StreamLive;
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
-    FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
+    FoundIndex, Offsets, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
     folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
 };
 pub use verify::verify;

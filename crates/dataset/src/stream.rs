@@ -12,14 +12,14 @@ use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, Stor
 
 use crate::cached_index::CachedIndex;
 use crate::computed::{Computed, StreamFiles};
-use crate::entry::Shards;
+use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
 use crate::files::{self, ChosenFiles, FileList, FileOptions, open_list};
 use crate::index_file::check_expected_index;
+use crate::live::LiveShards;
 use crate::problem::DatasetProblem;
-use crate::scan::{Found, Offsets, find_tars, list_tars, scan};
-use crate::stream_live::{self, IndexedStream, StreamLive};
-use crate::tars::TarPattern;
+use crate::stream_index::{IndexedStream, read_index};
+use crate::tars::{Offsets, TarPattern, find_tars, list_tars, scan};
 use crate::view::{View, ViewTarget};
 use crate::windows::{StreamWindows, Window};
 
@@ -106,7 +106,7 @@ pub struct Stream {
     /// Its shards.
     pub shards: Shards,
     /// Which samples are read.
-    pub live: StreamLive,
+    pub samples: LiveShards,
     /// The offsets of the samples of the first shards, if a scan found them.
     pub(crate) offsets: Vec<Offsets>,
     /// The SHA-256 of `index.json`, or of the list of raw files.
@@ -165,8 +165,7 @@ impl Stream {
 
     /// Returns the number of live samples of each shard.
     pub fn shard_sizes(&self) -> impl Iterator<Item = u64> {
-        let entries = self.shards.iter().enumerate();
-        entries.map(|(number, entry)| self.live.samples_of(number, entry.samples()))
+        (0..self.shards.len()).map(|shard| self.samples.samples_of(shard))
     }
 
     /// Returns the size of the local copy of the index or file list, in bytes.
@@ -277,14 +276,14 @@ pub(crate) fn open_stream(
         index_digest,
         shards,
         offsets,
-        live,
+        samples,
     } = opened;
     let view_digest = shards.view_digest().unwrap_or(index_digest);
-    let (live, windows) = chosen.read(live, view_digest, &shards)?;
+    let (samples, windows) = chosen.read(samples, view_digest, &shards)?;
     let has_index = stream.files.is_none();
     let validate = stream.validate_hash.or(options.validate);
     let stream = Stream {
-        live,
+        samples,
         shards,
         offsets,
         index_digest,
@@ -310,7 +309,19 @@ struct Opened {
     index_digest: [u8; 32],
     shards: Shards,
     offsets: Vec<Offsets>,
-    live: StreamLive,
+    samples: LiveShards,
+}
+
+impl Opened {
+    /// All samples of these shards.
+    fn all(index_digest: [u8; 32], shards: Shards, offsets: Vec<Offsets>) -> Self {
+        Self {
+            index_digest,
+            samples: LiveShards::all(shards.iter().map(Entry::samples)),
+            shards,
+            offsets,
+        }
+    }
 }
 
 /// Opens a stream of raw files, or of shards that are computed from files.
@@ -350,12 +361,7 @@ fn open_files(
             return Err(DatasetProblem::StreamLocal.at(shown, reason));
         }
     };
-    Ok(Opened {
-        index_digest,
-        shards,
-        offsets: Vec::new(),
-        live: StreamLive::default(),
-    })
+    Ok(Opened::all(index_digest, shards, Vec::new()))
 }
 
 /// Opens a stream with an index, or makes the index of tar files that have none.
@@ -380,7 +386,7 @@ fn open_indexed(
     let pattern = stream.pattern.as_ref();
     // An index in the folder of a pattern may describe other files.
     if pattern.is_none() {
-        let answer = stream_live::read_index(source, stream.with_deleted, limits);
+        let answer = read_index(source, stream.with_deleted, limits);
         match answer.index {
             Ok(bytes) => {
                 check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
@@ -392,7 +398,7 @@ fn open_indexed(
                     shards: &shards,
                     with_deleted: stream.with_deleted,
                 };
-                let live = indexed.live(answer.provenance, limits)?;
+                let samples = indexed.live(answer.provenance, limits)?;
                 let index_digest = Sha256::digest(&bytes).into();
                 if let Some(joined) = indexed.with_late(answer.columns, &index_digest, limits)? {
                     shards = joined;
@@ -401,7 +407,7 @@ fn open_indexed(
                     index_digest,
                     shards,
                     offsets: Vec::new(),
-                    live,
+                    samples,
                 });
             }
             Err(error) if !error.is_not_found() || error.is_no_bucket() => {
@@ -416,12 +422,8 @@ fn open_indexed(
     }
     let (bytes, shards, offsets) = scan_tars(source, cache, shown, pattern, limits)?;
     keep(&bytes, &shards)?;
-    Ok(Opened {
-        index_digest: Sha256::digest(&bytes).into(),
-        shards,
-        offsets,
-        live: StreamLive::default(),
-    })
+    let index_digest = Sha256::digest(&bytes).into();
+    Ok(Opened::all(index_digest, shards, offsets))
 }
 
 /// Which samples of a stream are read, besides those that are not deleted.
@@ -438,24 +440,30 @@ impl Chosen<'_> {
     /// Returns which of the `live` samples are read, and the episodes if there is a window.
     fn read(
         &self,
-        live: StreamLive,
+        samples: LiveShards,
         digest: [u8; 32],
         shards: &Shards,
-    ) -> Result<(StreamLive, Option<StreamWindows>), DatasetError> {
-        let neighbours = live.to_live(shards);
-        let live = live.of_view(self.view, digest, shards, self.shown)?;
+    ) -> Result<(LiveShards, Option<StreamWindows>), DatasetError> {
+        let choose = |samples: LiveShards, view: Option<&View>| match view {
+            Some(view) => {
+                let live = samples.live.clone();
+                let live = view.live_of(&ViewTarget { digest, live }, self.shown)?;
+                Ok::<_, DatasetError>(samples.with(live))
+            }
+            None => Ok(samples),
+        };
         let Some(window) = self.window else {
-            return Ok((live, None));
+            return Ok((choose(samples, self.view)?, None));
         };
-        let target = ViewTarget {
-            digest,
-            live: neighbours,
-        };
-        let windows = StreamWindows::new(window, self.number, shards, target, self.shown)?;
-        let complete = windows.complete(window, digest);
-        let was_empty = live.is_empty();
-        let live = live.of_view(complete.as_ref(), digest, shards, self.shown)?;
-        if live.is_empty() && !was_empty {
+        if matches!(shards, Shards::Files(_)) {
+            let reason = "raw files have no windows";
+            return Err(DatasetProblem::WindowFiles.at(self.shown, reason));
+        }
+        let chosen = choose(samples.clone(), self.view)?;
+        let windows = StreamWindows::new(window, self.number, digest, samples, self.shown)?;
+        let was_empty = chosen.live.is_empty();
+        let chosen = choose(chosen, windows.complete(window, digest).as_ref())?;
+        if chosen.live.is_empty() && !was_empty {
             let offsets = window.offsets();
             let reason = format!(
                 "no sample has all neighbours from {} to {} in its episode",
@@ -464,7 +472,7 @@ impl Chosen<'_> {
             );
             return Err(DatasetProblem::WindowEmpty.at(self.shown, reason));
         }
-        Ok((live, Some(windows)))
+        Ok((chosen, Some(windows)))
     }
 }
 
@@ -511,13 +519,11 @@ fn scan_tars(
         && let Ok(file) = cache.open_file(INDEX_NAME)
         && let Ok(bytes) = file.read_all(limits.index_bytes)
         && let Ok(index) = shardmill_webdataset::Index::parse(&bytes, limits)
-        && found
-            .iter()
-            .map(Found::file)
-            .eq(index.shards.iter().map(|shard| {
-                let stored = shard.stored();
-                (&*stored.basename, stored.bytes)
-            }))
+        && found.len() == index.shards.len()
+        && found.iter().zip(&index.shards).all(|(new, old)| {
+            let (new, old) = (new.stored(), old.stored());
+            (&new.basename, new.bytes) == (&old.basename, old.bytes)
+        })
     {
         return Ok((bytes, Shards::Tar(index.shards), Vec::new()));
     }

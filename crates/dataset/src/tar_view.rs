@@ -9,8 +9,7 @@ use shardmill_webdataset::{Index, IndexShard};
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
 use crate::problem::DatasetProblem;
-use crate::scan::Found;
-use crate::tars::{TarFile, TarSet, each_in_order};
+use crate::tars::{TarFile, TarSet, each_in_order, scanned, unscanned};
 use crate::view::{View, ViewTarget};
 
 impl TarSet {
@@ -75,5 +74,6 @@ impl TarSet {
 
 fn scan(shard: &TarFile, limits: &Limits) -> Result<IndexShard, DatasetError> {
     let bytes = shard.open()?.len();
-    Ok(Found::named(shard.name(), bytes).entry(&shard.map(limits)?))
+    let entry = unscanned(shard.name(), bytes);
+    Ok(scanned(&entry, &shard.map(limits)?))
 }

@@ -176,7 +176,7 @@ impl MdsCheck<'_> {
 
     /// Checks the files of a part and stores its raw bytes in `raw`. Returns whether those bytes are valid.
     fn part(&mut self, part: Part<'_>, stored: &mut Vec<u8>, raw: &mut Vec<u8>) -> bool {
-        let Some((zip, packing)) = part.zip else {
+        let Some(zip) = part.zip else {
             return match self.open(part.raw) {
                 Ok(file) => self.read(part.raw, &file, raw, true),
                 Err(error) => {
@@ -215,7 +215,7 @@ impl MdsCheck<'_> {
                 *raw = Vec::new();
                 let location = || ValueLocation::file(&zip.basename);
                 let limits = self.loader.dataset.limits();
-                match packing.unpack(stored, part.raw.bytes, location, limits) {
+                match part.unpack(stored, location, limits) {
                     Ok(bytes) => *raw = bytes,
                     Err(error) => {
                         self.problem(&error);
@@ -327,7 +327,7 @@ fn unlisted(dataset: &Dataset) -> Found {
         .shards
         .iter()
         .flat_map(parts)
-        .flat_map(|part| [Some(part.raw), part.zip.map(|(zip, _)| zip)])
+        .flat_map(|part| [Some(part.raw), part.zip])
         .flatten()
         .map(|info| &*info.basename)
         .collect();

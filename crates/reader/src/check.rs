@@ -60,13 +60,13 @@ pub(crate) fn unpack(
         let step = timings.start(Activity::Hash);
         check_bytes(catalog, shard, stored, &bytes, false)?;
         drop(step);
-        let Some((_, packing)) = part.zip else {
+        if part.zip.is_none() {
             raws.push(bytes);
             continue;
-        };
+        }
         let location = || catalog.location(shard);
         let step = timings.start(Activity::Decompress);
-        let raw = packing.unpack(&bytes, part.raw.bytes, location, catalog.limits())?;
+        let raw = part.unpack(&bytes, location, catalog.limits())?;
         drop(step);
         let _step = timings.start(Activity::Hash);
         if demands(catalog, shard, stored).is_empty() {

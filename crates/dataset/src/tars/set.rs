@@ -1,7 +1,7 @@
 //! Finds the tar shards of locations, with or without an `index.json`.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits};
@@ -39,29 +39,15 @@ pub struct FoundIndex {
 }
 
 impl TarSet {
-    /// Finds the shards of local locations. A tar file is one shard. A folder has the shards of its index; without an
-    /// index, all tar files below it, sorted by the bytes of their names. If a tar file exists both compressed and raw,
-    /// the compressed one is the shard.
+    /// Finds the shards of locations. A tar file is one shard. A folder has the shards of its index; without an index, all
+    /// tar files below it, sorted by the bytes of their names. If a tar file exists both compressed and raw, the compressed
+    /// one is the shard.
     ///
     /// # Errors
     ///
     /// [`DatasetError`]: locations and indexes that cannot be read, folders without tar files, and folders with an
     /// unfinished conversion.
-    pub fn open(locations: &[PathBuf], limits: &Limits) -> Result<Self, DatasetError> {
-        let mut set = Self::default();
-        for location in locations {
-            set.add(location, limits)?;
-        }
-        Ok(set)
-    }
-
-    /// Finds the shards of locations that may be in stores. For a prefix, the index is read; without one, its names are
-    /// listed.
-    ///
-    /// # Errors
-    ///
-    /// As [`TarSet::open`]; errors of the store.
-    pub fn open_at(
+    pub fn open(
         locations: &[Location],
         limits: &Limits,
         remote: &RemoteOptions,
@@ -79,7 +65,7 @@ impl TarSet {
                             Some((_, folder)) => folder,
                             None => Folder::open_store(&parent, remote)?,
                         };
-                        set.shards.extend(Self::of_file(&folder, name).shards);
+                        set.shards.push(TarFile::stored(&folder, name.to_owned()));
                         last = Some((parent, folder));
                     }
                     Some((folder, INDEX_NAME)) => {
@@ -95,8 +81,13 @@ impl TarSet {
     /// Returns a set of one file in a folder.
     #[must_use]
     pub fn of_file(folder: &Folder, name: &str) -> Self {
+        Self::of_names(folder, [name.to_owned()])
+    }
+
+    fn of_names(folder: &Folder, names: impl IntoIterator<Item = String>) -> Self {
+        let names = names.into_iter();
         Self {
-            shards: vec![TarFile::stored(folder, name.to_owned())],
+            shards: names.map(|name| TarFile::stored(folder, name)).collect(),
             ..Self::default()
         }
     }
@@ -118,28 +109,14 @@ impl TarSet {
             return Err(DatasetError::no_tars(folder));
         }
         names.sort();
-        let folder = Folder::Local(dir);
-        Ok(Self {
-            shards: names
-                .into_iter()
-                .map(|name| TarFile::stored(&folder, name))
-                .collect(),
-            ..Self::default()
-        })
+        Ok(Self::of_names(&Folder::Local(dir), names))
     }
 
     /// Returns the shards that a pattern names, whether they exist or not. A missing shard is reported when it is
     /// opened.
     pub fn of_pattern(pattern: &TarPattern, remote: &RemoteOptions) -> Result<Self, DatasetError> {
-        let folder = match pattern.folder() {
-            Location::Local(path) => Folder::Local(Dir::open(path)?),
-            Location::Remote(location) => Folder::open_store(location, remote)?,
-        };
-        let names = pattern.names().iter().cloned();
-        Ok(Self {
-            shards: names.map(|name| TarFile::stored(&folder, name)).collect(),
-            ..Self::default()
-        })
+        let folder = Folder::open(pattern.folder(), remote)?;
+        Ok(Self::of_names(&folder, pattern.names().iter().cloned()))
     }
 
     /// Finds the shards in a folder. With `expected`, such as `sha256:` and its digits, they are those of its index, which
@@ -266,15 +243,11 @@ impl TarSet {
     ///
     /// [`DatasetError`]: side files that are missing, damaged or belong to another index.
     pub fn without_deleted(mut self, limits: &Limits) -> Result<Self, DatasetError> {
-        let mut all = Vec::new();
-        for index in &self.indexes {
-            let side_files = self.side_files(index, limits);
+        for index in self.indexes.clone() {
+            let side_files = self.side_files(&index, limits);
             let live = side_files.into_checked_live_of(&index.folder)?;
-            all.push((index.shards.clone(), live));
-        }
-        for (shards, live) in all {
             self.deleted = self.deleted.saturating_add(live.deleted());
-            let shards = self.shards.get_mut(shards).unwrap_or_default();
+            let shards = self.shards.get_mut(index.shards).unwrap_or_default();
             let samples = |shard: &TarFile| shard.entry.as_ref().map_or(0, |entry| entry.samples);
             let samples: Vec<u64> = shards.iter().map(samples).collect();
             set_live(shards, &live, samples);
