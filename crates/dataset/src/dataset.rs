@@ -15,6 +15,7 @@ use crate::error::DatasetError;
 use crate::index_file::{expected_digest, index_missing, open_index, read_index};
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
 use crate::live::{LiveSamples, LiveShards};
+use crate::mapped::version_of;
 use crate::place::{InPlace, StoredValue};
 use crate::problem::{DatasetProblem, ValueLocation};
 use crate::shard::{Sample, Shard};
@@ -22,7 +23,6 @@ use crate::side_files::{
     IndexShape, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles,
     read_file,
 };
-use crate::version::version_of;
 use crate::view::{View, ViewTarget};
 
 /// Options for opening a dataset.
@@ -382,7 +382,7 @@ impl Dataset {
             // Drop the old shard before reading the new one, so that only one of them is in memory.
             last.shard = None;
         }
-        let loaded = Arc::new(self.loader().load(shard, entry)?);
+        let loaded = Arc::new(self.load(shard, entry)?);
         let mut last = lock(&self.last);
         last.shard = Some(Arc::clone(&loaded));
         Ok(loaded)
@@ -514,10 +514,6 @@ impl Dataset {
             DatasetProblem::NoShard.at(self.dir.path(), reason)
         })
     }
-
-    pub(crate) fn loader(&self) -> Loader<'_> {
-        Loader::new(self, self.validate_hash)
-    }
 }
 
 /// Returns the parts of an MDS shard: the data, then the offsets if they have their own file.
@@ -525,39 +521,25 @@ pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
     Entry::Mds(entry).parts()
 }
 
-/// Reads the files of a dataset.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Loader<'a> {
-    pub(crate) dataset: &'a Dataset,
-    hash: Option<HashAlgo>,
-}
-
-impl<'a> Loader<'a> {
-    pub(crate) const fn new(dataset: &'a Dataset, hash: Option<HashAlgo>) -> Self {
-        Self { dataset, hash }
-    }
-
-    fn limits(&self) -> &'a Limits {
-        self.dataset.limits()
-    }
-
+/// Reads the files of shards.
+impl Dataset {
     /// Reads a whole shard.
     pub(crate) fn load(&self, shard: usize, entry: &ShardEntry) -> Result<Shard, DatasetError> {
         let mut files = parts(entry).map(|part| self.raw_bytes(shard, entry, part));
         let data = files.next().transpose()?.unwrap_or_default();
         let meta = files.next().transpose()?;
         drop(files);
-        let first = self.dataset.stored_samples(shard).start;
+        let first = self.stored_samples(shard).start;
         let file = parts(entry)
             .next()
             .map_or("", |part| &part.stored().basename);
         if entry.config.late.is_none() {
-            return Shard::open(entry, shard, first, file, (data, meta), self.limits());
+            return Shard::open(entry, shard, first, file, (data, meta), &self.limits);
         }
-        let joined = join_shard(entry, &data, &meta.unwrap_or_default(), self.limits());
+        let joined = join_shard(entry, &data, &meta.unwrap_or_default(), &self.limits);
         let (entry, data) = joined
             .map_err(|source| DatasetError::shard(ValueLocation::file(file), first, source))?;
-        Shard::open(&entry, shard, first, file, (data, None), self.limits())
+        Shard::open(&entry, shard, first, file, (data, None), &self.limits)
     }
 
     fn raw_bytes(
@@ -571,28 +553,22 @@ impl<'a> Loader<'a> {
         };
         let unpack = |zipped: Vec<u8>| {
             let location = || ValueLocation::file(&zip.basename);
-            part.unpack(&zipped, location, self.limits())
+            part.unpack(&zipped, location, &self.limits)
         };
         // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
-        if self.dataset.dir().is_store() {
+        if self.dir.is_store() {
             match self.contents(shard, entry, zip) {
-                Err(DatasetError::ShardMissing { .. }) => {}
+                Err(error) if error.is_shard_missing() => {}
                 zipped => return unpack(zipped?),
             }
         }
         let raw = match self.contents(shard, entry, part.raw) {
-            Err(error @ (DatasetError::ShardMissing { .. } | DatasetError::ShardLength { .. })) => {
-                error
-            }
+            Err(error) if error.is_shard_missing() || error.is_shard_length() => error,
             read => return read,
         };
         match self.contents(shard, entry, zip) {
             // Without a compressed file, the error is the wrong length of the raw file.
-            Err(DatasetError::ShardMissing { .. })
-                if matches!(raw, DatasetError::ShardLength { .. }) =>
-            {
-                Err(raw)
-            }
+            Err(error) if error.is_shard_missing() && raw.is_shard_length() => Err(raw),
             zipped => unpack(zipped?),
         }
     }
@@ -604,20 +580,19 @@ impl<'a> Loader<'a> {
         entry: &ShardEntry,
         info: &FileInfo,
     ) -> Result<Vec<u8>, DatasetError> {
-        let dir = self.dataset.dir();
-        if !dir.is_store() {
-            return self.read(info, &self.open(shard, entry, info)?);
+        if !self.dir.is_store() {
+            return self.read_checked(info, &self.open_part(shard, entry, info)?);
         }
         // PERF: the index has the length, so no request asks for it. Reading an object of another length fails.
-        let file = dir.open_listed(&info.basename, info.bytes);
+        let file = self.dir.open_listed(&info.basename, info.bytes);
         let read = file.map_err(DatasetError::from);
-        match read.and_then(|file| self.read(info, &file)) {
+        match read.and_then(|file| self.read_checked(info, &file)) {
             Err(DatasetError::Storage(error)) if error.is_not_found() => {
                 Err(self.missing(shard, entry, info))
             }
             // The error has the length that the object has.
             Err(DatasetError::Storage(error)) if error.is_other_length() => {
-                self.open(shard, entry, info)?;
+                self.open_part(shard, entry, info)?;
                 Err(error.into())
             }
             read => read,
@@ -625,21 +600,19 @@ impl<'a> Loader<'a> {
     }
 
     fn missing(&self, shard: usize, entry: &ShardEntry, info: &FileInfo) -> DatasetError {
-        DatasetError::ShardMissing {
-            location: ValueLocation::file(&info.basename),
-            first_sample: self.dataset.stored_samples(shard).start,
-            samples: entry.samples,
-        }
+        let first = self.stored_samples(shard).start;
+        let location = ValueLocation::file(&info.basename);
+        DatasetError::shard_missing(location, first, entry.samples)
     }
 
     /// Opens a file of a shard and checks that it has the length that the index declares.
-    pub(crate) fn open(
+    pub(crate) fn open_part(
         &self,
         shard: usize,
         entry: &ShardEntry,
         info: &FileInfo,
     ) -> Result<Stored, DatasetError> {
-        let file = match self.dataset.dir().open_file(&info.basename) {
+        let file = match self.dir.open_file(&info.basename) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => {
                 return Err(self.missing(shard, entry, info));
@@ -647,29 +620,26 @@ impl<'a> Loader<'a> {
             Err(error) => return Err(error.into()),
         };
         if file.len() != info.bytes {
-            return Err(DatasetError::ShardLength {
-                location: ValueLocation::file(&info.basename),
-                expected: info.bytes,
-                found: file.len(),
-            });
+            let location = ValueLocation::file(&info.basename);
+            return Err(DatasetError::shard_length(location, info.bytes, file.len()));
         }
         Ok(file)
     }
 
     /// Reads an open file into a buffer that may be reused.
     pub(crate) fn read_into(&self, file: &Stored, bytes: &mut Vec<u8>) -> Result<(), DatasetError> {
-        let limit = self.limits().shard_bytes;
+        let limit = self.limits.shard_bytes;
         DatasetError::check_limit(("shard-bytes", limit), file.len(), || {
             file.path().to_owned()
         })?;
         Ok(file.read_all_into(bytes, limit)?)
     }
 
-    fn read(&self, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, DatasetError> {
+    fn read_checked(&self, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, DatasetError> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
         // A file that is read whole is always compared with a hash of the index, even if the caller requests none.
-        check_hash(info, self.hash, &bytes, || {
+        check_hash(info, self.validate_hash, &bytes, || {
             ValueLocation::file(&info.basename)
         })?;
         Ok(bytes)

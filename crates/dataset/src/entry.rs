@@ -1,6 +1,7 @@
 //! A common view of the shards of MDS, WebDataset and raw file datasets: each shard consists of one or two files.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use shardmill_cache::{Blob, BlobFile};
 use shardmill_core::{Limits, begins_as_tar_index};
@@ -177,12 +178,8 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the second file: the offset table, if it is separate from the data, or the late columns.
-    pub const fn table(self) -> Option<&'a FileInfo> {
-        match self {
-            Self::Mds(entry) => entry.raw_meta.as_ref(),
-            Self::Tar(entry) => entry.offsets.as_ref(),
-            Self::File(..) => None,
-        }
+    pub fn table(self) -> Option<&'a FileInfo> {
+        self.parts().nth(1).map(|part| part.raw)
     }
 
     /// Returns whether the second file holds late columns.
@@ -191,11 +188,17 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns whether the data is stored compressed.
-    pub const fn is_packed(self) -> bool {
-        match self {
-            Self::Mds(entry) => entry.zip_data.is_some(),
-            Self::Tar(entry) => entry.zip_data.is_some(),
-            Self::File(..) => false,
+    pub fn is_packed(self) -> bool {
+        self.parts().any(|part| part.zip.is_some())
+    }
+
+    /// Returns whether this shard has the format and the columns of another one, and shares them with it.
+    pub(crate) fn shares_columns(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Mds(own), Self::Mds(other)) => Arc::ptr_eq(&own.config, &other.config),
+            (Self::Tar(own), Self::Tar(other)) => Arc::ptr_eq(&own.fields, &other.fields),
+            (Self::File(_, own), Self::File(_, other)) => own == other,
+            _ => false,
         }
     }
 

@@ -1,7 +1,5 @@
 //! Finds samples of tar files by their keys.
 
-use shardmill_webdataset::IndexShard;
-
 use crate::catalog::Catalog;
 use crate::entry::Shards;
 use crate::error::DatasetError;
@@ -32,7 +30,11 @@ impl Keys {
             })?;
             for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
                 let shard = stream.first_shard + number;
-                check_count(catalog, shard, entry, hashes.len() as u64)?;
+                let count = hashes.len() as u64;
+                if count != entry.samples {
+                    let location = catalog.location(shard);
+                    return Err(DatasetError::tar_samples(location, entry.samples, count));
+                }
                 for (hash, at) in hashes.into_iter().zip(0..) {
                     if catalog.has_sample(shard, at) {
                         rows.push((hash, catalog.number_of(shard, at)));
@@ -56,17 +58,4 @@ impl Keys {
         let same = rows.iter().take_while(move |(hash, _)| *hash == wanted);
         same.map(|(_, sample)| *sample)
     }
-}
-
-fn check_count(
-    catalog: &Catalog,
-    shard: usize,
-    entry: &IndexShard,
-    found: u64,
-) -> Result<(), DatasetError> {
-    if found == entry.samples {
-        return Ok(());
-    }
-    let location = catalog.location(shard);
-    Err(DatasetError::tar_samples(location, entry.samples, found))
 }

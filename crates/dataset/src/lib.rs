@@ -37,6 +37,7 @@ mod bits;
 mod body;
 mod cached_index;
 mod catalog;
+mod column_file;
 mod computed;
 mod dataset;
 mod entry;
@@ -63,10 +64,8 @@ mod side_files;
 mod stream;
 mod stream_index;
 mod tar;
-mod tar_view;
 mod tars;
 mod verify;
-mod version;
 mod videos;
 mod view;
 mod windows;
@@ -87,7 +86,7 @@ pub use keys::Keys;
 pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
 pub use live::{LiveSamples, LiveShards};
-pub use mapped::{Piece, ShardBytes, map};
+pub use mapped::{Piece, ShardBytes, map, version_of};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use place::StoredValue;
 pub use problem::{DatasetProblem, Subject, ValueLocation};
@@ -105,11 +104,10 @@ pub use side_files::{
 pub use stream::{CatalogOptions, Stream, StreamOptions};
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
-    FoundIndex, Offsets, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
+    FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
     folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
 };
 pub use verify::verify;
-pub use version::version_of;
 pub use videos::Videos;
 pub use view::{View, ViewTarget};
 pub use windows::{MAX_OFFSETS, PAD_SUFFIX, Window};

@@ -282,11 +282,6 @@ impl LiveShards {
         }
     }
 
-    /// Returns these live samples of the same shards.
-    pub(crate) fn with(self, live: LiveSamples) -> Self {
-        Self { live, ..self }
-    }
-
     /// Returns the stored number of the first sample of a shard; for a shard that does not exist, the number of stored
     /// samples.
     fn start(&self, shard: usize) -> u64 {

@@ -133,40 +133,6 @@ impl Schema {
         Self::binary(SampleForm::WebDataset, columns.collect())
     }
 
-    /// Returns whether this is the schema of a shard.
-    pub fn is_of(&self, entry: Entry<'_>) -> bool {
-        let (form, columns) = match (self, entry) {
-            (Self::Binary { form, columns, .. }, _) => (*form, columns),
-            (Self::Fields(own), Entry::Tar(entry)) => return *own == entry.fields,
-            (Self::Text(layout), Entry::Mds(entry)) => return *layout == entry.config.layout,
-            _ => return false,
-        };
-        let names = || columns.iter().map(|column| column.name.as_str());
-        match entry {
-            Entry::Mds(entry) => {
-                let same = |(own, other): (&SchemaColumn, &shardmill_mds::Column)| {
-                    own.name == other.name
-                        && own.encoding == other.encoding
-                        && own.null_mask.is_none()
-                };
-                form == SampleForm::Mds
-                    && entry.config.mds_columns().is_some_and(|others| {
-                        columns.len() == others.len() && columns.iter().zip(others).all(same)
-                    })
-            }
-            Entry::Tar(entry) => {
-                form == SampleForm::WebDataset
-                    && entry.fields.sometimes.is_empty()
-                    && names()
-                        .skip(1)
-                        .eq(entry.fields.always.iter().map(|field| &**field))
-            }
-            Entry::File(_, files) => {
-                form == SampleForm::File && names().eq(files.names().iter().copied())
-            }
-        }
-    }
-
     /// Returns whether samples must be re-encoded as MDS samples. That is so for tar files and raw files.
     pub const fn needs_encoding(&self) -> bool {
         matches!(

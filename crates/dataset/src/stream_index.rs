@@ -70,9 +70,9 @@ impl IndexedStream<'_> {
         provenance: Option<Result<Option<Vec<u8>>, StorageError>>,
         limits: &Limits,
     ) -> Result<LiveShards, DatasetError> {
-        let all = LiveShards::all(self.shards.iter().map(Entry::samples));
+        let mut samples = LiveShards::all(self.shards.iter().map(Entry::samples));
         if self.with_deleted && self.cache.is_none() {
-            return Ok(all);
+            return Ok(samples);
         }
         let shards = self.shards.iter();
         let shape = IndexShape::of(shards.map(|entry| (&*entry.data().basename, entry.samples())));
@@ -83,21 +83,19 @@ impl IndexedStream<'_> {
         } else {
             SideFiles::read(&read, &shape, limits.index_bytes)
         };
-        let live = match side_files.into_live() {
+        match side_files.into_live() {
             Ok((live, sides)) => {
                 if let Some(cache) = self.cache {
                     keep_sides(cache, sides.as_ref())?;
                 }
-                live
+                if !self.with_deleted {
+                    samples.live = live;
+                }
             }
-            Err(_) if self.with_deleted => return Ok(all),
+            Err(_) if self.with_deleted => {}
             Err(error) => return Err(error.with_side_path(|name| self.source.path_of(name))),
-        };
-        Ok(if self.with_deleted {
-            all
-        } else {
-            all.with(live)
-        })
+        }
+        Ok(samples)
     }
 
     /// Returns the shards with their late columns. If shards are fetched to a folder, the list of late columns is copied

@@ -292,12 +292,11 @@ mod tests {
             digest: DIGEST,
             live: LiveSamples::all(stored),
         };
+        let mut all = LiveShards::all(sizes.iter().copied());
+        all.live = live;
         let firsts = [&[0], firsts].concat();
         let firsts = View::new(&whole, firsts).live_of(&whole, "d").unwrap();
-        StreamWindows {
-            all: LiveShards::all(sizes.iter().copied()).with(live),
-            firsts,
-        }
+        StreamWindows { all, firsts }
     }
 
     proptest! {

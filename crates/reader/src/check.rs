@@ -144,11 +144,8 @@ fn check_length(
     if found == info.bytes {
         return Ok(());
     }
-    Err(DatasetError::ShardLength {
-        location: catalog.location(shard),
-        expected: info.bytes,
-        found,
-    })
+    let location = catalog.location(shard);
+    Err(DatasetError::shard_length(location, info.bytes, found))
 }
 
 /// Checks that a file is not larger than the limit for shards.

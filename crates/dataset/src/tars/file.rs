@@ -215,11 +215,8 @@ impl TarFile {
         if let Some(entry) = &self.entry {
             let expected = entry.stored().bytes;
             if file.len() != expected {
-                return Err(DatasetError::ShardLength {
-                    location: self.location(),
-                    expected,
-                    found: file.len(),
-                });
+                let location = self.location();
+                return Err(DatasetError::shard_length(location, expected, file.len()));
             }
         }
         if compression(&file)?.is_none() {

@@ -16,7 +16,6 @@ pub use listing::{folder_holds_tars, holds_tars, is_tar_name, splits_in};
 pub use ordered::each_in_order;
 pub use pattern::TarPattern;
 pub use repeated::{RepeatedKey, RepeatedKeys};
-pub use scan::Offsets;
-pub(crate) use scan::{find_tars, hash_key, list_tars, scan, scan_each, scanned, unscanned};
+pub(crate) use scan::{find_tars, hash_key, list_tars, scan, scan_each};
 pub use set::{FoundIndex, TarSet};
 pub use verify::verify_tars;

@@ -16,9 +16,6 @@ use super::pattern::TarPattern;
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
 
-/// The most samples whose offsets are kept from the scan, over all shards: 8 bytes each. Shards beyond that are scanned
-/// again when they are opened.
-const KEPT_OFFSETS: usize = 8 << 20;
 /// The number of shards of a store that are scanned in parallel: each holds one window.
 const STORE_SHARDS: usize = 64;
 
@@ -56,37 +53,22 @@ pub(crate) fn scanned(entry: &IndexShard, map: &ShardMap) -> IndexShard {
     scanned
 }
 
-/// The offset of each sample of a shard, then the end of the last one.
-pub type Offsets = Arc<[u64]>;
-
-/// Builds an index of tar files in the given order. Also returns the offsets of the samples of the first shards.
+/// Builds an index of tar files in the given order.
 pub(crate) fn scan(
     source: &Folder,
     found: &[IndexShard],
     limits: &Limits,
-) -> Result<(Index, Vec<Offsets>), DatasetError> {
-    let each = scan_each(source, found, limits, |shard, map| {
-        (scanned(shard, map), map.offsets())
-    })?;
-    let mut shards = Vec::with_capacity(each.len());
-    let mut kept_offsets = Vec::new();
-    let mut room = KEPT_OFFSETS;
+) -> Result<Index, DatasetError> {
+    let mut shards = scan_each(source, found, limits, scanned)?;
     // Shards with equal fields share one set: there may be a million of them.
     let mut last: Option<Arc<FieldSet>> = None;
-    for (mut shard, offsets) in each {
-        if let Some(left) = room.checked_sub(offsets.len())
-            && kept_offsets.len() == shards.len()
-        {
-            room = left;
-            kept_offsets.push(offsets.into());
-        }
+    for shard in &mut shards {
         match &last {
             Some(fields) if *fields == shard.fields => shard.fields = Arc::clone(fields),
             _ => last = Some(Arc::clone(&shard.fields)),
         }
-        shards.push(shard);
     }
-    Ok((Index { shards }, kept_offsets))
+    Ok(Index { shards })
 }
 
 /// Lists the tar files below a folder, sorted by the bytes of their names. These are the files that
