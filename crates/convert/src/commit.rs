@@ -152,7 +152,7 @@ pub fn commit(
         let order = order
             .iter()
             .map(|(name, samples)| (name.as_str(), *samples));
-        let order = IndexShape::of(order).order().to_owned();
+        let order = IndexShape::of(order).order;
         side.insert("order".to_owned(), json!(order));
         side.insert("content".to_owned(), json!(content.to_string()));
         let text = provenance::text_of(&json!(side));

@@ -31,7 +31,7 @@ pub(crate) fn samples(
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
-    let mut set = TarSet::open_at(&locations, &options.limits, &options.remote)?;
+    let mut set = TarSet::open(&locations, &options.limits, &options.remote)?;
     if !options.samples.with_deleted {
         set = set.without_deleted(&options.limits)?;
     }
