@@ -74,6 +74,7 @@ mod shuffle; // Sources in a random order.
 mod slices; // Large batches in slices.
 mod source; // A source, its units and its rows.
 mod sql; // Whole queries.
+mod stream; // Copies of streams that can be read only once.
 mod tfrecord; // TFRecord files.
 mod tree; // Trees of plain files.
 mod unite; // The columns of several files as those of one table.
@@ -101,6 +102,7 @@ pub use source::{
     ENCODING_KEY, RowOrigin, Rows, Source, SourceDescription, SourceFile, TableFacts, TreeField,
     TreeSummary, Unit, unit_rows,
 };
+pub use stream::CopiedStream;
 
 pub(crate) use error::SourceProblem;
 
