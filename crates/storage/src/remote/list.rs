@@ -45,10 +45,9 @@ pub struct RemoteObject {
 }
 
 impl RemoteObject {
-    /// `root` is the prefix of all keys of the location.
-    pub(super) fn of(root: &str, listed: &Listed) -> Self {
+    fn of(name: &str, listed: &Listed) -> Self {
         Self {
-            name: listed.key.strip_prefix(root).unwrap_or_default().to_owned(),
+            name: name.to_owned(),
             bytes: listed.bytes,
             tag: bare(&listed.tag).to_owned(),
             modified_ms: listed.modified_ms,
@@ -174,6 +173,45 @@ pub(super) fn first_prefix(live: &Live, wanted: &str) -> String {
     }
 }
 
+async fn list(live: &Live, prefix: &str, max: u64) -> Result<Vec<RemoteObject>, StorageError> {
+    let (root, wanted) = roots(live, prefix);
+    let mut objects: Vec<RemoteObject> = Vec::new();
+    let has_folders = live.signer.kind().has_folders();
+    // Where a listing covers a single folder, each folder is listed separately.
+    let mut folders = vec![first_prefix(live, &wanted)];
+    let mut seen = BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        let mut pages = Pages::new(live, &folder, false);
+        while let Some(page) = pages.next().await? {
+            for listed in page.objects {
+                let key = &listed.key;
+                if has_folders && !key.starts_with(&wanted) {
+                    continue;
+                }
+                let name = key.strip_prefix(&root).filter(|_| key.starts_with(&wanted));
+                let name = name.ok_or_else(stray)?;
+                if objects.len() as u64 >= max {
+                    return Err(StorageError::TooMany { max });
+                }
+                let bytes = (objects.len() * size_of::<RemoteObject>()) as u64;
+                let room = objects.try_reserve(1);
+                room.map_err(|_| StorageError::NoMemory { bytes })?;
+                objects.push(RemoteObject::of(name, &listed));
+            }
+            for prefix in page.prefixes {
+                let leads = prefix.starts_with(&wanted) || wanted.starts_with(&prefix);
+                if leads && prefix.len() > folder.len() && seen.insert(prefix.clone()) {
+                    folders.push(prefix);
+                }
+            }
+        }
+    }
+    if has_folders {
+        objects.sort_unstable();
+    }
+    Ok(objects)
+}
+
 /// Lists one folder, page by page.
 async fn entries(live: &Live, folder: &str) -> Result<Vec<DestinationEntry>, StorageError> {
     let mut prefix = live.location.key(folder);
@@ -284,6 +322,23 @@ impl Remote {
         Ok(self.size(name, cancel)?.is_some())
     }
 
+    /// Lists the objects whose names begin with `prefix`, in the order of the store. `prefix` need not end at a `/`.
+    ///
+    /// # Errors
+    ///
+    /// [`StorageError::At`]; `limit-list` where there are more than `most`.
+    pub fn list(
+        &self,
+        prefix: &str,
+        max: u64,
+        cancel: &mut CancelToken<'_>,
+    ) -> Result<Vec<RemoteObject>, StorageError> {
+        let owned = prefix.to_owned();
+        self.wait_while(prefix, cancel, move |live, _| async move {
+            list(&live, &owned, max).await
+        })
+    }
+
     /// Requests a listing of one object, to check that the bucket exists and may be listed.
     pub fn check_bucket(&self, cancel: &mut CancelToken<'_>) -> Result<(), StorageError> {
         self.peek("", 1, cancel).map(drop)
@@ -317,7 +372,9 @@ impl Remote {
             });
             let all = page.objects.into_iter().chain(folders);
             let objects = all.filter(|listed| listed.key.starts_with(&wanted));
-            let objects = objects.map(|listed| RemoteObject::of(&root, &listed));
+            let objects = objects.filter_map(|listed| {
+                Some(RemoteObject::of(listed.key.strip_prefix(&root)?, &listed))
+            });
             Ok(objects.take(max as usize).collect())
         })
     }

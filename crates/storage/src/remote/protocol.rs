@@ -18,7 +18,7 @@ use super::signing::Access;
 use crate::entry::StoreKind;
 use crate::error::StorageError;
 
-/// The maximum number of bytes of a page: 2,000 keys of 1,024 bytes, with up to six per byte, and other fields.
+/// The maximum number of bytes of a page: 1,000 keys of 1,024 bytes, with up to six per byte, and other fields.
 const PAGE: usize = 16 << 20;
 
 /// The maximum number of bytes of an answer to a write.
@@ -198,14 +198,6 @@ impl StoreKind {
         match self {
             Self::Google => part.next_multiple_of(GRAIN),
             _ => part,
-        }
-    }
-
-    /// Returns the maximum number of objects of a page of a listing.
-    pub(super) const fn max_page(self) -> u32 {
-        match self {
-            Self::Azure => 2000,
-            _ => 1000,
         }
     }
 

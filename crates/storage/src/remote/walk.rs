@@ -2,8 +2,8 @@
 //!
 //! The key space is divided into adjacent intervals, so no key is lost wherever the cuts are. A task lists an interval
 //! page by page. An idle task cuts the interval that seems to have the most left, and takes its second part. The
-//! position of a cut comes from what was seen so far: the letters at which keys differ, there or at the same position of
-//! other keys. A bad cut costs a request that finds nothing, and such requests have a budget.
+//! position of a cut comes from what was seen so far: the folders there, or the letters at which keys differ, there or
+//! at the same position of other keys. A bad cut costs a request that finds nothing, and such requests have a budget.
 
 pub(super) mod plan;
 
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use plan::{Interval, State, Ways};
+use plan::{Interval, Job, LAST, State, Ways, child_of};
 
 use shardmill_core::{CancelToken, lock};
 
 use super::engine::Task;
 use super::handle::{Remote, SLICE};
-use super::list::{EMPTY_PAGES, RemoteObject, endless, first_prefix, page, roots, stray};
+use super::list::{EMPTY_PAGES, endless, first_prefix, page, roots, stray};
 use super::live::Live;
 use super::pages::{Listed, Page, Paging};
 use super::sorted::{SortedListing, Spool};
@@ -28,13 +28,16 @@ use crate::error::StorageError;
 /// The maximum number of pages that are waiting to be written to the disk.
 const MAX_WAITING_PAGES: usize = 64;
 
+/// The maximum number of folders that are listed separately, for stores where a listing cannot begin at any key.
+const FOLDERS: usize = 1000;
+
 /// Options of a listing.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ListOptions {
     /// The maximum number of concurrent requests.
     pub tasks: usize,
-    /// The number of objects per page, at most that of the store.
+    /// The number of objects per page. Stores support at most 1,000.
     pub page: u32,
     /// The maximum number of objects.
     pub max: u64,
@@ -44,7 +47,7 @@ impl Default for ListOptions {
     fn default() -> Self {
         Self {
             tasks: 32,
-            page: u32::MAX,
+            page: 1000,
             max: Remote::MAX_LISTED,
         }
     }
@@ -138,16 +141,28 @@ impl<P: Pages> Run<P> {
                 if state.is_over() {
                     return;
                 }
-                state.waiting.pop().or_else(|| state.steal(self.ways))
+                match state.waiting.pop() {
+                    Some(id) => Some(Job::List(id)),
+                    None => state.steal(self.ways),
+                }
             };
             // PERF: only a task that found a job wakes the next one. The search for a job is expensive, and all tasks
             // would do it after each page.
-            let Some(id) = job else {
-                changed.await;
-                continue;
+            if job.is_some() {
+                self.changed.notify_one();
+            }
+            let done = match job {
+                None => {
+                    changed.await;
+                    continue;
+                }
+                Some(Job::List(id)) => self.list(id, out).await,
+                Some(Job::Fold(id, folder)) => {
+                    let done = self.fold(id, &folder, out).await;
+                    self.state().folders.active.remove(&folder);
+                    done
+                }
             };
-            self.changed.notify_one();
-            let done = self.list(id, out).await;
             let is_over = {
                 let mut state = self.state();
                 if let Err(fault) = done {
@@ -249,7 +264,7 @@ impl<P: Pages> Run<P> {
         }
     }
 
-    /// Checks that a page is valid: in the interval, and where intervals can be cut, sorted and after the previous page.
+    /// Checks that a page is valid: sorted, in the interval and after the previous page.
     fn check(
         &self,
         interval: &Interval,
@@ -260,7 +275,7 @@ impl<P: Pages> Run<P> {
         if objects.iter().any(strays) {
             return Err(stray());
         }
-        if !self.ways.begins_anywhere {
+        if self.ways.has_folders {
             return Ok(());
         }
         if !objects.is_sorted_by(|a, b| a.key < b.key) {
@@ -269,10 +284,53 @@ impl<P: Pages> Run<P> {
             });
         }
         let begins = objects.first().map(|listed| listed.key.as_str());
-        if begins.is_some() && begins <= after {
+        if self.ways.begins_anywhere && begins.is_some() && begins <= after {
             return Err(endless());
         }
         Ok(())
+    }
+
+    /// Lists the folders below a prefix, and cuts the interval by them.
+    async fn fold(&self, id: u64, folder: &str, out: &Sender<Sent>) -> Result<(), StorageError> {
+        let after = {
+            let state = self.state();
+            let known = state.intervals.get(&id);
+            // Begin where the last page began, to measure how many folders a page covers.
+            known.and_then(|known| Some(format!("{}{LAST}", child_of(&known.from, folder)?)))
+        };
+        let mut all = Page::default();
+        loop {
+            let found = self
+                .ask(Paging {
+                    prefix: folder,
+                    folded: true,
+                    after: after.as_deref().filter(|_| self.ways.begins_anywhere),
+                    token: all.next.as_deref(),
+                    max: self.ways.size,
+                })
+                .await?;
+            all.prefixes.extend(found.prefixes);
+            all.objects.extend(found.objects);
+            all.next = found.next;
+            if self.ways.begins_anywhere {
+                self.state().cut_at_folders(id, &all.prefixes);
+                return Ok(());
+            }
+            if all.next.is_none() {
+                break;
+            }
+            if all.prefixes.len() + all.objects.len() > FOLDERS {
+                // Too many to list one by one: the interval continues as before.
+                return Ok(());
+            }
+        }
+        let objects = {
+            let mut state = self.state();
+            let objects = state.part_by_folders(id, folder, all);
+            state.keys += objects.len() as u64;
+            objects
+        };
+        self.send(out, objects).await
     }
 }
 
@@ -292,48 +350,6 @@ impl Remote {
         options: &ListOptions,
         cancel: &mut CancelToken<'_>,
     ) -> Result<SortedListing, StorageError> {
-        let mut spool = Spool::new(temp_dir)?;
-        self.walk(prefix, options, cancel, |root, page| spool.push(root, page))?;
-        Ok(spool.sorted())
-    }
-
-    /// Lists the objects whose names begin with `prefix`, sorted by the bytes of their names, one page after the other.
-    /// `prefix` need not end at a `/`.
-    ///
-    /// # Errors
-    ///
-    /// [`StorageError::At`]; `limit-list` where there are more than `max`.
-    pub fn list(
-        &self,
-        prefix: &str,
-        max: u64,
-        cancel: &mut CancelToken<'_>,
-    ) -> Result<Vec<RemoteObject>, StorageError> {
-        let options = ListOptions {
-            tasks: 1,
-            max,
-            ..ListOptions::default()
-        };
-        let mut objects: Vec<RemoteObject> = Vec::new();
-        self.walk(prefix, &options, cancel, |root, page| {
-            let bytes = (objects.len() * size_of::<RemoteObject>()) as u64;
-            let room = objects.try_reserve(page.len());
-            room.map_err(|_| self.error(prefix, StorageError::NoMemory { bytes }))?;
-            objects.extend(page.iter().map(|listed| RemoteObject::of(root, listed)));
-            Ok(())
-        })?;
-        objects.sort_unstable();
-        Ok(objects)
-    }
-
-    /// Calls `each` with the pages of a listing and the prefix of all their keys, in any order.
-    fn walk(
-        &self,
-        prefix: &str,
-        options: &ListOptions,
-        cancel: &mut CancelToken<'_>,
-        mut each: impl FnMut(&str, Vec<Listed>) -> Result<(), StorageError>,
-    ) -> Result<(), StorageError> {
         let failed = |fault| self.error(prefix, fault);
         let live = self.live().map_err(failed)?;
         if std::thread::current().id() == live.engine.thread {
@@ -341,11 +357,12 @@ impl Remote {
         }
         let kind = live.signer.kind();
         let (root, wanted) = roots(&live, prefix);
+        let has_folders = kind.has_folders();
         let begin = first_prefix(&live, &wanted);
         let ways = Ways {
-            size: options.page.clamp(1, kind.max_page()),
-            begins_anywhere: options.tasks > 1 && kind.can_begin_anywhere(),
-            has_folders: kind.has_folders(),
+            size: options.page.clamp(1, 1000),
+            begins_anywhere: kind.can_begin_anywhere(),
+            has_folders,
         };
         let run = Arc::new(Run::new(Arc::clone(&live), ways, begin, wanted));
         let (sender, receiver) = mpsc::channel::<Sent>();
@@ -359,6 +376,7 @@ impl Remote {
         });
         let _tasks: Vec<Task> = tasks.collect();
         drop(sender);
+        let mut spool = Spool::new(temp_dir)?;
         let mut count = 0;
         loop {
             match receiver.recv_timeout(SLICE) {
@@ -368,7 +386,7 @@ impl Remote {
                         let max = options.max;
                         return Err(failed(StorageError::TooMany { max }));
                     }
-                    each(&root, sent.objects)?;
+                    spool.push(&root, sent.objects)?;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -380,7 +398,7 @@ impl Remote {
         match run.outcome() {
             (Some(fault), _) => Err(failed(fault)),
             (None, false) => Err(failed(StorageError::NoAnswer)),
-            (None, true) => Ok(()),
+            (None, true) => Ok(spool.sorted()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::error::StorageError;
-use crate::remote::pages::Listed;
+use crate::remote::pages::{Listed, Page};
 
 /// Appended to a prefix, this sorts after every key with that prefix.
 pub(super) const LAST: char = '\u{10ffff}';
@@ -30,6 +30,9 @@ const GUESSES: usize = 3;
 /// The maximum number of letters that are remembered.
 const LETTERS: usize = 256;
 
+/// The number of parts that an interval is cut into by its folders.
+const PARTS: usize = 16;
+
 /// The capabilities of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ways {
@@ -52,8 +55,8 @@ pub(super) struct Interval {
     pub(super) from: String,
     /// The position of the original interval when this one was cut off.
     pub(super) origin: Option<String>,
-    /// The position of the letter at which it was cut off, if that letter was only seen at other positions.
-    pub(super) guess: Option<LetterPosition>,
+    /// The guess by which it was cut off, if the cut was not based on known keys.
+    pub(super) guess: Option<Guess>,
     /// The number of pages since it was cut.
     pub(super) pages: u32,
 }
@@ -64,14 +67,44 @@ impl Interval {
         let end = self.end.as_ref();
         end.map_or(self.prefix.len(), |end| common(key, end))
     }
+
+    /// Returns whether all remaining keys of the interval begin with `folder`.
+    fn is_within(&self, folder: &str) -> bool {
+        self.prefix.starts_with(folder)
+            || self.end.as_ref().is_some_and(|end| end.starts_with(folder))
+                && self.pos.as_ref().is_some_and(|pos| pos.starts_with(folder))
+    }
+}
+
+/// Returns the direct subfolder of `folder` that contains `key`.
+pub(super) fn child_of<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
+    let rest = key.strip_prefix(folder)?;
+    let end = folder.len() + rest.find('/')?;
+    key.get(..=end)
+}
+
+/// A cut at a letter that was only seen at other positions.
+#[derive(Clone, Debug)]
+pub(super) struct Guess {
+    /// The text before the letter.
+    head: String,
+    letter: char,
+    position: LetterPosition,
 }
 
 /// The position of a cut.
 struct Point {
     at: String,
-    guess: Option<LetterPosition>,
+    guess: Option<Guess>,
     /// The prefix to record as tried, if no difference was seen there.
     tried: Option<String>,
+}
+
+/// The next job of a task.
+pub(super) enum Job {
+    List(u64),
+    /// Lists the direct subfolders of a prefix, to cut the interval by them.
+    Fold(u64, String),
 }
 
 /// The state of a listing.
@@ -86,6 +119,7 @@ pub(super) struct State {
     pub(super) keys: u64,
     letters: Letters,
     guesses: Guesses,
+    pub(super) folders: Folders,
     pub(super) failed: Option<StorageError>,
 }
 
@@ -115,6 +149,17 @@ struct Guesses {
     tried: BTreeSet<String>,
     /// The number of unverified guesses at each position.
     pending: BTreeMap<LetterPosition, usize>,
+    /// Positions where a guess was right.
+    trusted: BTreeSet<LetterPosition>,
+    /// The smallest letter at each position for which a guess found nothing.
+    refuted: BTreeMap<LetterPosition, char>,
+}
+
+/// Prefixes whose direct subfolders are listed.
+#[derive(Debug, Default)]
+pub(super) struct Folders {
+    requested: BTreeSet<String>,
+    pub(super) active: BTreeSet<String>,
 }
 
 /// The position of a letter in a key: the number of separators before it, and the number of letters and digits since
@@ -133,6 +178,15 @@ fn letters_of(text: &str) -> impl Iterator<Item = (usize, char, LetterPosition)>
         };
         (at, letter, position)
     })
+}
+
+/// Returns the class of a letter: digit, lower case, alphanumeric. Keys rarely mix classes at one position.
+fn kind(letter: char) -> (bool, bool, bool) {
+    (
+        letter.is_ascii_digit(),
+        letter.is_lowercase(),
+        letter.is_alphanumeric(),
+    )
 }
 
 /// Returns a position after all known letters: after the digits, after the capitals, in the middle of the remaining lower
@@ -162,7 +216,7 @@ fn number(count: usize) -> f64 {
 impl State {
     /// Returns whether no task has anything left to do.
     pub(super) fn is_over(&self) -> bool {
-        self.failed.is_some() || self.intervals.is_empty()
+        self.failed.is_some() || self.intervals.is_empty() && self.folders.active.is_empty()
     }
 
     pub(super) fn add(&mut self, interval: Interval) {
@@ -208,10 +262,20 @@ impl State {
 
     /// Learns from the first key after a cut, or from its absence.
     pub(super) fn found(&mut self, cut: &Interval, key: Option<&str>) {
-        if let Some(position) = cut.guess
-            && let Some(count) = self.guesses.pending.get_mut(&position)
-        {
-            *count = count.saturating_sub(1);
+        if let Some(guess) = &cut.guess {
+            if let Some(count) = self.guesses.pending.get_mut(&guess.position) {
+                *count = count.saturating_sub(1);
+            }
+            if key.is_some_and(|key| key.starts_with(&guess.head)) {
+                self.guesses.trusted.insert(guess.position);
+            } else {
+                let known = self
+                    .guesses
+                    .refuted
+                    .entry(guess.position)
+                    .or_insert(guess.letter);
+                *known = guess.letter.min(*known);
+            }
         }
         if let (Some(origin), Some(key)) = (&cut.origin, key) {
             self.differ(origin, key);
@@ -264,15 +328,38 @@ impl State {
         guess.max(f64::from(interval.pages) / 2.0).min(MANY)
     }
 
+    /// Returns a position after all keys that share the prefix within which differences were seen. The request there
+    /// shows whether keys also differ earlier. If it finds nothing, the range is not searched again.
+    fn probe(&self, interval: &Interval) -> Option<String> {
+        let pos = interval.pos.as_deref()?;
+        let known = interval.known(pos);
+        let deepest = common(&interval.from, pos);
+        let (at, ..) =
+            letters_of(pos)
+                .skip_while(|(at, ..)| *at < known)
+                .find(|(at, _, position)| {
+                    *at >= deepest
+                        || self.letters.wide.contains(position)
+                        || pos
+                            .get(..*at)
+                            .is_some_and(|head| self.letters.varies.contains(head))
+                })?;
+        (at > known).then(|| format!("{}{LAST}", pos.get(..at).unwrap_or_default()))
+    }
+
     /// Returns where to cut an interval; `None` if nothing is known.
     fn point(&self, interval: &Interval) -> Option<Point> {
         let pos = interval.pos.as_deref()?;
         let begin = interval.known(pos);
+        // Only deeper than the folders that are being listed already.
+        let folding = self.folders.active.iter();
+        let behind = folding.filter_map(|folder| child_of(pos, folder).map(str::len));
+        let from = begin.max(behind.max().unwrap_or_default());
         // After the letter at which the last page differs, all keys with one letter fit on a page.
         let deepest = common(&interval.from, pos);
         let mut checked = 0;
         for (at, here, position) in letters_of(pos) {
-            if at < begin {
+            if at < from {
                 continue;
             }
             if at > deepest || checked > LEVELS {
@@ -322,22 +409,67 @@ impl State {
                     tried: Some(head.to_owned()).filter(|_| !is_sure),
                 });
             }
-            // If no letters are known here, use those of other positions.
-            let pending = self.guesses.pending.get(&position);
-            if !is_sure || pending.is_some_and(|count| *count >= GUESSES) {
+            // If no letters are known here, use those of other positions. Few at once, until a guess is right.
+            let max = if self.guesses.refuted.contains_key(&position) {
+                1
+            } else if self.guesses.trusted.contains(&position) {
+                usize::MAX
+            } else {
+                GUESSES
+            };
+            if !is_sure
+                || self
+                    .guesses
+                    .pending
+                    .get(&position)
+                    .is_some_and(|count| *count >= max)
+            {
                 continue;
             }
+            let refuted = self.guesses.refuted.get(&position).copied().unwrap_or(LAST);
             let others = self.letters.all.range(above).copied();
-            let others: Vec<char> = others.filter(fits).collect();
+            let of_kind = |letter: &char| {
+                let known = self.letters.at.get(&position).into_iter().flatten();
+                known
+                    .chain([&here])
+                    .any(|known| kind(*known) == kind(*letter))
+            };
+            let others: Vec<char> = others
+                .filter(|letter| fits(letter) && *letter < refuted && of_kind(letter))
+                .collect();
             if let Some(letter) = others.get(others.len() / 2) {
+                let guess = Guess {
+                    head: head.to_owned(),
+                    letter: *letter,
+                    position,
+                };
                 return Some(Point {
                     at: format!("{head}{letter}"),
-                    guess: Some(position),
+                    guess: Some(guess),
                     tried: None,
                 });
             }
         }
         None
+    }
+
+    /// Returns the shallowest folder in an interval that was not listed yet, and that the last page did not leave.
+    fn fold(&self, interval: &Interval, begins_anywhere: bool) -> Option<String> {
+        let pos = interval.pos.as_deref()?;
+        let known = pos.get(..interval.known(pos))?;
+        let mut folder = known.rfind('/').map_or(0, |at| at + 1);
+        loop {
+            let name = pos.get(..folder)?;
+            let child = pos.get(folder..)?.find('/')?;
+            if !interval.from.starts_with(name) {
+                return None;
+            }
+            if !self.folders.requested.contains(name) {
+                let name = name.to_owned();
+                return Some(name).filter(|name| begins_anywhere || interval.is_within(name));
+            }
+            folder += child + 1;
+        }
     }
 
     fn may_waste(&self, size: u32) -> bool {
@@ -349,9 +481,9 @@ impl State {
         calls - full <= WASTE + WASTE_SHARE * full
     }
 
-    /// Cuts off a part of an interval for an idle task. Returns the id of the part.
-    pub(super) fn steal(&mut self, ways: Ways) -> Option<u64> {
-        if !ways.begins_anywhere || !self.may_waste(ways.size) {
+    /// Returns a job for an idle task.
+    pub(super) fn steal(&mut self, ways: Ways) -> Option<Job> {
+        if ways.has_folders || !self.may_waste(ways.size) {
             return None;
         }
         let mut order: Vec<(u64, f64)> = self
@@ -364,18 +496,40 @@ impl State {
             .collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (id, _) in order {
-            let interval = self.intervals.get(&id)?;
+            let Some(interval) = self.intervals.get(&id) else {
+                continue;
+            };
+            if ways.begins_anywhere
+                && let Some(point) = self.probe(interval)
+                && let Some(new) = self.cut(id, point)
+            {
+                return Some(Job::List(new));
+            }
+            let Some(interval) = self.intervals.get(&id) else {
+                continue;
+            };
+            // If cuts by letters are possible, only the folders above the first page are listed.
+            if (id == 0 || !ways.begins_anywhere)
+                && let Some(folder) = self.fold(interval, ways.begins_anywhere)
+            {
+                self.folders.requested.insert(folder.clone());
+                self.folders.active.insert(folder.clone());
+                return Some(Job::Fold(id, folder));
+            }
+            if !ways.begins_anywhere {
+                continue;
+            }
             if let Some(point) = self.point(interval)
                 && let Some(new) = self.cut(id, point.at)
             {
                 self.guesses.tried.extend(point.tried);
-                if let Some(position) = point.guess {
-                    *self.guesses.pending.entry(position).or_default() += 1;
+                if let Some(guess) = &point.guess {
+                    *self.guesses.pending.entry(guess.position).or_default() += 1;
                 }
                 if let Some(cut) = self.intervals.get_mut(&new) {
                     cut.guess = point.guess;
                 }
-                return Some(new);
+                return Some(Job::List(new));
             }
         }
         None
@@ -402,5 +556,77 @@ impl State {
         self.next += 1;
         self.intervals.insert(new_id, new);
         Some(new_id)
+    }
+
+    /// Cuts an interval at some of its folders.
+    pub(super) fn cut_at_folders(&mut self, id: u64, folders: &[String]) {
+        for pair in folders.windows(2).take(LETTERS) {
+            if let [a, b] = pair {
+                self.differ(a, b);
+            }
+        }
+        let Some(interval) = self.intervals.get(&id) else {
+            return;
+        };
+        let pos = interval.pos.clone().unwrap_or_default();
+        let end = interval.end.clone();
+        // The number of folders per page: each part should be worth some pages.
+        let passed = folders.iter().filter(|name| **name <= pos).count();
+        let behind: Vec<_> = folders
+            .iter()
+            .filter(|name| **name > pos && end.as_ref().is_none_or(|end| *name < end))
+            .collect();
+        let every = behind.len().div_ceil(PARTS).max((passed + 1) * 2);
+        // From the last to the first, so that the same interval is cut each time.
+        for name in behind.into_iter().step_by(every).rev() {
+            if let Some(new) = self.cut(id, name.clone()) {
+                self.waiting.push(new);
+            }
+        }
+    }
+
+    /// Makes each folder an interval of its own, for stores where a listing cannot begin at any key. The current
+    /// interval ends after its current folder. Returns the objects that are not in a subfolder.
+    pub(super) fn part_by_folders(&mut self, id: u64, folder: &str, found: Page) -> Vec<Listed> {
+        let Some(interval) = self.intervals.get_mut(&id) else {
+            return Vec::new();
+        };
+        // Meanwhile the interval may have left the folder, or may extend past it.
+        let Some(pos) = interval.pos.clone().filter(|pos| pos.starts_with(folder)) else {
+            return Vec::new();
+        };
+        if !interval.is_within(folder) {
+            return Vec::new();
+        }
+        let stop = match child_of(&pos, folder) {
+            Some(child) => format!("{child}{LAST}"),
+            None => pos,
+        };
+        let end = interval.end.clone();
+        if end.as_ref().is_some_and(|end| *end <= stop) {
+            return Vec::new();
+        }
+        interval.end = Some(stop.clone());
+        interval.pages = 0;
+        let prefix = interval.prefix.clone();
+        let inside = |key: &str| {
+            *key > *stop && end.as_ref().is_none_or(|end| *key <= **end) && key.starts_with(&prefix)
+        };
+        for name in found.prefixes {
+            // The end of the interval may be within a folder.
+            let cut = end.as_ref().filter(|end| end.starts_with(&name)).cloned();
+            if name > stop
+                && name.starts_with(&prefix)
+                && end.as_ref().is_none_or(|end| name <= *end)
+            {
+                self.add(Interval {
+                    prefix: name,
+                    end: cut,
+                    ..Interval::default()
+                });
+            }
+        }
+        let objects = found.objects.into_iter();
+        objects.filter(|listed| inside(&listed.key)).collect()
     }
 }
