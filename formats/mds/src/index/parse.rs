@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::{self, Read as _};
 use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use shardmill_core::{Format, Limits};
+use shardmill_core::{ErrorKind, Format, LimitExceeded, Limits};
 
 use super::build;
 use super::entry::{Index, ShardEntry};
@@ -36,18 +37,45 @@ impl Index {
         let too_long = |problem| MdsError::Limit(problem).at(IndexPosition::default());
         Limits::check("index-bytes", json.len() as u64, limits.index_bytes).map_err(too_long)?;
         check_start(json)?;
-        let mut json = serde_json::Deserializer::from_slice(json);
-        let mut parser = Parser::new(limits);
-        let shards = TopLevel {
-            parser: &mut parser,
+        run(&mut serde_json::Deserializer::from_slice(json), limits)
+    }
+
+    /// Reads an `index.json` from `reader` without keeping its text, which for a million shards is larger than the
+    /// result. It is slower than [`parse`](Self::parse) on the same bytes. The reader needs no buffer of its own.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse), and [`MdsError::Read`] when the reader fails.
+    pub fn read(reader: impl io::Read, limits: &Limits) -> Result<Self, MdsError> {
+        let mut reader = reader.take(limits.index_bytes.saturating_add(1));
+        let result = read_from(&mut reader, limits);
+        if reader.limit() > 0 {
+            return result;
         }
-        .deserialize(&mut json)
-        .map_err(|error| parser.explain(&error))?;
-        json.end().map_err(|error| trailing(&error))?;
-        build::check_unique(&shards)?;
-        Ok(Index { shards })
+        let problem = LimitExceeded {
+            name: "index-bytes",
+            value: limits.index_bytes.saturating_add(1),
+            limit: limits.index_bytes,
+        };
+        Err(MdsError::Limit(problem).at(IndexPosition::default()))
     }
 }
+
+fn read_from(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
+    let mut start = Vec::new();
+    let first = reader.by_ref().take(START_BYTES).read_to_end(&mut start);
+    first.map_err(|error| MdsError::Read {
+        kind: ErrorKind::from(&error),
+        reason: error.to_string(),
+    })?;
+    check_start(&start)?;
+    // PERF: serde_json reads single bytes, so the reader is buffered.
+    let both = io::BufReader::with_capacity(256 << 10, (&start[..]).chain(reader));
+    run(&mut serde_json::Deserializer::from_reader(both), limits)
+}
+
+/// How much is read before parsing, to recognise other kinds of files. No index starts with more whitespace.
+const START_BYTES: u64 = 4096;
 
 /// Refuses a file that cannot be an index, and describes it by how it starts.
 fn check_start(start: &[u8]) -> Result<(), MdsError> {
@@ -66,6 +94,21 @@ fn check_start(start: &[u8]) -> Result<(), MdsError> {
         _ if start.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) => not_json("it is compressed with zstd"),
         _ => Ok(()),
     }
+}
+
+fn run<'de, R: serde_json::de::Read<'de>>(
+    json: &mut serde_json::Deserializer<R>,
+    limits: &Limits,
+) -> Result<Index, MdsError> {
+    let mut parser = Parser::new(limits);
+    let shards = TopLevel {
+        parser: &mut parser,
+    }
+    .deserialize(&mut *json)
+    .map_err(|error| parser.explain(&error))?;
+    json.end().map_err(|error| trailing(&error))?;
+    build::check_unique(&shards)?;
+    Ok(Index { shards })
 }
 
 fn trailing(error: &serde_json::Error) -> MdsError {

@@ -1,9 +1,10 @@
 //! Tracks the current position in an index, and translates errors at that position.
 
+use std::io;
 use std::sync::Arc;
 
 use serde_json::error::Category;
-use shardmill_core::Limits;
+use shardmill_core::{ErrorKind, Limits};
 
 use super::fields::RawConfig;
 use crate::config::ShardConfig;
@@ -117,8 +118,13 @@ impl<'l> Parser<'l> {
         match error.classify() {
             Category::Eof => MdsProblem::IndexTruncated
                 .because(format!("the index ends after line {line}, byte {column}")),
-            // INVARIANT: reading from memory does not fail.
-            Category::Syntax | Category::Io => not_json(error),
+            Category::Syntax => not_json(error),
+            Category::Io => MdsError::Read {
+                kind: error.io_error_kind().map_or(ErrorKind::Storage, |kind| {
+                    ErrorKind::from(&io::Error::from(kind))
+                }),
+                reason: error.to_string(),
+            },
             // A value of a type that no visitor accepts: `invalid type: …, expected …`.
             Category::Data => {
                 let text = error.to_string();
