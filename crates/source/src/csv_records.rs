@@ -74,7 +74,10 @@ pub(crate) struct Records {
     options: Arc<SourceOptions>,
     /// Whether the next record is the header.
     is_header: bool,
-    /// The text of a field.
+    delimiter: u8,
+    /// The number of the next line, from 1.
+    line: u64,
+    /// The text of the last field that `reader` read.
     field: Vec<u8>,
     /// The rows in the earlier batches.
     before: u64,
@@ -100,7 +103,9 @@ impl Records {
             reader: ReaderBuilder::new().delimiter(delimiter).build(),
             options: Arc::clone(options),
             is_header: true,
-            field: vec![0; 256],
+            delimiter,
+            line: 1,
+            field: Vec::new(),
             before: 0,
             consumed: 0,
             pending: 0,
@@ -168,36 +173,31 @@ impl Records {
         self.skip_empty_lines()?;
         let mut count = 0;
         loop {
-            let is_quoted = self.text.fill()?.first() == Some(&b'"');
-            let line = self.reader.line();
-            let mut length = 0;
-            let is_last = loop {
-                if length == self.field.len() {
-                    self.field.resize(length * 2, 0);
-                }
-                let bytes = self.text.fill()?;
-                // The reader would accept such a file as if the quote were closed at its end.
-                if is_quoted && bytes.is_empty() && is_open(&self.reader) {
-                    return Err(self.unclosed(line));
-                }
-                let free = self.field.get_mut(length..).unwrap_or_default();
-                let (result, read, written) = self.reader.read_field(bytes, free);
-                length += written;
-                self.text.consume(read);
-                self.consumed += read as u64;
-                self.pending += read as u64;
-                match result {
-                    ReadFieldResult::InputEmpty | ReadFieldResult::OutputFull => {}
-                    ReadFieldResult::Field { record_end } => break record_end,
-                    ReadFieldResult::End => return Ok(count),
-                }
-                self.check_size()?;
+            // PERF: most fields have no quotes and end in the buffer.
+            let mut rest = self.text.fill()?;
+            let (length, mut is_last) = (rest.len(), false);
+            while !is_last
+                && rest.first() != Some(&b'"')
+                && let Some(end) = memchr::memchr3(self.delimiter, b'\n', b'\r', rest)
+                && let Some((field, more)) = rest.split_at_checked(end)
+                && let Some((stop, more)) = more.split_first()
+            {
+                each(count, false, field);
+                count += 1;
+                is_last = *stop != self.delimiter;
+                self.line += u64::from(*stop == b'\n');
+                rest = more;
+            }
+            let used = length - rest.len();
+            self.consume(used);
+            self.check_size()?;
+            if is_last {
+                return Ok(count);
+            }
+            let Some((is_quoted, is_last)) = self.read_field(count > 0)? else {
+                return Ok(count);
             };
-            each(
-                count,
-                is_quoted,
-                self.field.get(..length).unwrap_or_default(),
-            );
+            each(count, is_quoted, &self.field);
             count += 1;
             if is_last {
                 return Ok(count);
@@ -205,18 +205,66 @@ impl Records {
         }
     }
 
+    /// Reads a field that is quoted, or continues after the buffer. Returns whether it is quoted, and whether it is the last
+    /// of its record; `None` at the end of the file.
+    fn read_field(&mut self, is_after_field: bool) -> Result<Option<(bool, bool)>, SourceError> {
+        let before = if is_after_field {
+            self.delimiter
+        } else {
+            b'\n'
+        };
+        self.reader.reset();
+        self.reader.read_field(&[before], &mut [0]);
+        let first_line = self.reader.line();
+        let is_quoted = self.text.fill()?.first() == Some(&b'"');
+        let mut length = 0;
+        let is_last = loop {
+            // The buffer grows, and is cut to the field at its end.
+            if self.field.len() < length + 256 {
+                self.field.resize(length * 2 + 256, 0);
+            }
+            let bytes = self.text.fill()?;
+            // A line break at the end of the file ends the record, unless it is in quotes. Without one, the reader would
+            // accept such a file as if the quote were closed at its end.
+            let is_end = is_quoted && bytes.is_empty();
+            let piece = if is_end { &b"\n"[..] } else { bytes };
+            let free = self.field.get_mut(length..).unwrap_or_default();
+            let (result, read, written) = self.reader.read_field(piece, free);
+            if is_end && !matches!(result, ReadFieldResult::Field { .. }) {
+                return Err(self.unclosed(self.line));
+            }
+            length += written;
+            self.consume(if is_end { 0 } else { read });
+            match result {
+                ReadFieldResult::InputEmpty | ReadFieldResult::OutputFull => {}
+                ReadFieldResult::Field { record_end } => break record_end,
+                ReadFieldResult::End => return Ok(None),
+            }
+            self.check_size()?;
+        };
+        self.line += self.reader.line() - first_line;
+        self.field.truncate(length);
+        Ok(Some((is_quoted, is_last)))
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.text.consume(bytes);
+        self.consumed += bytes as u64;
+        self.pending += bytes as u64;
+    }
+
     /// Skips line breaks, which are no records.
     fn skip_empty_lines(&mut self) -> Result<(), SourceError> {
         loop {
             let bytes = self.text.fill()?;
             let is_break = |byte: &&u8| matches!(byte, b'\n' | b'\r');
-            let count = bytes.iter().take_while(is_break).count();
+            let breaks = bytes.iter().take_while(is_break);
+            let lines = breaks.clone().filter(|byte| **byte == b'\n').count();
+            let count = breaks.count();
             if count == 0 {
                 return Ok(());
             }
-            // The reader counts lines.
-            let breaks = bytes.get(..count).unwrap_or_default();
-            self.reader.read_field(breaks, &mut [0]);
+            self.line += lines as u64;
             self.text.consume(count);
             self.consumed += count as u64;
         }
@@ -335,12 +383,6 @@ impl Records {
         let rows = columns.first().map_or(0, |column| column.len());
         batch(schema, columns, rows).map(Some)
     }
-}
-
-/// Returns whether a reader is inside quotes: there, a line break is part of the value.
-fn is_open(reader: &Reader) -> bool {
-    let (result, ..) = reader.clone().read_field(b"\n", &mut [0; 2]);
-    !matches!(result, ReadFieldResult::Field { .. })
 }
 
 #[cfg(test)]

@@ -82,9 +82,10 @@ pub(crate) fn parse(texts: StringArray, data_type: &DataType) -> Result<ArrayRef
                 false => Ok(value),
             }
         }),
-        DataType::Boolean => parsed::<_, BooleanArray>(&texts, |text| {
-            let lower = text.to_ascii_lowercase();
-            lower.parse().map_err(|_| unlike(text, "Boolean"))
+        DataType::Boolean => parsed::<_, BooleanArray>(&texts, |text| match text {
+            text if text.eq_ignore_ascii_case("true") => Ok(true),
+            text if text.eq_ignore_ascii_case("false") => Ok(false),
+            _ => Err(unlike(text, "Boolean")),
         }),
         _ => Ok(Arc::new(texts)),
     }
