@@ -281,7 +281,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-order", 6290),
     ("shardmill-peers", 691),
     ("shardmill-reader", 4669),
-    ("shardmill-source", 11_492),
+    ("shardmill-source", 11_491),
     ("shardmill-storage", 13_127),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),

@@ -176,13 +176,17 @@ impl Records {
                     self.field.resize(length * 2, 0);
                 }
                 let bytes = self.text.fill()?;
-                // The reader would accept such a file as if the quote were closed at its end.
-                if is_quoted && bytes.is_empty() && is_open(&self.reader) {
+                // A line break at the end of the file ends the record, unless it is in quotes. Without one, the reader
+                // would accept such a file as if the quote were closed at its end.
+                let is_end = is_quoted && bytes.is_empty();
+                let piece = if is_end { &b"\n"[..] } else { bytes };
+                let free = self.field.get_mut(length..).unwrap_or_default();
+                let (result, read, written) = self.reader.read_field(piece, free);
+                if is_end && !matches!(result, ReadFieldResult::Field { .. }) {
                     return Err(self.unclosed(line));
                 }
-                let free = self.field.get_mut(length..).unwrap_or_default();
-                let (result, read, written) = self.reader.read_field(bytes, free);
                 length += written;
+                let read = if is_end { 0 } else { read };
                 self.text.consume(read);
                 self.consumed += read as u64;
                 self.pending += read as u64;
@@ -335,12 +339,6 @@ impl Records {
         let rows = columns.first().map_or(0, |column| column.len());
         batch(schema, columns, rows).map(Some)
     }
-}
-
-/// Returns whether a reader is inside quotes: there, a line break is part of the value.
-fn is_open(reader: &Reader) -> bool {
-    let (result, ..) = reader.clone().read_field(b"\n", &mut [0; 2]);
-    !matches!(result, ReadFieldResult::Field { .. })
 }
 
 #[cfg(test)]
