@@ -281,7 +281,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-order", 6290),
     ("shardmill-peers", 691),
     ("shardmill-reader", 4665),
-    ("shardmill-source", 11_582),
+    ("shardmill-source", 11_620),
     ("shardmill-storage", 13_039),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
