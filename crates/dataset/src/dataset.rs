@@ -368,7 +368,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// [`DatasetProblem::NoShard`]; [`DatasetError::ShardMissing`], [`DatasetError::ShardLength`],
+    /// [`DatasetProblem::NoShard`]; [`DatasetProblem::ShardMissing`], [`DatasetProblem::ShardLength`],
     /// [`DatasetError::Mds`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
