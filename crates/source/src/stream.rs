@@ -18,7 +18,7 @@ use crate::{SourceError, SourceProblem};
 const PIECE: u64 = 1 << 20;
 /// How often a cancellation is noticed while no input comes.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The ends of an Arrow stream and of an Arrow file. A stream may lack it, but then nobody knows whether it is whole.
+/// The ends of an Arrow stream and of an Arrow file. A stream may lack it, but then it is not known to be complete.
 const ENDS: [&[u8]; 2] = [b"\xff\xff\xff\xff\0\0\0\0", b"ARROW1"];
 
 /// An Arrow stream in a temporary folder, which goes with it.
