@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{BinaryArray, BinaryBuilder, RecordBatch, StringArray};
+use arrow::array::{BinaryArray, RecordBatch, StringArray};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{Schema, SchemaRef};
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use shardmill_core::column_option;
+use shardmill_records::{CsvColumn, CsvColumns};
 
 use crate::base::batch;
 use crate::csv_values::parse;
 use crate::files::InputFile;
 use crate::hints::USED;
-use crate::input::Text;
+use crate::input::{Text, WHOLE_BYTES};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// The category of a mistake in a CSV record.
@@ -119,7 +121,7 @@ impl Records {
     ) -> Result<Self, SourceError> {
         let mut records = Self::open(input, options)?;
         if options.csv.header {
-            records.read(|_, _, _| {})?;
+            records.read(&mut CsvColumns::new(0))?;
         }
         records.is_header = false;
         Ok(records)
@@ -134,23 +136,27 @@ impl Records {
         let mut records = Self::open(input, options)?;
         let delimiter = options.csv.delimiter.unwrap_or(b',');
         let is_white = delimiter.is_ascii_whitespace();
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        let mut is_blank = true;
-        let mut count = records.read(|_, is_quoted, text| {
-            is_blank &= !is_quoted && text.iter().all(u8::is_ascii_whitespace);
-            names.push(text.to_vec());
-        })?;
+        let mut first = CsvColumns::new(usize::MAX);
+        let mut count = records.read(&mut first)?;
+        let names = first.into_columns();
+        let is_white_field = |column: &CsvColumn| {
+            let mut values = column.values().zip(column.is_quoted());
+            values.all(|(text, is_quoted)| !is_quoted && text.iter().all(u8::is_ascii_whitespace))
+        };
+        let mut is_blank = names.iter().all(is_white_field);
         // A file with nothing but white space has no record.
         while is_blank && (count == 1 || (is_white && count > 0)) {
-            count =
-                records.read(|_, _, text| is_blank &= text.iter().all(u8::is_ascii_whitespace))?;
+            let mut next = CsvColumns::new(usize::MAX);
+            count = records.read(&mut next)?;
+            is_blank = next.into_columns().iter().all(is_white_field);
         }
         if count == 0 {
             return Ok(Vec::new());
         }
         let wrong = |reason: String| header_error(input, reason);
-        let texts = names.into_iter().enumerate().map(|(field, text)| {
-            String::from_utf8(text).map_err(|error| {
+        let texts = names.iter().flat_map(CsvColumn::values).enumerate();
+        let texts = texts.map(|(field, text)| {
+            String::from_utf8(text.to_vec()).map_err(|error| {
                 let at = error.utf8_error().valid_up_to();
                 wrong(format!("Csv error: Encountered UTF-8 error while reading CSV file: invalid utf-8: invalid UTF-8 in field {field} near byte index {at} at line 1"))
             })
@@ -167,37 +173,24 @@ impl Records {
         Ok(names)
     }
 
-    /// Reads the next record, and calls `each` with the number of each field, whether it is quoted, and its text. Returns
-    /// the number of fields; 0 at the end.
-    fn read(&mut self, mut each: impl FnMut(usize, bool, &[u8])) -> Result<usize, SourceError> {
+    /// Adds the fields of the next record to the columns. Returns their number; 0 at the end.
+    fn read(&mut self, columns: &mut CsvColumns) -> Result<usize, SourceError> {
         self.skip_empty_lines()?;
         let mut count = 0;
         loop {
             // PERF: most fields have no quotes and end in the buffer.
-            let mut rest = self.text.fill()?;
-            let (length, mut is_last) = (rest.len(), false);
-            while !is_last
-                && rest.first() != Some(&b'"')
-                && let Some(end) = memchr::memchr3(self.delimiter, b'\n', b'\r', rest)
-                && let Some((field, more)) = rest.split_at_checked(end)
-                && let Some((stop, more)) = more.split_first()
-            {
-                each(count, false, field);
-                count += 1;
-                is_last = *stop != self.delimiter;
-                self.line += u64::from(*stop == b'\n');
-                rest = more;
-            }
-            let used = length - rest.len();
-            self.consume(used);
+            let found = columns.push_plain(self.text.fill()?, self.delimiter, count);
+            self.consume(found.bytes);
             self.check_size()?;
-            if is_last {
+            count += found.count;
+            if let Some(stop) = found.stop {
+                self.line += u64::from(stop == b'\n');
                 return Ok(count);
             }
             let Some((is_quoted, is_last)) = self.read_field(count > 0)? else {
                 return Ok(count);
             };
-            each(count, is_quoted, &self.field);
+            columns.push(count, &self.field, is_quoted);
             count += 1;
             if is_last {
                 return Ok(count);
@@ -309,20 +302,12 @@ impl Records {
     ) -> Result<Option<Vec<StringArray>>, SourceError> {
         let width = schema.fields().len();
         let options = Arc::clone(&self.options);
-        let is_null = |text: &[u8]| options.csv.nulls.iter().any(|null| null.as_bytes() == text);
-        let mut columns: Vec<_> = (0..width).map(|_| BinaryBuilder::new()).collect();
+        let mut columns = CsvColumns::new(width);
         let first = self.before;
         let mut rows = 0;
         self.pending = 0;
         while rows < max && self.pending < self.enough() {
-            let fields = self.read(|number, is_quoted, text| {
-                if let Some(column) = columns.get_mut(number) {
-                    match !is_quoted && is_null(text) {
-                        true => column.append_null(),
-                        false => column.append_value(text),
-                    }
-                }
-            })?;
+            let fields = self.read(&mut columns)?;
             if fields == 0 {
                 break;
             }
@@ -335,7 +320,12 @@ impl Records {
             rows += 1;
         }
         self.before += rows as u64;
-        let columns: Vec<BinaryArray> = columns.iter_mut().map(BinaryBuilder::finish).collect();
+        let columns = columns.into_columns().into_iter().map(|column| {
+            let valid = NullBuffer::from(column.validity(&options.csv.nulls));
+            let (offsets, bytes) = column.into_parts();
+            BinaryArray::new(OffsetBuffer::new(offsets.into()), bytes.into(), Some(valid))
+        });
+        let columns: Vec<BinaryArray> = columns.collect();
         let texts = columns.iter().cloned().map(StringArray::try_from_binary);
         let Ok(texts) = texts.collect::<Result<Vec<_>, _>>() else {
             return Err(self.not_utf8(&columns, schema, first));
@@ -366,6 +356,7 @@ impl Records {
         max: usize,
     ) -> Result<Option<RecordBatch>, SourceError> {
         let first = self.before;
+        let is_scanned = self.text.input.file_version.bytes <= WHOLE_BYTES;
         let Some(texts) = self.texts(schema, max)? else {
             return Ok(None);
         };
@@ -373,7 +364,7 @@ impl Records {
             .into_iter()
             .zip(schema.fields())
             .map(|(texts, field)| {
-                parse(texts, field.data_type()).map_err(|(row, reason)| {
+                parse(texts, field.data_type(), is_scanned).map_err(|(row, reason)| {
                     let line = line_of(first + row as u64, &self.options);
                     let input = &self.text.input;
                     CsvProblem::Value.at(input, line, Some(field.name()), reason, &self.options)
@@ -405,15 +396,53 @@ mod tests {
         let mut records = records(text);
         let mut all = Vec::new();
         for row in 0.. {
-            let count = records.read(|column, is_quoted, text| {
-                let text = String::from_utf8(text.to_vec()).unwrap();
-                all.push((row, column, is_quoted, text));
-            });
-            if count.unwrap() == 0 {
+            let mut columns = CsvColumns::new(usize::MAX);
+            if records.read(&mut columns).unwrap() == 0 {
                 break;
+            }
+            for (number, column) in columns.into_columns().iter().enumerate() {
+                let value = column.values().next().unwrap().to_vec();
+                all.push((
+                    row,
+                    number,
+                    column.is_quoted()[0],
+                    String::from_utf8(value).unwrap(),
+                ));
             }
         }
         all
+    }
+
+    /// The buffer of a file ends at any place of a record.
+    #[test]
+    fn fields_across_buffers_are_whole() {
+        const WANTED: [(&str, bool); 5] = [
+            ("plain", false),
+            ("in, \"quotes\"\n", true),
+            ("", true),
+            ("", false),
+            ("é", false),
+        ];
+        let row = "plain,\"in, \"\"quotes\"\"\n\",\"\",,é\r\n";
+        for shift in 0..row.len() {
+            // The first buffer has 256 KiB.
+            let text = format!(
+                "{}\r\n{}",
+                "x".repeat(shift),
+                row.repeat((256 << 10) / row.len() + 3)
+            );
+            let found = fields(&text);
+            let first = usize::from(shift > 0);
+            for (at, (_, column, is_quoted, value)) in found.iter().skip(first).enumerate() {
+                let (wanted, quoted) = WANTED[at % 5];
+                assert_eq!(
+                    (*column, *is_quoted, value.as_str()),
+                    (at % 5, quoted, wanted),
+                    "{shift} {at}"
+                );
+            }
+            assert_eq!((found.len() - first) % 5, 0, "{shift}");
+        }
     }
 
     #[test]
@@ -462,7 +491,7 @@ mod tests {
         ] {
             let mut records = records(text);
             let error = loop {
-                match records.read(|_, _, _| {}) {
+                match records.read(&mut CsvColumns::new(0)) {
                     Ok(0) => break None,
                     Ok(_) => {}
                     Err(error) => break Some(error.to_string()),

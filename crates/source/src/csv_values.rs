@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, StringArray};
-use arrow::compute::kernels::cast_utils::Parser;
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::array::{Array as _, ArrayRef, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use shardmill_core::catch_panic::one_line;
 use shardmill_core::escape;
 
@@ -66,45 +66,51 @@ impl Values {
     }
 }
 
-/// Parses a text column into a type, and keeps whole numbers exact. An empty text is null in a column of another type.
-/// The error has the row of the first text that does not fit.
-pub(crate) fn parse(texts: StringArray, data_type: &DataType) -> Result<ArrayRef, (usize, String)> {
-    match data_type {
-        DataType::Int64 => parsed::<_, Int64Array>(&texts, |text| {
-            Int64Type::parse(text).ok_or_else(|| unlike(text, "Int64"))
-        }),
-        DataType::Float64 => parsed::<_, Float64Array>(&texts, |text| {
-            let value = Float64Type::parse(text).ok_or_else(|| unlike(text, "Float64"))?;
-            let digits = text.strip_prefix('-').unwrap_or(text);
-            let is_whole = digits.bytes().all(|byte| byte.is_ascii_digit());
-            match is_whole && !is_exact_text(text) {
-                true => Err(inexact(text)),
-                false => Ok(value),
-            }
-        }),
-        DataType::Boolean => parsed::<_, BooleanArray>(&texts, |text| match text {
-            text if text.eq_ignore_ascii_case("true") => Ok(true),
-            text if text.eq_ignore_ascii_case("false") => Ok(false),
-            _ => Err(unlike(text, "Boolean")),
-        }),
-        _ => Ok(Arc::new(texts)),
+/// Parses a text column into a type. An empty text is null in a column of another type. Unless a scan of all rows has shown
+/// that whole numbers are exact, a column of floats is checked. The error has the row of the first text that does not fit.
+pub(crate) fn parse(
+    texts: StringArray,
+    data_type: &DataType,
+    is_scanned: bool,
+) -> Result<ArrayRef, (usize, String)> {
+    let is_boolean =
+        |text: &str| text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
+    let is_whole = |text: &str| {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    // PERF: the parsers of Arrow are built at a higher level than this crate.
+    let values = match data_type {
+        DataType::Boolean | DataType::Int64 | DataType::Float64 => cast(&texts, data_type),
+        _ => return Ok(Arc::new(texts)),
+    };
+    let values = values.map_err(|error| (0, error.to_string()))?;
+    let is_float = *data_type == DataType::Float64;
+    let is_boolean_column = *data_type == DataType::Boolean;
+    // Only a text that is no value became null, and Arrow knows more names of booleans.
+    if values.null_count() == texts.null_count() && !is_boolean_column && (is_scanned || !is_float)
+    {
+        return Ok(values);
     }
+    let texts = texts.iter().enumerate();
+    let mut texts =
+        texts.filter_map(|(row, text)| Some((row, text.filter(|text| !text.is_empty())?)));
+    let misfit = texts.find_map(|(row, text)| {
+        let reason = match values.is_null(row) || is_boolean_column && !is_boolean(text) {
+            true => unlike(text, &data_type.to_string()),
+            false if is_float && !is_scanned && is_whole(text) && !is_exact_text(text) => {
+                inexact(text)
+            }
+            false => return None,
+        };
+        Some((row, reason))
+    });
+    misfit.map_or(Ok(values), Err)
 }
 
 fn unlike(text: &str, data_type: &str) -> String {
     let reason = format!("Error while parsing value '{text}' as type '{data_type}'");
     one_line(&escape(&reason))
-}
-
-fn parsed<T, A: Array + FromIterator<Option<T>> + 'static>(
-    texts: &StringArray,
-    parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<ArrayRef, (usize, String)> {
-    let values = texts.iter().enumerate().map(|(row, text)| {
-        let text = text.filter(|text| !text.is_empty());
-        text.map(&parse).transpose().map_err(|reason| (row, reason))
-    });
-    Ok(Arc::new(values.collect::<Result<A, _>>()?))
 }
 
 /// Returns whether a text is a decimal number with a point or an exponent, or `nan`, `NaN` or `inf`.
