@@ -293,6 +293,7 @@ fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
 fn killed_overwrite_leaves_the_old_or_the_new_dataset() {
     let pair = |old: usize, new: usize| [SMALL[old], SMALL[new]];
     killed_while_overwriting(&[pair(0, 1), pair(0, 0)], 2);
+    killed_while_overwriting(&[pair(2, 2), pair(5, 5)], 3);
     killed_while_overwriting(&[pair(2, 3), pair(5, 6)], 5);
     killed_while_overwriting(&[pair(4, 0), pair(3, 4), pair(1, 2)], 7);
 }

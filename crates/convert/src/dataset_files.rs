@@ -208,6 +208,37 @@ pub(crate) fn orphan_columns(
         .collect())
 }
 
+/// Returns the shards in the folders of splits that no index lists. A run that was killed before it recorded them leaves
+/// them.
+pub(crate) fn orphan_shards(
+    target: Target<'_>,
+    limits: &Limits,
+) -> Result<Vec<String>, StorageError> {
+    let mut orphans = Vec::new();
+    let default = ShardPattern::default();
+    for folder in dataset_folders(target)? {
+        if folder.is_empty() || !provenance::is_split(target, &folder) {
+            continue;
+        }
+        // Without all indexes, it is not known which shards belong to a dataset.
+        let (indexes, is_any_damaged) = indexes_in(target, &folder, limits)?;
+        if is_any_damaged || indexes.is_empty() {
+            continue;
+        }
+        let listed = indexes.iter().flat_map(DatasetIndex::stored_files);
+        let listed: BTreeSet<&str> = listed.map(|(name, _)| name).collect();
+        let entries = target.entries(&folder)?.into_iter();
+        let is_orphan = |entry: &DestinationEntry| {
+            // Other programs may write Parquet files with the names of ours.
+            let is_shard = is_shard_name(&entry.name) || default.matches(&entry.name);
+            !entry.is_folder && is_shard && !listed.contains(entry.name.as_str())
+        };
+        let found = entries.filter(is_orphan);
+        orphans.extend(found.map(|entry| in_folder(&folder, &entry.name)));
+    }
+    Ok(orphans)
+}
+
 /// Returns the folders and files of late columns in a folder; `None` for any other folder.
 fn late_shards(
     target: Target<'_>,

@@ -1,5 +1,6 @@
 //! Writes the indexes of other readers next to tar shards. They are built from the headers of the shards.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{Limits, Progress, escape, parallel};
@@ -145,7 +146,7 @@ fn export_to(
         Some(stored - shard.live_samples(stored))
     });
     let deleted_samples = deleted.sum();
-    let side_files = SideFiles::new(Target::new(&destination, progress));
+    let side_files = SideFiles::new(Target::new(&destination, progress), "");
     progress.set_totals(0, 0, set.shards().len() as u64);
     let (exported, files) = prepare(set.shards(), options, Some(progress), progress)?;
     side_files.publish_all(&files, options.replace)?;
@@ -213,6 +214,42 @@ pub(crate) fn prepare_index(
     // Reading the shards again does not count as progress of the conversion.
     let (_, files) = prepare(&shards, &options, None, progress)?;
     Ok(files)
+}
+
+/// Publishes the indexes beside a finished dataset if one of them is missing, because a run was killed before it wrote
+/// them.
+pub(crate) fn complete(
+    target: Target<'_>,
+    folder: &str,
+    index: &Index,
+    options: &ConvertOptions,
+    progress: &Progress,
+) -> Result<(), ConvertError> {
+    let mut names = Vec::new();
+    for reader in &options.shards.tar.index_for {
+        match reader {
+            Consumer::Wids => names.push(WIDS_NAME.to_owned()),
+            Consumer::OpenClip => names.push(OPEN_CLIP_NAME.to_owned()),
+            Consumer::Dali => {
+                let shards = index.shards.iter();
+                names.extend(shards.map(|shard| dali_name(&shard.stored().basename)));
+            }
+            Consumer::Webdataset | Consumer::Hf | Consumer::Energon => {}
+        }
+    }
+    let jobs = options.source.resources.jobs;
+    let is_there = target.for_each(&names, jobs, |name| {
+        target.file_version(&in_folder(folder, name))
+    })?;
+    if is_there.iter().all(Option::is_some) {
+        return Ok(());
+    }
+    let missing: BTreeSet<&String> = (names.iter().zip(is_there))
+        .filter_map(|(name, found)| found.is_none().then_some(name))
+        .collect();
+    let mut files = prepare_index(target, folder, index, options, progress)?;
+    files.retain(|(name, _)| missing.contains(name));
+    SideFiles::new(target, folder).publish_all(&files, false)
 }
 
 /// The samples of a shard, as each of the readers groups them.
@@ -371,11 +408,11 @@ fn located(mut error: ConvertError, shard: &TarFile) -> ConvertError {
 }
 
 impl<'a> SideFiles<'a> {
-    /// Creates side files directly in the root. Temporary files are written there too.
-    pub(crate) const fn new(target: Target<'a>) -> Self {
+    /// Creates side files in a folder. Temporary files are written there too.
+    pub(crate) const fn new(target: Target<'a>, folder: &'a str) -> Self {
         Self {
             target,
-            folder: "",
+            folder,
             temp_folder: None,
         }
     }

@@ -10,7 +10,7 @@ use shardmill_dataset::{COLUMNS_FOLDER, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
 
-use crate::dataset_files::orphan_columns;
+use crate::dataset_files::{orphan_columns, orphan_shards};
 use crate::error::{ConvertError, ConvertProblem};
 use crate::journal::Found;
 use crate::options::Part;
@@ -109,7 +109,8 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
     };
     let mut entries = target.entries("")?.into_iter();
     let has_work = entries.any(|entry| entry.name == WORK_FOLDER && entry.is_folder)
-        || !orphan_columns(target, &options.limits)?.is_empty();
+        || !orphan_columns(target, &options.limits)?.is_empty()
+        || !orphan_shards(target, &options.limits)?.is_empty();
     let mut files = match (has_work && only.is_none(), options.delete) {
         (false, _) => Vec::new(),
         (true, false) => left(target, &options.limits)?,
@@ -249,6 +250,9 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     // The lease excludes other writers, so it is removed last.
     work.sort_by_key(|name| name == LEASE_NAME);
     add(target, work, "journal", &mut files)?;
+    let mut orphans = orphan_shards(target, limits)?;
+    orphans.retain(|orphan| files.iter().all(|file| file.name != *orphan));
+    add(target, orphans, "unlisted", &mut files)?;
     Ok(files)
 }
 

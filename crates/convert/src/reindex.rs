@@ -54,7 +54,7 @@ pub fn reindex_tars(
     check_names(shards)?;
     let location = Location::Local(folder.to_owned());
     let destination = Destination::open(&location, &RemoteOptions::default(), None)?;
-    let side_files = SideFiles::new(Target::new(&destination, progress));
+    let side_files = SideFiles::new(Target::new(&destination, progress), "");
     progress.set_totals(0, 0, shards.len() as u64);
     let mut index = Index::default();
     let work = |at: usize| {

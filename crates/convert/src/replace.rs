@@ -39,6 +39,8 @@ pub(crate) struct NewDataset<'a> {
 struct Note {
     /// The hashes of the new indexes, by their paths.
     indexes: BTreeMap<String, String>,
+    /// The hashes of the new indexes of other readers, by their paths. They follow the indexes.
+    exported: BTreeMap<String, String>,
     files: BTreeSet<String>,
     /// The folders of the files, which are removed if they are empty; the inner ones first.
     folders: Vec<String>,
@@ -93,6 +95,13 @@ pub(crate) fn finish(target: Target<'_>, index_bytes: u64) -> Result<(), Storage
     if published.len() < note.indexes.len() {
         return Ok(());
     }
+    // After a kill, an index of another reader may name old shards.
+    for (name, hash) in &note.exported {
+        let bytes = target.read(name, index_bytes)?;
+        if bytes.is_some_and(|bytes| Pending::hash(&bytes) != *hash) {
+            target.remove(name)?;
+        }
+    }
     remove_empty(target, &note.folders)?;
     target.remove(NOTE_NAME)
 }
@@ -142,7 +151,10 @@ impl Note {
             kept.extend(stored.map(|(name, _)| at(name)));
             let files = dataset.files.iter();
             kept.extend(files.map(|(name, _)| at(&side_name(to, name))));
-            kept.extend(dataset.exported.iter().map(|(name, _)| at(name)));
+            for (name, bytes) in &dataset.exported {
+                kept.insert(at(name));
+                note.exported.insert(at(name), Pending::hash(bytes));
+            }
         }
         let old = dataset_files(target, options)?;
         note.files.extend(old.files);

@@ -83,7 +83,13 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
     if let Dest::Done(indexes) = state {
         let destination =
             Destination::open(&options.dest, &options.source.remote, options.spool())?;
-        remove_leftover(Target::new(&destination, progress), options)?;
+        let target = Target::new(&destination, progress);
+        remove_leftover(target, options)?;
+        for (folder, index) in plan.folders.iter().zip(&indexes) {
+            if let DatasetIndex::Tar(index) = index {
+                export::complete(target, folder, index, options, progress)?;
+            }
+        }
         return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
     }
     let existed = options.dest.as_local().is_none_or(Path::exists);

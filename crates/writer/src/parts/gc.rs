@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{Destination, Dir, Remote, StorageError, TempFile};
+use shardmill_webdataset::sidecar::dali_name;
 
 use super::lease::{claim, is_converting, release};
 use super::names::{NameForm, is_shard_name, token, token_of};
@@ -227,7 +228,7 @@ fn is_shard(name: &str, names: Option<&NameForm>, plain: bool) -> bool {
         || plain && (is_shard_name(name) || default.matches(name) || is_own())
 }
 
-/// Returns the files that the indexes list, or `None` if there is no index.
+/// Returns the files that the indexes list, with DALI's index of each, or `None` if there is no index.
 fn listed(
     destination: &Destination,
     limits: &Limits,
@@ -239,7 +240,11 @@ fn listed(
         let Some(text) = text else { continue };
         let names: &mut BTreeSet<String> = names.get_or_insert_default();
         for entry in parse_index(destination, &text, limits)?.into_entries() {
-            names.extend(entry.names().into_iter().map(str::to_owned));
+            for name in entry.names() {
+                names.insert(name.to_owned());
+                // DALI's indexes have names like those of shards.
+                names.insert(dali_name(name));
+            }
         }
     }
     Ok(names)
