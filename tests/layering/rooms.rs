@@ -271,7 +271,7 @@ pub const ONE_VERSION: &[&str] = &[
 /// code lowers them.
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
-    ("shardmill-codec", 1495),
+    ("shardmill-codec", 1571),
     ("shardmill-convert", 9044),
     ("shardmill-core", 1393),
     ("shardmill-dataset", 9171),
@@ -286,11 +286,11 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
     ("shardmill-view", 2315),
-    ("shardmill-writer", 8708),
-    ("shardmill-mds", 4531),
+    ("shardmill-writer", 8676),
+    ("shardmill-mds", 4486),
     ("shardmill-parquet", 2187),
     ("shardmill-records", 335),
-    ("shardmill-webdataset", 4161),
+    ("shardmill-webdataset", 4123),
     ("shardmill-zarr", 1734),
     ("shardmill", 9829),
     ("shardmill-python", 4845),
