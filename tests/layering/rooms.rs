@@ -272,9 +272,9 @@ pub const ONE_VERSION: &[&str] = &[
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
     ("shardmill-codec", 1571),
-    ("shardmill-convert", 9044),
+    ("shardmill-convert", 9043),
     ("shardmill-core", 1393),
-    ("shardmill-dataset", 9171),
+    ("shardmill-dataset", 9037),
     ("shardmill-delta", 1868),
     ("shardmill-http", 442),
     ("shardmill-mmap", 490),

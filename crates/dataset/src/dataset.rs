@@ -192,8 +192,7 @@ impl Dataset {
         if !self.has_sides() {
             return SideFiles::default();
         }
-        let shards = self.index.shards.iter();
-        let shape = IndexShape::of(shards.map(|shard| (&*shard.raw_data.basename, shard.samples)));
+        let shape = IndexShape::of_entries(self.index.shards.iter().map(Entry::Mds));
         SideFiles::of_folder(&self.dir, &shape, self.limits.index_bytes)
     }
 

@@ -30,10 +30,7 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, Stored), DatasetError> {
 
 /// Returns the error for a folder without an index.
 pub(crate) fn index_missing(folder: &Folder) -> DatasetError {
-    DatasetError::IndexMissing {
-        path: folder.path().to_owned(),
-        unfinished: unfinished_in(folder).unwrap_or_default(),
-    }
+    DatasetError::index_missing(folder.path(), unfinished_in(folder).unwrap_or_default())
 }
 
 /// Checks that an index has the expected hash. Error messages name `path`.

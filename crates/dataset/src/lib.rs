@@ -35,7 +35,6 @@
 
 mod bits;
 mod body;
-mod cached_index;
 mod catalog;
 mod column_file;
 mod computed;

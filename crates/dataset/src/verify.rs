@@ -15,7 +15,7 @@ use crate::error::DatasetError;
 use crate::late::{COLUMNS_FOLDER, COLUMNS_NAME};
 use crate::lengths::Lengths;
 use crate::problem::ValueLocation;
-use crate::report::{Found, Problem, ReadTotals, VerifyReport};
+use crate::report::{Found, Problem, VerifyReport};
 use crate::shard_checks::{ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use crate::videos::Videos;
@@ -75,12 +75,7 @@ pub fn verify(
     };
     let mut checked = check_shards(&shards, options.jobs, progress, check)?;
     checked.warnings.add(usize::MAX, unlisted(dataset));
-    checked.counts.read.add(&ReadTotals {
-        files: 1,
-        stored_bytes: dataset.index_bytes(),
-        ..ReadTotals::default()
-    });
-    Ok(checked.into_report(side_files, options))
+    Ok(checked.into_report(side_files, options, [dataset.index_bytes()]))
 }
 
 /// Buffers that a thread reuses for each shard.

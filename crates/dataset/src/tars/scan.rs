@@ -76,10 +76,7 @@ pub(crate) fn scan(
 pub(crate) fn list_tars(source: &Folder, shown: &Path) -> Result<Vec<IndexShard>, DatasetError> {
     let listing = Listing::of(source)?;
     if let unfinished @ Some(_) = listing.unfinished()? {
-        return Err(DatasetError::IndexMissing {
-            path: shown.to_owned(),
-            unfinished,
-        });
+        return Err(DatasetError::index_missing(shown, unfinished));
     }
     if listing.has_datasets()? {
         return Ok(Vec::new());
@@ -101,7 +98,7 @@ pub(crate) fn find_tars(
     source: &Folder,
     pattern: &TarPattern,
 ) -> Result<Vec<IndexShard>, DatasetError> {
-    in_parallel(source, pattern.names(), |name| {
+    in_parallel(source.is_store(), pattern.names(), |name| {
         let bytes = match source {
             Folder::Local(dir) => match dir.open_file(name) {
                 Ok(file) => Some(file.len()),
@@ -133,19 +130,19 @@ pub(crate) fn scan_each<T: Send>(
     limits: &Limits,
     make: impl Fn(&IndexShard, &ShardMap) -> T + Sync,
 ) -> Result<Vec<T>, DatasetError> {
-    in_parallel(source, found, |shard| {
+    in_parallel(source.is_store(), found, |shard| {
         let map = TarFile::within(source, shard.clone()).map(limits)?;
         Ok(make(shard, &map))
     })
 }
 
 /// Calls `work` for all items, in a store for many of them at once, and returns the results in order.
-fn in_parallel<I: Sync, T: Send>(
-    source: &Folder,
+pub(super) fn in_parallel<I: Sync, T: Send>(
+    is_store: bool,
     items: &[I],
     work: impl Fn(&I) -> Result<T, DatasetError> + Sync,
 ) -> Result<Vec<T>, DatasetError> {
-    let jobs = if source.is_store() { STORE_SHARDS } else { 0 };
+    let jobs = if is_store { STORE_SHARDS } else { 0 };
     let done = parallel::map(items.len(), jobs, |at| items.get(at).map(&work).transpose())?;
     Ok(done.into_iter().flatten().collect())
 }

@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits, Progress};
+use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, EntryKind, Folder, Location, RemoteLocation, RemoteOptions};
 use shardmill_webdataset::{Index, IndexShard};
 
 use super::file::TarFile;
 use super::listing::{Listing, is_tar_name};
-use super::ordered::each_in_order;
 use super::pattern::TarPattern;
-use super::scan::{scanned, unscanned};
+use super::scan::{in_parallel, scanned, unscanned};
+use crate::entry::Entry;
 use crate::error::DatasetError;
 use crate::index_file::{check_expected_index, index_missing};
 use crate::live::{LiveSamples, starts_of};
@@ -178,11 +178,8 @@ impl TarSet {
             Err(error) if error.is_not_found() && expected.is_none() => {
                 let listing = Listing::of(folder)?;
                 if let Some(found) = listing.unfinished()? {
-                    return Err(DatasetError::Unfinished {
-                        path: folder.path().to_owned(),
-                        found,
-                        tars: true,
-                    });
+                    let more = "; name tar files to read those that are there";
+                    return Err(DatasetError::unfinished(folder.path(), found, more));
                 }
                 let tars = listing.below()?.tars;
                 if tars.is_empty() {
@@ -234,7 +231,7 @@ impl TarSet {
     pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
         let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
         let entries = shards.iter().filter_map(TarFile::entry);
-        let shape = IndexShape::of(entries.map(|entry| (&*entry.raw_data.basename, entry.samples)));
+        let shape = IndexShape::of_entries(entries.map(Entry::Tar));
         SideFiles::of_folder(&index.folder, &shape, limits.index_bytes)
     }
 
@@ -299,19 +296,11 @@ impl TarSet {
 
     /// Returns the entries that an index of the files would have.
     fn scan(&self, limits: &Limits) -> Result<Vec<IndexShard>, DatasetError> {
-        let shards = &self.shards;
-        let mut entries = Vec::with_capacity(shards.len());
-        let read = |at: usize| {
-            shards
-                .get(at)
-                .map(|shard| scan_file(shard, limits))
-                .transpose()
-        };
-        each_in_order(shards.len(), 0, &Progress::new(), read, |_, entry| {
-            entries.extend(entry);
-            Ok(())
-        })?;
-        Ok(entries)
+        let is_store = self.shards.iter().any(|shard| shard.store.is_some());
+        in_parallel(is_store, &self.shards, |shard| {
+            let entry = unscanned(shard.name(), shard.open()?.len());
+            Ok(scanned(&entry, &shard.map(limits)?))
+        })
     }
 
     fn subject(&self) -> PathBuf {
@@ -357,11 +346,4 @@ fn set_live(shards: &mut [TarFile], live: &LiveSamples, samples: Vec<u64>) {
             shard.live = Some((live.clone(), start..end));
         }
     }
-}
-
-/// Returns the entry that an index of the file would have.
-fn scan_file(shard: &TarFile, limits: &Limits) -> Result<IndexShard, DatasetError> {
-    let bytes = shard.open()?.len();
-    let entry = unscanned(shard.name(), bytes);
-    Ok(scanned(&entry, &shard.map(limits)?))
 }
