@@ -272,9 +272,9 @@ pub const ONE_VERSION: &[&str] = &[
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
     ("shardmill-codec", 1571),
-    ("shardmill-convert", 9043),
+    ("shardmill-convert", 9011),
     ("shardmill-core", 1393),
-    ("shardmill-dataset", 9037),
+    ("shardmill-dataset", 9038),
     ("shardmill-delta", 1868),
     ("shardmill-http", 442),
     ("shardmill-mmap", 490),
@@ -292,6 +292,6 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-records", 335),
     ("shardmill-webdataset", 4123),
     ("shardmill-zarr", 1734),
-    ("shardmill", 9829),
+    ("shardmill", 9781),
     ("shardmill-python", 4845),
 ];

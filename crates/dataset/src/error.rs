@@ -496,10 +496,6 @@ impl Diagnostic for DatasetError {
         match self {
             Self::Storage(source) => source.object(),
             Self::Described(source) => source.object(),
-            Self::Input {
-                subject: Subject::Name(name),
-                ..
-            } => Some(escape(name).into_owned()),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }

@@ -66,7 +66,7 @@ impl MergePart {
     /// Reads an index of a directory and its side files. `folder` is the name of the directory in the merged index.
     fn read(folder: &str, dir: &Dir, file: &Stored, limits: &Limits) -> Result<Self, DatasetError> {
         let here = Folder::Local(dir.clone());
-        let index = read_index(file, None, limits)?;
+        let (index, _) = read_index(file, None, limits)?;
         let name = file.path().file_name();
         // Side files belong to an index of the usual name only.
         let has_sides = name.is_some_and(|name| name == INDEX_NAME);

@@ -46,9 +46,7 @@ impl fmt::Display for ValueLocation {
 pub enum Subject {
     /// The call as a whole.
     Call,
-    /// A location, a file of a store or an option, by its name.
-    Name(String),
-    /// A file or folder.
+    /// A file or folder, by its path or URL, or an option, by its name.
     Path(PathBuf),
     /// A location in a dataset.
     ValueLocation(ValueLocation),
@@ -56,7 +54,7 @@ pub enum Subject {
 
 impl From<&str> for Subject {
     fn from(name: &str) -> Self {
-        Self::Name(name.to_owned())
+        Self::Path(name.into())
     }
 }
 

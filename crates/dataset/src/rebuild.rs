@@ -12,8 +12,8 @@ use shardmill_mds::{
 use shardmill_storage::Dir;
 
 use crate::error::DatasetError;
+use crate::listing::Listing;
 use crate::problem::{DatasetProblem, ValueLocation};
-use crate::side_files::unfinished;
 
 /// Options for rebuilding an index.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ pub fn rebuild_index(
     progress: &Progress,
 ) -> Result<Index, DatasetError> {
     let dir = Dir::open(path)?;
-    if let Some(found) = unfinished(&dir)? {
+    if let Some(found) = Listing::Local(dir.clone()).unfinished()? {
         return Err(DatasetError::unfinished(path, found, ""));
     }
     let found = find(&dir, &options.limits)?;

@@ -7,8 +7,8 @@ use shardmill_core::{check_relative_path, escape};
 use shardmill_storage::{Location, StorageError};
 use shardmill_webdataset::{MAX_NAMES, WebdatasetError, expand_braces};
 
-use super::listing::is_tar_name;
 use crate::error::DatasetError;
+use crate::listing::is_tar_name;
 use crate::problem::DatasetProblem;
 
 /// The tar files that a pattern names.

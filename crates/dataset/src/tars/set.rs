@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, EntryKind, Folder, Location, RemoteLocation, RemoteOptions};
-use shardmill_webdataset::{Index, IndexShard};
+use shardmill_webdataset::Index;
 
 use super::file::TarFile;
-use super::listing::{Listing, is_tar_name};
 use super::pattern::TarPattern;
-use super::scan::{in_parallel, scanned, unscanned};
+use super::scan::in_parallel;
 use crate::entry::Entry;
 use crate::error::DatasetError;
 use crate::index_file::{check_expected_index, index_missing};
+use crate::listing::{Listing, is_tar_name};
 use crate::live::{LiveSamples, starts_of};
 use crate::problem::DatasetProblem;
 use crate::side_files::{IndexShape, SideFiles};
 use crate::view::{View, ViewTarget};
 
 /// The tar shards of one or more locations, in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TarSet {
     shards: Vec<TarFile>,
     indexes: Vec<FoundIndex>,
@@ -36,7 +36,7 @@ pub struct FoundIndex {
     /// The length of the index in bytes.
     pub bytes: u64,
     /// The SHA-256 of the index.
-    pub(crate) digest: [u8; 32],
+    pub digest: [u8; 32],
     /// The range of shards of the set that the index lists.
     pub(crate) shards: Range<usize>,
 }
@@ -258,11 +258,12 @@ impl TarSet {
     /// # Errors
     ///
     /// [`DatasetProblem::ViewOther`]; as [`Self::view_target`].
-    pub fn of_view(mut self, view: &View, limits: &Limits) -> Result<Self, DatasetError> {
-        let (target, samples) = self.view_target(limits)?;
-        let live = view.live_of(&target, self.subject())?;
-        set_live(&mut self.shards, &live, samples);
-        Ok(self)
+    pub fn of_view(self, view: &View, limits: &Limits) -> Result<Self, DatasetError> {
+        let mut set = self.scanned(limits)?;
+        let (target, samples) = set.view_target(limits)?;
+        let live = view.live_of(&target, set.subject())?;
+        set_live(&mut set.shards, &live, samples);
+        Ok(set)
     }
 
     /// Returns what views of the set refer to, and the number of stored samples of each shard. Without an index, this
@@ -274,9 +275,13 @@ impl TarSet {
     pub fn view_target(&self, limits: &Limits) -> Result<(ViewTarget, Vec<u64>), DatasetError> {
         let (digest, samples) = match self.indexes.as_slice() {
             [] => {
-                let entries = self.scan(limits)?;
-                let samples: Vec<u64> = entries.iter().map(|entry| entry.samples).collect();
-                let index = Index { shards: entries };
+                let scanned = self.clone().scanned(limits)?;
+                let entries = scanned.shards.into_iter();
+                let entries = entries.filter_map(|shard| shard.scanned);
+                let index = Index {
+                    shards: entries.collect(),
+                };
+                let samples: Vec<u64> = index.shards.iter().map(|entry| entry.samples).collect();
                 (Sha256::digest(index.to_json()).into(), samples)
             }
             [index] if index.shards.len() == self.shards.len() => {
@@ -294,13 +299,22 @@ impl TarSet {
         Ok((ViewTarget { digest, live }, samples))
     }
 
-    /// Returns the entries that an index of the files would have.
-    fn scan(&self, limits: &Limits) -> Result<Vec<IndexShard>, DatasetError> {
-        let is_store = self.shards.iter().any(|shard| shard.store.is_some());
-        in_parallel(is_store, &self.shards, |shard| {
-            let entry = unscanned(shard.name(), shard.open()?.len());
-            Ok(scanned(&entry, &shard.map(limits)?))
-        })
+    /// Returns the set with the entries that an index would have for the files that none lists: see [`TarFile::known`]. Reads
+    /// their headers.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the files.
+    pub fn scanned(mut self, limits: &Limits) -> Result<Self, DatasetError> {
+        let is_bare = |shard: &TarFile| shard.known().is_none();
+        let bare: Vec<&TarFile> = self.shards.iter().filter(|shard| is_bare(shard)).collect();
+        let is_store = bare.iter().any(|shard| shard.store.is_some());
+        let scanned = in_parallel(is_store, &bare, |shard| shard.scan(limits))?;
+        let bare = self.shards.iter_mut().filter(|shard| is_bare(shard));
+        for (shard, entry) in bare.zip(scanned) {
+            shard.scanned = Some(entry);
+        }
+        Ok(self)
     }
 
     fn subject(&self) -> PathBuf {
