@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use shardmill_mds::{Compression, Cutter};
+use shardmill_mds::Compression;
 
 use crate::fixtures::{self, limits};
 
@@ -18,7 +18,7 @@ fn shard_boundaries_match_mosaicml_streaming() {
             continue;
         };
         let config = &first.entry.config;
-        let mut cutter = Cutter::like_original(config);
+        let mut cutter = config.cutter_like_original();
         let mut cut = Vec::new();
         let mut samples = 0;
         for shard in &shards {
@@ -53,7 +53,7 @@ fn shard_boundaries_match_mosaicml_streaming() {
 #[test]
 fn sample_limit_leaves_no_empty_shard() {
     let shards = fixtures::named("mds-cut-many").shards();
-    let mut cutter = Cutter::new(&shards[0].entry.config, Some(1));
+    let mut cutter = shards[0].entry.config.cutter(Some(1));
     let cuts: Vec<bool> = (0..4).map(|_| cutter.push(1)).collect();
     assert_eq!(cuts, [false, true, true, true]);
 }

@@ -2,7 +2,6 @@
 
 use shardmill_convert::show_row;
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::TarFile;
 use shardmill_mds::Value;
 use shardmill_source::{Source, SourceKind};
 
@@ -23,9 +22,8 @@ pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     match rows::find(&args.location, &dataset_location, &limits)? {
         Some(SourceKind::Webdataset) => {
             let tars = tar_set(&dataset_location, &samples, &limits)?;
-            let stored = |shard: &TarFile| shard.entry().map(|entry| entry.samples);
             let first = 0..args.samples;
-            sheet.more = each_sample(&tars, stored, first, &limits, &mut |row| {
+            sheet.more = each_sample(&tars, first, &limits, &mut |row| {
                 sheet.sample(row)?;
                 Ok(true)
             })?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, LengthsOptions, ReindexOptions, WrittenLengths};
 use shardmill_core::{ErrorKind, Limits, Progress, WORK_FOLDER, escape};
-use shardmill_dataset::{DatasetError, DatasetProblem};
+use shardmill_dataset::DatasetProblem;
 use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern};
 use shardmill_mds::{HashAlgo, PENDING_NAME, Pending};
 use shardmill_storage::{Dir, PublishMode, StorageError};
@@ -63,7 +63,7 @@ fn made(
 ) -> Result<(String, u64, u64), Stop> {
     let is_none = match shardmill_dataset::rebuild_index(&args.dataset, &options, progress) {
         Err(error) if error.problem() == Some(DatasetProblem::NoShards) => error,
-        Err(error @ DatasetError::Unfinished { .. }) => return Err(error.into()),
+        Err(error) if error.is_unfinished() => return Err(error.into()),
         _ if args.hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
             return Err(CliError::option("hashes", fact, "omit it").into());

@@ -6,18 +6,19 @@ use serde::Serialize;
 use serde_json::Value;
 use shardmill_convert::{PROVENANCE_NAME, check_file_options};
 use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
-use shardmill_dataset::{KEY_COLUMN, View};
-use shardmill_mds::{HashAlgo, Index, Layout, ShardConfig, hash_hex};
+use shardmill_dataset::{KEY_COLUMN, TarFile, View, shown_digest};
+use shardmill_mds::{Index, Layout, ShardConfig};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::Folder;
-use shardmill_writer::{INDEX_NAME, ShardFormat, default_target};
+use shardmill_webdataset::IndexShard;
+use shardmill_writer::{ShardFormat, default_target};
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::delta::DeltaTable;
 use super::samples::SampleChoice;
 use super::shards::{ShardFacts, Shards};
-use super::tars::{TarFacts, Tars};
+use super::tars::Tars;
 use super::{options, source_views};
 use crate::args::InspectArgs;
 use crate::error::{CliError, Stop};
@@ -217,19 +218,24 @@ fn summary(
     out: &Output,
 ) -> Result<Summary, Stop> {
     let shards = open_or_stored(shown, location, limits, samples, out)?;
-    let (layouts, index_bytes, sizes): (_, _, Vec<u64>) = match &shards {
+    let (layouts, index, sizes): (_, _, Vec<u64>) = match &shards {
         Shards::Indexed(dataset) => {
             let shards = dataset.index().shards.iter();
             (
                 layouts(dataset.index()),
-                Some(dataset.index_bytes()),
+                Some((dataset.index_bytes(), dataset.view_target().digest)),
                 shards.map(|shard| shard.raw_data.bytes).collect(),
             )
         }
         Shards::Tars(tars) => (
             tar_layouts(tars),
-            tars.set.indexes().first().map(|index| index.bytes),
-            tars.facts.iter().map(|shard| shard.raw_bytes).collect(),
+            tars.set
+                .indexes()
+                .first()
+                .map(|index| (index.bytes, index.digest)),
+            tars.shards()
+                .map(|(_, entry)| entry.raw_data.bytes)
+                .collect(),
         ),
     };
     let mut layouts = layouts.into_iter();
@@ -238,7 +244,6 @@ fn summary(
             .facts()
             .fold(0_u64, |sum, shard| sum.saturating_add(bytes(&shard)))
     };
-    let hash = index_bytes.map(|_| index_hash(location, limits));
     Ok(Summary {
         dataset: shown.to_owned(),
         samples: shards.samples(),
@@ -249,8 +254,8 @@ fn summary(
         shard_raw_bytes: spread(sizes),
         first: layouts.next(),
         other_layouts: layouts.collect(),
-        index_bytes,
-        index_hash: hash.transpose()?,
+        index_bytes: index.map(|(bytes, _)| bytes),
+        index_hash: index.map(|(_, digest)| shown_digest(&digest)),
         provenance: match location {
             // The provenance of the folder also describes other tar files.
             DatasetLocation::Pattern { .. } => None,
@@ -304,18 +309,11 @@ fn layout(config: &ShardConfig, shards: u64) -> LayoutSummary {
     }
 }
 
-/// Returns the hash of an index that has already been read.
-fn index_hash(location: &DatasetLocation, limits: &Limits) -> Result<String, Stop> {
-    let index = location.folder_or_parent()?.open_file(INDEX_NAME)?;
-    let text = index.read_all(limits.index_bytes)?;
-    Ok(format!("sha256:{}", hash_hex(HashAlgo::Sha256, &text)))
-}
-
 /// Returns the different layouts of tar shards with their numbers of shards, by first appearance.
 fn tar_layouts(tars: &Tars) -> Vec<LayoutSummary> {
     let mut layouts: Vec<LayoutSummary> = Vec::new();
-    for shard in &tars.facts {
-        let layout = tar_layout(shard);
+    for (shard, entry) in tars.shards() {
+        let layout = tar_layout(shard, entry);
         let same = |other: &&mut LayoutSummary| {
             other.compression == layout.compression
                 && other.hashes == layout.hashes
@@ -329,18 +327,23 @@ fn tar_layouts(tars: &Tars) -> Vec<LayoutSummary> {
     layouts
 }
 
-fn tar_layout(shard: &TarFacts) -> LayoutSummary {
+fn tar_layout(shard: &TarFile, entry: &IndexShard) -> LayoutSummary {
     let column = |name: &str, encoding: &str| ColumnSummary::new(name, &encoding, None);
-    let always = shard.fields.always.iter();
-    let sometimes = shard.fields.sometimes.iter();
+    let always = entry.fields.always.iter();
+    let sometimes = entry.fields.sometimes.iter();
+    let hashes = entry.stored().hashes.iter();
     let mut columns = vec![column(KEY_COLUMN, "str")];
     columns.extend(always.map(|field| column(field, "bytes")));
     columns.extend(sometimes.map(|field| column(field, "bytes, in some samples")));
     LayoutSummary {
         format: "webdataset",
         columns,
-        compression: shard.compression.clone(),
-        hashes: shard.hashes.iter().map(|hash| hash.algo().name()).collect(),
+        // Only an index records the level.
+        compression: entry.compression.map(|own| match shard.entry() {
+            Some(_) => own.to_string(),
+            None => own.algorithm().to_string(),
+        }),
+        hashes: hashes.map(|hash| hash.algo().name()).collect(),
         size_limit: None,
         layout_shards: 1,
     }

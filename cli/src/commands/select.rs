@@ -133,7 +133,7 @@ fn open(args: &SelectArgs, limits: &Limits) -> Result<SelectTarget, Stop> {
         Some(SourceKind::Mds) => {
             let dataset = dataset::open(&args.dataset, &location, limits.clone(), &samples)?;
             Ok(SelectTarget {
-                target: dataset.view_target()?,
+                target: dataset.view_target(),
                 shards: dataset
                     .index()
                     .shards

@@ -61,7 +61,7 @@ impl Shards {
     pub fn samples(&self) -> u64 {
         match self {
             Self::Indexed(dataset) => dataset.len(),
-            Self::Tars(tars) => tars.facts.iter().map(|shard| shard.samples).sum(),
+            Self::Tars(tars) => live_sizes(tars).sum(),
         }
     }
 
@@ -78,7 +78,7 @@ impl Shards {
         match self {
             Self::Indexed(dataset) => dataset::stream_config(dataset),
             Self::Tars(tars) => {
-                let sizes: Vec<u64> = tars.facts.iter().map(|shard| shard.samples).collect();
+                let sizes: Vec<u64> = live_sizes(tars).collect();
                 let deleted = tars.set.deleted_digests();
                 StreamConfig::new(&sizes).with_deleted(deleted.first().copied())
             }
@@ -107,17 +107,17 @@ impl Shards {
                 }))
             }
             Self::Tars(tars) => {
-                let shards = tars.facts.iter().enumerate();
-                Box::new(shards.map(|(number, shard)| ShardFacts {
+                let shards = tars.shards().enumerate();
+                Box::new(shards.map(|(number, (shard, entry))| ShardFacts {
                     shard: number,
-                    samples: shard.samples,
+                    samples: shard.live_samples(entry.samples),
                     format: "webdataset",
-                    raw_bytes: shard.raw_bytes,
-                    stored_bytes: shard.stored_bytes,
-                    basename: &shard.name,
+                    raw_bytes: entry.raw_data.bytes,
+                    stored_bytes: entry.stored().bytes,
+                    basename: shard.name(),
                     meta_basename: None,
-                    hashes: &shard.hashes,
-                    is_compressed: shard.compression.is_some(),
+                    hashes: &entry.stored().hashes,
+                    is_compressed: entry.compression.is_some(),
                 }))
             }
         }
@@ -130,8 +130,8 @@ impl Shards {
             Self::Tars(tars) => tars,
         };
         let mut known = vec![KEY_COLUMN];
-        for facts in &tars.facts {
-            for field in facts.fields.always.iter().chain(&facts.fields.sometimes) {
+        for (_, entry) in tars.shards() {
+            for field in entry.fields.always.iter().chain(&entry.fields.sometimes) {
                 if !known.contains(&&**field) {
                     known.push(field);
                 }
@@ -172,6 +172,12 @@ impl Shards {
         }
         Ok(())
     }
+}
+
+/// Returns the numbers of live samples of tar shards.
+fn live_sizes(tars: &Tars) -> impl Iterator<Item = u64> {
+    let shards = tars.shards();
+    shards.map(|(shard, entry)| shard.live_samples(entry.samples))
 }
 
 /// Serializes hashes as a JSON object.

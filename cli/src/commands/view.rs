@@ -84,10 +84,7 @@ fn samples(location: &str, args: &ViewArgs, limits: &Limits) -> Result<Samples, 
     Ok(
         match Shards::open(location, &dataset_location, limits, &choice)? {
             Shards::Indexed(dataset) => Samples::of_dataset(*dataset),
-            Shards::Tars(tars) => {
-                let stored = tars.facts.iter().map(|shard| shard.stored).collect();
-                Samples::of_tars(tars.set, stored, limits.clone())
-            }
+            Shards::Tars(tars) => Samples::of_tars(tars.set, limits.clone()),
         },
     )
 }

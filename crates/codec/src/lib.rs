@@ -17,6 +17,7 @@
 mod algorithm;
 mod compression;
 mod content;
+mod cut;
 mod decompress;
 mod error;
 mod hash;
@@ -26,6 +27,7 @@ mod zstd_frame;
 pub use algorithm::{Algorithm, HashAlgo};
 pub use compression::{Compression, Compressor};
 pub use content::Content;
+pub use cut::Cutter;
 pub use error::{CodecError, CodecProblem};
 pub use hash::{Digest, FileHashes, FileInfo, Hasher, digest, hash_hex};
 

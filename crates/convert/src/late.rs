@@ -139,7 +139,7 @@ impl Addition<'_> {
         let columns = self.columns()?;
         let rows_of = self.rows_of_samples()?;
         let shards = &self.dataset.index().shards;
-        let digest = self.dataset.view_target()?.digest;
+        let digest = self.dataset.view_target().digest;
         let mut identity = digest.to_vec();
         for part in [self.dataset, self.rows] {
             identity.extend_from_slice(part.index().to_json().as_bytes());

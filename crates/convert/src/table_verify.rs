@@ -65,13 +65,12 @@ pub fn verify_table(
         }
         Ok(())
     };
-    let mut report = check_files(index.files.len(), options, progress, check)?;
+    let files = index.files.len();
+    let mut report = check_files(files, text.len() as u64, options, progress, check)?;
     report.samples = index.rows();
     if options.deep {
         check_order(&folder, index, limits, &mut report);
     }
-    report.read.files += 1;
-    report.read.stored_bytes += text.len() as u64;
     Ok(Some(report))
 }
 

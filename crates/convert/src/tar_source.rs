@@ -10,15 +10,13 @@ use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use shardmill_core::{ErrorKind, Limits, Progress, escape};
-use shardmill_dataset::{
-    DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
-};
+use shardmill_dataset::{DatasetError, ShardBytes, TarSet, View, each_in_order, version_of};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
     TableFacts, Unit, project, rows_from,
 };
 use shardmill_storage::Location;
-use shardmill_webdataset::{Consumer, FieldSet, ShardView};
+use shardmill_webdataset::ShardView;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{ConvertError, no_columns};
@@ -31,7 +29,8 @@ pub(crate) fn samples(
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
-    let mut set = TarSet::open(&locations, &options.limits, &options.remote)?;
+    let set = TarSet::open(&locations, &options.limits, &options.remote)?;
+    let mut set = set.scanned(&options.limits)?;
     if !options.samples.with_deleted {
         set = set.without_deleted(&options.limits)?;
     }
@@ -41,54 +40,17 @@ pub(crate) fn samples(
     Ok(Arc::new(TarSource::new(set, options)?))
 }
 
-/// The known properties of a shard before its samples are read.
-struct Known {
-    samples: u64,
-    bytes: u64,
-    /// The modification time, or the version that the store reports.
-    version: Vec<u8>,
-    fields: Arc<FieldSet>,
-}
-
-fn inspect(shard: &TarFile, limits: &Limits) -> Result<Known, DatasetError> {
-    let file = shard.open()?;
-    let version = version_of(&file);
-    let (samples, fields) = match shard.entry() {
-        Some(entry) => (entry.samples, Arc::clone(&entry.fields)),
-        None => {
-            let survey = shard.survey(limits)?;
-            let tar = |source| DatasetError::tar_file(&shard.path(), source);
-            let (samples, problems) = survey.samples(Consumer::Webdataset, limits);
-            if let Some(problem) = survey.error.into_iter().chain(problems).next() {
-                return Err(tar(problem));
-            }
-            let fields = FieldSet::of(&samples);
-            (samples.len() as u64, Arc::new(fields))
-        }
-    };
-    Ok(Known {
-        samples,
-        bytes: file.len(),
-        version,
-        fields,
-    })
-}
-
 /// Tar files in order. Each is a unit.
 struct TarSource {
     set: TarSet,
-    /// The number of samples stored in each shard.
-    stored: Vec<u64>,
     facts: TableFacts,
     limits: Limits,
 }
 
 impl TarSource {
     fn new(set: TarSet, options: &SourceOptions) -> Result<Self, ConvertError> {
-        let limits = &options.limits;
         let mut description = SourceDescription::new(SourceKind::Webdataset);
         let mut units = Vec::new();
-        let mut stored = Vec::new();
         let mut rows = 0_u64;
         let mut identity = Xxh3::new();
         // For each field, the number of shards in which every sample has it.
@@ -96,21 +58,24 @@ impl TarSource {
         let mut filled = 0_u64;
         let shards = set.shards();
         // INVARIANT: `each_in_order` counts up to the number of shards.
-        let work = |at: usize| inspect(&shards[at], limits);
-        let take = |at: usize, known: Known| {
+        let work = |at: usize| {
+            let file = shards[at].open()?;
+            Ok::<_, ConvertError>((file.len(), version_of(&file)))
+        };
+        let take = |at: usize, (bytes, version): (u64, Vec<u8>)| {
             let shard = &shards[at];
+            let unknown = || SourceError::bug(format!("shard {at} was not scanned"));
+            let known = shard.known().ok_or_else(unknown)?;
             identity.update(shard.name().as_bytes());
             identity.update(&[0]);
-            identity.update(&known.bytes.to_le_bytes());
+            identity.update(&bytes.to_le_bytes());
             // A shard with hashes in the index is identified by them, so a copy counts as the same source.
-            let hashes = shard.entry().map(|entry| &entry.stored().hashes);
-            match hashes.filter(|hashes| !hashes.is_empty()) {
-                Some(hashes) => {
-                    for digest in hashes.iter() {
-                        identity.update(digest.to_string().as_bytes());
-                    }
-                }
-                None => identity.update(&known.version),
+            let hashes = &known.stored().hashes;
+            for digest in hashes.iter() {
+                identity.update(digest.to_string().as_bytes());
+            }
+            if hashes.is_empty() {
+                identity.update(&version);
             }
             if known.samples > 0 {
                 filled += 1;
@@ -126,14 +91,13 @@ impl TarSource {
                 file: Some(at),
                 first_row: Some(0),
                 rows: Some(samples),
-                bytes: known.bytes,
+                bytes,
             });
-            stored.push(known.samples);
             rows = rows.saturating_add(samples);
-            description.bytes = description.bytes.saturating_add(known.bytes);
+            description.bytes = description.bytes.saturating_add(bytes);
             description.files.push(SourceFile {
                 path: shard.path().display().to_string(),
-                bytes: known.bytes,
+                bytes,
             });
             Ok(())
         };
@@ -166,9 +130,8 @@ impl TarSource {
         description.rows = Some(rows);
         description.fingerprint = format!("{:032x}", identity.digest128());
         Ok(Self {
-            limits: limits.clone(),
+            limits: options.limits.clone(),
             set,
-            stored,
             facts: TableFacts {
                 schema: Arc::new(Schema::new(columns)),
                 units,
@@ -189,7 +152,7 @@ impl Source for TarSource {
             return Err(SourceError::bug(format!("there is no unit {unit}")));
         };
         let path = file.path();
-        let declared = self.stored.get(unit).copied();
+        let declared = file.known().map(|entry| entry.samples);
         let left = file.live_ranges(declared.unwrap_or_default());
         if left.is_empty() && declared.is_some_and(|samples| samples > 0) {
             // The shard has no live sample, so it is not read.
@@ -230,7 +193,7 @@ impl Source for TarSource {
     /// Returns the key of a row; `None` if its shard cannot be read again.
     fn key(&self, unit: usize, row: u64) -> Option<String> {
         let file = self.set.shards().get(unit)?;
-        let live = file.live_ranges(self.stored.get(unit).copied()?);
+        let live = file.live_ranges(file.known()?.samples);
         let at = live.into_iter().flatten().nth(usize::try_from(row).ok()?)?;
         let data = file.load_checked(&self.limits).ok()?;
         let shard = ShardView::open(data, &self.limits).ok()?;

@@ -17,7 +17,7 @@ use crate::mapped::Piece;
 use crate::problem::{DatasetProblem, ValueLocation};
 use crate::schema::Schema;
 use crate::stream::{CatalogOptions, Stream, StreamOptions, open_stream};
-use crate::tar::{Subsets, TarProblem, TarSample};
+use crate::tar::{Subsets, TarProblem, TarSample, encode_values};
 use crate::view::ViewTarget;
 use crate::windows::{StreamWindows, Window};
 
@@ -244,14 +244,8 @@ impl Catalog {
         if let Some(Entry::File(file, form)) = self.entry(shard) {
             let local = self.file_path(shard).unwrap_or_default();
             let path = &file.info.basename;
-            for value in form.values(sample.bytes, &local, path) {
-                let bytes = value.len() as u64;
-                let length = u32::try_from(bytes).map_err(|_| TarProblem::Large { bytes })?;
-                out.extend_from_slice(&length.to_le_bytes());
-            }
-            for value in form.values(sample.bytes, &local, path) {
-                out.extend_from_slice(value);
-            }
+            let values: Vec<&[u8]> = form.values(sample.bytes, &local, path).collect();
+            encode_values(&values, out)?;
             return Ok(Arc::clone(schema));
         }
         let sample = TarSample::read(sample.begin, sample.bytes, &self.limits)?;

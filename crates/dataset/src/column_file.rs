@@ -71,7 +71,7 @@ impl ColumnFile {
         dataset: &Dataset,
         column: &str,
     ) -> Result<(Option<Vec<u8>>, PathBuf, ViewTarget), DatasetError> {
-        let target = dataset.view_target()?;
+        let target = dataset.view_target();
         let name = self.name(column);
         let max = (self.value_bytes as u64)
             .saturating_mul(target.live.stored())

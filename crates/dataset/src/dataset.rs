@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits, Progress, lock, parallel};
 use shardmill_mds::{FileInfo, HashAlgo, Index, ShardEntry, join_shard};
 use shardmill_storage::{Folder, Location, RemoteOptions, Stored};
@@ -56,8 +55,8 @@ pub struct OpenOptions {
 pub struct Dataset {
     dir: Folder,
     index: Index,
-    /// The index without late columns, if the dataset has any.
-    base: Option<Index>,
+    /// The SHA-256 of the index.
+    digest: [u8; 32],
     index_path: PathBuf,
     index_bytes: u64,
     samples: LiveShards,
@@ -150,12 +149,12 @@ impl Dataset {
 
     fn of_index(dir: Folder, file: &Stored, options: &OpenOptions) -> Result<Self, DatasetError> {
         let expected = expected_digest(options.expect_index.as_deref())?;
-        let index = read_index(file, expected, &options.limits)?;
+        let (index, digest) = read_index(file, expected, &options.limits)?;
         let samples = LiveShards::all(index.shards.iter().map(|shard| shard.samples));
         let mut dataset = Self {
             dir,
             index,
-            base: None,
+            digest,
             index_path: file.path().to_owned(),
             index_bytes: file.len(),
             samples,
@@ -175,7 +174,7 @@ impl Dataset {
             check_hashes_present(dataset.index.shards.iter().map(Entry::Mds), algo)?;
         }
         if let Some(view) = &options.view {
-            let target = dataset.view_target()?;
+            let target = dataset.view_target();
             dataset.samples.live = view.live_of(&target, dataset.index_path.as_path())?;
         }
         Ok(dataset)
@@ -192,8 +191,7 @@ impl Dataset {
         if !self.has_sides() {
             return SideFiles::default();
         }
-        let shards = self.index.shards.iter();
-        let shape = IndexShape::of(shards.map(|shard| (&*shard.raw_data.basename, shard.samples)));
+        let shape = IndexShape::of_entries(self.index.shards.iter().map(Entry::Mds));
         SideFiles::of_folder(&self.dir, &shape, self.limits.index_bytes)
     }
 
@@ -204,42 +202,22 @@ impl Dataset {
             return Ok(());
         };
         let path = self.dir.path_of(COLUMNS_NAME);
-        let digest = self.view_target()?.digest;
         let read = |name: &str, max| read_file(&self.dir, name, max);
         let shards = &self.index.shards;
-        let joined = LateColumns::joined(&text, &path, (&digest, shards), &read, &self.limits)?;
-        let Some(shards) = joined else {
-            return Ok(());
-        };
-        self.base = Some(std::mem::replace(&mut self.index, Index { shards }));
+        let of = (&self.digest, shards.as_slice());
+        if let Some(shards) = LateColumns::joined(&text, &path, of, &read, &self.limits)? {
+            self.index = Index { shards };
+        }
         Ok(())
     }
 
-    /// Returns what views of the dataset refer to. Reads the index file again.
-    ///
-    /// # Errors
-    ///
-    /// Errors of reading the file; [`DatasetProblem::FileChanged`] if it is not the index of this dataset any more.
-    pub fn view_target(&self) -> Result<ViewTarget, DatasetError> {
-        let name = self.index_path.file_name().and_then(|name| name.to_str());
-        let file = self.dir.open_file(name.unwrap_or(INDEX_NAME))?;
-        let bytes = file.read_all(self.limits.index_bytes)?;
-        let base = self.base.as_ref().unwrap_or(&self.index);
-        let same = bytes.len() as u64 == self.index_bytes
-            && Index::parse(&bytes, &self.limits).is_ok_and(|index| index == *base);
-        if !same {
-            return Err(DatasetError::file_changed(self.index_path.clone()));
-        }
-        Ok(ViewTarget {
-            digest: Sha256::digest(&bytes).into(),
-            live: self.samples.live.clone(),
-        })
-    }
-
-    /// Returns whether the dataset has late columns.
+    /// Returns what views of the dataset refer to.
     #[must_use]
-    pub const fn has_late(&self) -> bool {
-        self.base.is_some()
+    pub fn view_target(&self) -> ViewTarget {
+        ViewTarget {
+            digest: self.digest,
+            live: self.samples.live.clone(),
+        }
     }
 
     /// Returns the index. Late columns are columns of its shards.
@@ -372,20 +350,20 @@ impl Dataset {
     /// [`DatasetError::Mds`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
-        {
-            let mut last = lock(&self.last);
-            if let Some(last_shard) = &last.shard
-                && last_shard.number() == shard
-            {
-                return Ok(Arc::clone(last_shard));
-            }
-            // Drop the old shard before reading the new one, so that only one of them is in memory.
-            last.shard = None;
+        if let Some(last) = self.last_shard(shard) {
+            return Ok(last);
         }
+        // Drop the old shard before reading the new one, so that only one of them is in memory.
+        lock(&self.last).shard = None;
         let loaded = Arc::new(self.load(shard, entry)?);
-        let mut last = lock(&self.last);
-        last.shard = Some(Arc::clone(&loaded));
+        lock(&self.last).shard = Some(Arc::clone(&loaded));
         Ok(loaded)
+    }
+
+    /// Returns the shard with this number, if it was read last.
+    fn last_shard(&self, shard: usize) -> Option<Arc<Shard>> {
+        let last = lock(&self.last);
+        last.shard.clone().filter(|last| last.number() == shard)
     }
 
     /// Reads one sample. From an uncompressed shard without a hash to validate, it reads only the sample and its
@@ -449,15 +427,8 @@ impl Dataset {
         // Deleted samples may be between others.
         let is_next = |n: &u64| self.samples.live.stored_number(samples.start + n) == stored + n;
         let count = 1 + (1..max).take_while(is_next).count() as u64;
-        let last_shard = {
-            let last = lock(&self.last);
-            last.shard
-                .as_ref()
-                .filter(|last_shard| last_shard.number() == shard)
-                .map(Arc::clone)
-        };
-        if let Some(last_shard) = last_shard {
-            return Ok((last_shard, at, count));
+        if let Some(last) = self.last_shard(shard) {
+            return Ok((last, at, count));
         }
         if self.validate_hash.is_none()
             && let Some(in_place) = self.in_place(shard, entry)?
@@ -530,9 +501,7 @@ impl Dataset {
         let meta = files.next().transpose()?;
         drop(files);
         let first = self.stored_samples(shard).start;
-        let file = parts(entry)
-            .next()
-            .map_or("", |part| &part.stored().basename);
+        let file = Entry::Mds(entry).name();
         if entry.config.late.is_none() {
             return Shard::open(entry, shard, first, file, (data, meta), &self.limits);
         }

@@ -177,6 +177,12 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// Returns the name of the stored file that contains the samples.
+    pub(crate) fn name(self) -> &'a str {
+        let data = self.parts().next();
+        data.map_or("", |part| &part.stored().basename)
+    }
+
     /// Returns the second file: the offset table, if it is separate from the data, or the late columns.
     pub fn table(self) -> Option<&'a FileInfo> {
         self.parts().nth(1).map(|part| part.raw)

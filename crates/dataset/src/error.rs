@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
-    Diagnostic, ErrorKind, FileClass, LimitExceeded, Limits, NameError, Progress, Unfinished,
-    escape,
+    Diagnostic, ErrorKind, FileClass, Limits, NameError, Progress, Unfinished, escape,
 };
 use shardmill_mds::{CodecError, MdsError};
 use shardmill_storage::StorageError;
@@ -24,31 +23,18 @@ pub enum DatasetError {
         problem: DatasetProblem,
         subject: Subject,
         reason: String,
+        /// The hint, if it is not that of the problem.
+        hint: Option<String>,
     },
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A shard that could not be computed from the files of a table, or the files could not be used.
+    /// Another crate describes the problem: a shard could not be computed from the files of a table, the files could not be
+    /// used, or a pattern of tar files cannot be expanded.
     #[error("{0}")]
-    Computed(Box<dyn Diagnostic + Send + Sync>),
-    /// A pattern of tar files that cannot be expanded.
-    #[error(transparent)]
-    Braces(#[from] WebdatasetError),
-    /// A directory without an index.
-    #[error("there is no index.json in this directory{}", uncommitted(*.unfinished))]
-    IndexMissing {
-        path: PathBuf,
-        unfinished: Option<Unfinished>,
-    },
-    /// A directory without an index that contains the shards that an unfinished conversion has written so far.
-    #[error("{found}")]
-    Unfinished {
-        path: PathBuf,
-        found: Unfinished,
-        /// Whether the shards are tar files, which can be read one by one.
-        tars: bool,
-    },
-    /// An index, a shard or a value of MDS cannot be read, or a file does not have its hash or does not decompress.
+    Described(Box<dyn Diagnostic + Send + Sync>),
+    /// An index, a shard or a value of MDS cannot be read, a file does not have its hash or does not decompress, or a file
+    /// demands more than the limits allow.
     #[error("{action}")]
     Mds {
         subject: Subject,
@@ -65,13 +51,6 @@ pub enum DatasetError {
         action: &'static str,
         #[source]
         source: Box<WebdatasetError>,
-    },
-    /// A file demands more than the limits allow.
-    #[error("it asks for too much")]
-    Limit {
-        path: PathBuf,
-        #[source]
-        source: LimitExceeded,
     },
     /// A directory whose name no index can contain.
     #[error("an index cannot name this directory")]
@@ -104,22 +83,24 @@ pub fn samples_of(first: u64, samples: u64) -> String {
     }
 }
 
-/// Returns the part of the message that explains why an index is missing.
-fn uncommitted(unfinished: Option<Unfinished>) -> &'static str {
-    match unfinished {
-        Some(Unfinished::Parts) => ", but uncommitted parts of a conversion",
-        Some(Unfinished::Conversion) => ", and a conversion into it is not finished",
-        None => "",
-    }
-}
-
 impl DatasetProblem {
     /// Builds the error with this problem.
     pub fn at(self, subject: impl Into<Subject>, reason: impl Into<String>) -> DatasetError {
+        self.with_hint(subject, reason, None)
+    }
+
+    /// Builds the error with this problem and another hint, if there is one.
+    fn with_hint(
+        self,
+        subject: impl Into<Subject>,
+        reason: impl Into<String>,
+        hint: Option<String>,
+    ) -> DatasetError {
         DatasetError::Input {
             problem: self,
             subject: subject.into(),
             reason: reason.into(),
+            hint,
         }
     }
 
@@ -189,6 +170,38 @@ impl DatasetError {
             action: action.into(),
             source: Box::new(source.into()),
         }
+    }
+
+    /// Builds the error for a folder without an index, in which a conversion may have left something.
+    pub(crate) fn index_missing(folder: &Path, unfinished: Option<Unfinished>) -> Self {
+        let (problem, more) = match unfinished {
+            None => (DatasetProblem::IndexMissing, ""),
+            Some(Unfinished::Conversion) => (
+                DatasetProblem::IndexMissing,
+                ", and a conversion into it is not finished",
+            ),
+            Some(Unfinished::Parts) => (
+                DatasetProblem::Uncommitted,
+                ", but uncommitted parts of a conversion",
+            ),
+        };
+        let reason = format!("there is no index.json in this directory{more}");
+        problem.with_hint(
+            folder,
+            reason,
+            unfinished.map(|found| found.hint(&folder.to_string_lossy())),
+        )
+    }
+
+    /// Builds the error for a folder with the shards that an unfinished conversion has written so far. `more` is added to the
+    /// hint for an unfinished conversion.
+    pub(crate) fn unfinished(folder: &Path, found: Unfinished, more: &str) -> Self {
+        let (problem, more) = match found {
+            Unfinished::Conversion => (DatasetProblem::Unfinished, more),
+            Unfinished::Parts => (DatasetProblem::Uncommitted, ""),
+        };
+        let hint = format!("{}{more}", found.hint(&folder.to_string_lossy()));
+        problem.with_hint(folder, found.to_string(), Some(hint))
     }
 
     /// Builds the error for a folder without tar files and without an index.
@@ -315,11 +328,8 @@ impl DatasetError {
         value: u64,
         path: impl FnOnce() -> PathBuf,
     ) -> Result<(), Self> {
-        let path = |source| Self::Limit {
-            path: path(),
-            source,
-        };
-        Limits::check(name, value, limit).map_err(path)
+        Limits::check(name, value, limit)
+            .map_err(|source| Self::mds("it asks for too much", path(), source))
     }
 
     /// Makes an error about a compressed file that does not decompress.
@@ -359,10 +369,7 @@ impl DatasetError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Storage(error) => error.path(),
-            Self::IndexMissing { path, .. }
-            | Self::Unfinished { path, .. }
-            | Self::Limit { path, .. }
-            | Self::DirectoryName { path, .. } => Some(path),
+            Self::DirectoryName { path, .. } => Some(path),
             _ => match self.subject() {
                 Some(Subject::Path(path)) => Some(path),
                 _ => None,
@@ -391,6 +398,13 @@ impl DatasetError {
             *path = path_of(name);
         }
         self
+    }
+
+    /// Returns whether a conversion into the folder is not finished, or not committed.
+    #[must_use]
+    pub const fn is_unfinished(&self) -> bool {
+        use DatasetProblem::{Uncommitted, Unfinished};
+        matches!(self.problem(), Some(Unfinished | Uncommitted))
     }
 
     /// Returns whether a file of a shard is missing.
@@ -442,8 +456,7 @@ impl DatasetError {
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Storage(source) => Some(source),
-            Self::Computed(source) => Some(source.as_ref()),
-            Self::Braces(source) => Some(source),
+            Self::Described(source) => Some(source.as_ref()),
             Self::Mds { source, .. } => Some(source.as_ref()),
             Self::Tar { source, .. } => Some(source.as_ref()),
             _ => None,
@@ -458,13 +471,6 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Input { problem, .. } => problem.facts().0,
-            Self::IndexMissing {
-                unfinished: Some(Unfinished::Parts),
-                ..
-            }
-            | Self::Unfinished { .. } => ErrorKind::Conflict,
-            Self::IndexMissing { .. } => ErrorKind::NotFound,
-            Self::Limit { .. } => ErrorKind::Unsupported,
             Self::DirectoryName { .. } => ErrorKind::InvalidInput,
             Self::Interrupted => ErrorKind::Interrupted,
             _ => ErrorKind::Corrupt,
@@ -477,13 +483,6 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Input { problem, .. } => problem.facts().1,
-            Self::IndexMissing {
-                unfinished: Some(found @ Unfinished::Parts),
-                ..
-            }
-            | Self::Unfinished { found, .. } => found.id(),
-            Self::IndexMissing { .. } => "index-missing",
-            Self::Limit { source, .. } => source.id(),
             Self::DirectoryName { source, .. } => source.map_or("path-not-utf8", NameError::id),
             Self::Interrupted => "interrupted",
             _ => "reader",
@@ -496,11 +495,7 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Storage(source) => source.object(),
-            Self::Computed(source) => source.object(),
-            Self::Input {
-                subject: Subject::Name(name),
-                ..
-            } => Some(escape(name).into_owned()),
+            Self::Described(source) => source.object(),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }
@@ -509,34 +504,11 @@ impl Diagnostic for DatasetError {
         if let Some(hint) = self.inner().and_then(Diagnostic::hint) {
             return Some(hint);
         }
-        let hint = match self {
-            Self::Input { problem, .. } => problem.facts().2?,
-            Self::IndexMissing {
-                path,
-                unfinished: Some(found),
+        match self {
+            Self::Input { problem, hint, .. } => {
+                hint.clone().or(problem.facts().2.map(str::to_owned))
             }
-            | Self::Unfinished {
-                path,
-                found: found @ Unfinished::Parts,
-                ..
-            }
-            | Self::Unfinished {
-                path,
-                found,
-                tars: false,
-            } => return Some(found.hint(&path.to_string_lossy())),
-            Self::Unfinished { path, found, .. } => {
-                let hint = found.hint(&path.to_string_lossy());
-                return Some(format!(
-                    "{hint}; name tar files to read those that are there"
-                ));
-            }
-            Self::IndexMissing { .. } => {
-                "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
-            }
-            Self::Limit { source, .. } => return Some(source.hint()),
-            _ => return None,
-        };
-        Some(hint.to_owned())
+            _ => None,
+        }
     }
 }

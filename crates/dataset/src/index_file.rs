@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use sha2::{Digest as _, Sha256};
 use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_mds::{Digest, HashAlgo, Index, digest};
 use shardmill_storage::{Dir, FileHandle, Folder, StorageError, Stored};
 
 use crate::error::DatasetError;
+use crate::listing::unfinished_in;
 use crate::mapped::{ShardBytes, map};
 use crate::problem::DatasetProblem;
-use crate::side_files::unfinished_in;
 
 /// Opens the directory and the index that a path of the user refers to.
 pub(crate) fn open_index(path: &Path) -> Result<(Dir, Stored), DatasetError> {
@@ -30,10 +31,7 @@ pub(crate) fn open_index(path: &Path) -> Result<(Dir, Stored), DatasetError> {
 
 /// Returns the error for a folder without an index.
 pub(crate) fn index_missing(folder: &Folder) -> DatasetError {
-    DatasetError::IndexMissing {
-        path: folder.path().to_owned(),
-        unfinished: unfinished_in(folder).unwrap_or_default(),
-    }
+    DatasetError::index_missing(folder.path(), unfinished_in(folder).unwrap_or_default())
 }
 
 /// Checks that an index has the expected hash. Error messages name `path`.
@@ -62,12 +60,12 @@ pub(crate) fn expected_digest(expect: Option<&str>) -> Result<Option<Digest>, Da
     expect.map(parse_expected).transpose()
 }
 
-/// Reads an index and checks that it has the hash `expected`.
+/// Reads an index and checks that it has the hash `expected`. Also returns its SHA-256.
 pub(crate) fn read_index(
     file: &Stored,
     expected: Option<Digest>,
     limits: &Limits,
-) -> Result<Index, DatasetError> {
+) -> Result<(Index, [u8; 32]), DatasetError> {
     /// PERF: a larger local file is mapped: the text of a million shards takes 530 MB.
     const IN_MEMORY: u64 = 64 << 20;
 
@@ -79,6 +77,7 @@ pub(crate) fn read_index(
         None => ShardBytes::Memory(file.read_all(limits.index_bytes)?),
     };
     let found = expected.map(|expected| digest(expected.algo(), text.as_ref()));
+    let sha256 = Sha256::digest(text.as_ref()).into();
     let parsed = Index::parse(text.as_ref(), limits);
     if large.is_some() {
         file.check_unchanged()?;
@@ -86,7 +85,14 @@ pub(crate) fn read_index(
     if let (Some(expected), Some(found)) = (expected, found) {
         check_expected(file.path(), expected, found)?;
     }
-    parsed.map_err(|source| DatasetError::index("cannot read the index", &path(), source))
+    match parsed {
+        Ok(index) => Ok((index, sha256)),
+        Err(source) => Err(DatasetError::index(
+            "cannot read the index",
+            &path(),
+            source,
+        )),
+    }
 }
 
 /// Parses `sha256:…`. Hash algorithms that can be forged are errors: they are no root of trust.
@@ -143,7 +149,10 @@ mod tests {
             fs::write(&path, text).unwrap();
             let file = Stored::File(FileHandle::open(&path).unwrap());
             let expected = Some(digest(HashAlgo::Sha256, sound.as_bytes()));
-            let read = |expected| read_index(&file, expected, &Limits::default());
+            let read = |expected| {
+                let read = read_index(&file, expected, &Limits::default());
+                read.map(|(index, _)| index)
+            };
             let outcome = |result: Result<Index, DatasetError>| match result {
                 Ok(index) => index.to_json(),
                 Err(error) => format!("{} {}", error.id(), error.chain()),

@@ -114,7 +114,7 @@ impl Lengths {
         jobs: usize,
         progress: &Progress,
     ) -> Result<Self, DatasetError> {
-        let target = dataset.view_target()?;
+        let target = dataset.view_target();
         let shards = &dataset.index().shards;
         let mut unit = LengthUnit::Bytes;
         for (number, entry) in shards.iter().enumerate() {

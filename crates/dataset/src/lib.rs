@@ -35,7 +35,6 @@
 
 mod bits;
 mod body;
-mod cached_index;
 mod catalog;
 mod column_file;
 mod computed;
@@ -48,6 +47,7 @@ mod index_file;
 mod keys;
 mod late;
 mod lengths;
+mod listing;
 mod live;
 mod mapped;
 mod merge;
@@ -85,6 +85,7 @@ pub use files::{
 pub use keys::Keys;
 pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
+pub use listing::{folder_holds_tars, holds_tars, is_tar_name, splits_in, unfinished_in};
 pub use live::{LiveSamples, LiveShards};
 pub use mapped::{Piece, ShardBytes, map, version_of};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
@@ -99,17 +100,16 @@ pub use shard_checks::{ShardCheck, VerifyOptions, check_files};
 pub use shardmill_cache::private_folder;
 pub use side_files::{
     IndexShape, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending,
-    RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
+    RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note,
 };
 pub use stream::{CatalogOptions, Stream, StreamOptions};
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
-    FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
-    folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
+    FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order, verify_tars,
 };
 pub use verify::verify;
 pub use videos::Videos;
-pub use view::{View, ViewTarget};
+pub use view::{View, ViewTarget, shown_digest};
 pub use windows::{MAX_OFFSETS, PAD_SUFFIX, Window};
 
 /// The examples of the README are tests.

@@ -9,6 +9,7 @@ use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_
 use shardmill_mds::{Content, Index, MdsError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError, Stored};
 
+use crate::entry::Entry;
 use crate::error::DatasetError;
 use crate::index_file::{open_index, read_index};
 use crate::live::LiveSamples;
@@ -65,7 +66,7 @@ impl MergePart {
     /// Reads an index of a directory and its side files. `folder` is the name of the directory in the merged index.
     fn read(folder: &str, dir: &Dir, file: &Stored, limits: &Limits) -> Result<Self, DatasetError> {
         let here = Folder::Local(dir.clone());
-        let index = read_index(file, None, limits)?;
+        let (index, _) = read_index(file, None, limits)?;
         let name = file.path().file_name();
         // Side files belong to an index of the usual name only.
         let has_sides = name.is_some_and(|name| name == INDEX_NAME);
@@ -79,8 +80,7 @@ impl MergePart {
 }
 
 fn shape_of(index: &Index) -> IndexShape {
-    let shards = index.shards.iter();
-    IndexShape::of(shards.map(|shard| (&*shard.raw_data.basename, shard.samples)))
+    IndexShape::of_entries(index.shards.iter().map(Entry::Mds))
 }
 
 /// Merges datasets in this order. Deleted samples are renumbered with their shards.
@@ -160,57 +160,31 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
     let mut found = Vec::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
-        let here = if folder.is_empty() {
-            dir.clone()
-        } else {
-            dir.open_dir(&folder)?
+        let (here, prefix) = match folder.as_str() {
+            "" => (dir.clone(), String::new()),
+            folder => (dir.open_dir(folder)?, format!("{folder}/")),
         };
         for entry in here.entries()? {
-            let is_directory = entry.kind == EntryKind::Directory;
-            let is_index = !is_directory && entry.name == INDEX_NAME;
-            if is_index && !folder.is_empty() {
-                found.push(format!("{folder}/{INDEX_NAME}"));
-            }
-            if !is_directory
-                || entry
-                    .name
-                    .as_encoded_bytes()
-                    .ends_with(WORK_FOLDER.as_bytes())
-            {
+            if entry.kind != EntryKind::Directory {
+                if entry.name == INDEX_NAME && !folder.is_empty() {
+                    found.push(format!("{prefix}{INDEX_NAME}"));
+                }
                 continue;
             }
-            let name = entry
-                .name
-                .to_str()
-                .ok_or_else(|| DatasetError::DirectoryName {
-                    path: here.path().join(&entry.name),
-                    source: None,
-                })?;
-            let name = if folder.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{folder}/{name}")
-            };
+            let name = entry.name.as_encoded_bytes();
+            if name.ends_with(WORK_FOLDER.as_bytes()) {
+                continue;
+            }
+            let name = utf8(Path::new(&entry.name), &here.path().join(&entry.name))?;
+            let name = format!("{prefix}{name}");
             check(&name, dir.path())?;
             folders.push(name);
         }
     }
-    if found.is_empty() {
-        return Err(nothing_to_merge(root));
-    }
     found.sort_unstable();
-    let mut indexes = Vec::with_capacity(found.len());
-    for name in found {
-        let file = Stored::File(dir.open_file(&name)?);
-        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        indexes.push(MergePart::read(
-            folder,
-            &dir.open_dir(folder)?,
-            &file,
-            limits,
-        )?);
-    }
-    merge(indexes, root)
+    let folders = found.iter().filter_map(|name| Path::new(name).parent());
+    let parts: Vec<PathBuf> = folders.map(|folder| root.join(folder)).collect();
+    merge_index_list(&parts, root, limits)
 }
 
 /// Merges the indexes of the given datasets, for an index in the directory `out`. A part is an index or the directory
@@ -218,7 +192,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::Outside`]; [`DatasetError::IndexMissing`], [`DatasetError::Mds`].
+/// [`DatasetProblem::Outside`]; [`DatasetProblem::IndexMissing`], [`DatasetError::Mds`].
 pub fn merge_index_list(
     parts: &[PathBuf],
     out: &Path,
@@ -247,29 +221,26 @@ pub fn merge_index_list(
         if !seen.insert(path.join(&file_name)) {
             continue;
         }
-        let name = folder.to_str().ok_or_else(|| DatasetError::DirectoryName {
-            path: path.clone(),
-            source: None,
-        })?;
+        let name = utf8(folder, &path)?;
         if !name.is_empty() {
             check(name, &root)?;
         }
         indexes.push(MergePart::read(name, &dir, &file, limits)?);
     }
     if indexes.is_empty() {
-        return Err(nothing_to_merge(out));
+        let reason = "there is no index.json in any directory below this one";
+        return Err(DatasetProblem::NothingToMerge.at(out, reason));
     }
-    merge(indexes, out)
-}
-
-fn nothing_to_merge(path: &Path) -> DatasetError {
-    let reason = "there is no index.json in any directory below this one";
-    DatasetProblem::NothingToMerge.at(path, reason)
-}
-
-fn merge(parts: Vec<MergePart>, path: &Path) -> Result<Merged, DatasetError> {
     let action = "cannot merge the indexes below this directory";
-    merge_parts(parts).map_err(|source| DatasetError::index(action, path, source))
+    merge_parts(indexes).map_err(|source| DatasetError::index(action, out, source))
+}
+
+/// Returns a name that an index can have, if it is UTF-8. `path` is the directory in messages.
+fn utf8<'a>(name: &'a Path, path: &Path) -> Result<&'a str, DatasetError> {
+    name.to_str().ok_or_else(|| DatasetError::DirectoryName {
+        path: path.to_owned(),
+        source: None,
+    })
 }
 
 fn check(name: &str, root: &Path) -> Result<(), DatasetError> {

@@ -46,9 +46,7 @@ impl fmt::Display for ValueLocation {
 pub enum Subject {
     /// The call as a whole.
     Call,
-    /// A location, a file of a store or an option, by its name.
-    Name(String),
-    /// A file or folder.
+    /// A file or folder, by its path or URL, or an option, by its name.
     Path(PathBuf),
     /// A location in a dataset.
     ValueLocation(ValueLocation),
@@ -56,7 +54,7 @@ pub enum Subject {
 
 impl From<&str> for Subject {
     fn from(name: &str) -> Self {
-        Self::Name(name.to_owned())
+        Self::Path(name.into())
     }
 }
 
@@ -101,6 +99,12 @@ shardmill_core::problems! {
         PatternSplit => (InvalidInput, "config-split", "write the folder into the pattern"),
         /// A folder without tar files and without an index.
         NoTars => (NotFound, "index-missing"),
+        /// A directory without an index.
+        IndexMissing => (NotFound, "index-missing", "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"),
+        /// A directory without an index that contains the shards that an unfinished conversion has written so far.
+        Unfinished => (Conflict, "dest-unfinished"),
+        /// A directory without an index that contains uncommitted parts of a conversion.
+        Uncommitted => (Conflict, "parts-uncommitted"),
         /// An index of another format than tar files.
         OtherFormat => (InvalidInput, "index-format", "`shardmill convert --to webdataset` makes tar files of it"),
         /// A directory without an index that contains tar files and other files, so that it may not be a dataset.

@@ -12,8 +12,8 @@ use shardmill_mds::{
 use shardmill_storage::Dir;
 
 use crate::error::DatasetError;
+use crate::listing::Listing;
 use crate::problem::{DatasetProblem, ValueLocation};
-use crate::side_files::unfinished;
 
 /// Options for rebuilding an index.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub struct RebuildOptions {
 ///
 /// # Errors
 ///
-/// [`DatasetError::Unfinished`] if an unfinished conversion left its journal or uncommitted parts;
+/// [`DatasetProblem::Unfinished`], [`DatasetProblem::Uncommitted`] if an unfinished conversion left its journal or uncommitted parts;
 /// [`DatasetProblem::NoShards`]; [`DatasetProblem::Gap`] if a number is missing; [`DatasetProblem::Ambiguous`],
 /// [`DatasetProblem::Format`], [`DatasetProblem::StoredForm`], [`DatasetProblem::PartnerMissing`] if the files do not match;
 /// [`DatasetError::Mds`] for damaged shards; `Interrupted`.
@@ -42,12 +42,8 @@ pub fn rebuild_index(
     progress: &Progress,
 ) -> Result<Index, DatasetError> {
     let dir = Dir::open(path)?;
-    if let Some(found) = unfinished(&dir)? {
-        return Err(DatasetError::Unfinished {
-            path: path.to_owned(),
-            found,
-            tars: false,
-        });
+    if let Some(found) = Listing::Local(dir.clone()).unfinished()? {
+        return Err(DatasetError::unfinished(path, found, ""));
     }
     let found = find(&dir, &options.limits)?;
     progress.set_totals(0, 0, found.len() as u64);

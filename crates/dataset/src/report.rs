@@ -1,5 +1,6 @@
 //! The result of a verification.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -154,7 +155,7 @@ impl VerifyReport {
 /// Findings of several shards. Those of the lowest shards are kept, in whatever order the shards are added.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    kept: Vec<(usize, Vec<Problem>)>,
+    kept: BTreeMap<usize, Vec<Problem>>,
     kept_count: usize,
     pub(crate) count: u64,
 }
@@ -166,26 +167,21 @@ impl Findings {
             return;
         }
         self.kept_count += found.kept.len();
-        self.kept.push((shard, found.kept));
-        if self.kept_count > 2 * MAX_FINDINGS {
-            self.trim();
+        self.kept.entry(shard).or_default().extend(found.kept);
+        while self.kept_count > MAX_FINDINGS
+            && let Some((shard, mut last)) = self.kept.pop_last()
+        {
+            let before = last.len();
+            last.truncate(before.saturating_sub(self.kept_count - MAX_FINDINGS));
+            self.kept_count -= before - last.len();
+            if !last.is_empty() {
+                self.kept.insert(shard, last);
+            }
         }
     }
 
-    /// Drops findings beyond [`MAX_FINDINGS`], those of the highest shards first.
-    fn trim(&mut self) {
-        self.kept.sort_by_key(|(shard, _)| *shard);
-        self.kept_count = 0;
-        for (_, found) in &mut self.kept {
-            found.truncate(MAX_FINDINGS - self.kept_count);
-            self.kept_count += found.len();
-        }
-        self.kept.retain(|(_, found)| !found.is_empty());
-    }
-
-    pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
-        self.trim();
-        self.kept.into_iter().flat_map(|(_, found)| found).collect()
+    pub(crate) fn into_sorted(self) -> Vec<Problem> {
+        self.kept.into_values().flatten().collect()
     }
 }
 

@@ -90,13 +90,15 @@ pub(crate) struct Checked {
     content: Option<Content>,
 }
 
-/// Checks shards of one file each that have no side files. `check` is called for each number below `shards`.
+/// Checks shards of one file each that have no side files, as an index of `index_bytes` bytes lists them. `check` is called
+/// for each number below `shards`.
 ///
 /// # Errors
 ///
 /// The error of the first shard whose check fails; [`DatasetError::Interrupted`] after a cancellation.
 pub fn check_files(
     shards: usize,
+    index_bytes: u64,
     options: &VerifyOptions,
     progress: &Progress,
     check: impl Fn(&mut ShardCheck) -> Result<(), DatasetError> + Sync,
@@ -104,7 +106,7 @@ pub fn check_files(
     let shards: Vec<usize> = (0..shards).collect();
     let check = |found: &mut ShardCheck, (): &mut ()| check(found);
     let checked = check_shards(&shards, options.jobs, progress, check)?;
-    Ok(checked.into_report(SideFiles::default(), options))
+    Ok(checked.into_report(SideFiles::default(), options, [index_bytes]))
 }
 
 /// Calls `check` for each of these shards. Each thread has its own `M`.
@@ -156,12 +158,21 @@ impl Checked {
         self.content = content.map(|(sum, own)| sum.with(own));
     }
 
-    /// Returns the report, after comparing the samples with the side files of the index.
+    /// Returns the report, after comparing the samples with the side files of the index. `indexes` are the lengths of the
+    /// indexes that were read.
     pub(crate) fn into_report(
         mut self,
         side_files: SideFiles,
         options: &VerifyOptions,
+        indexes: impl IntoIterator<Item = u64>,
     ) -> VerifyReport {
+        for stored_bytes in indexes {
+            self.counts.read.add(&ReadTotals {
+                files: 1,
+                stored_bytes,
+                ..ReadTotals::default()
+            });
+        }
         let (problem, warning) = side_files.findings(options.deep);
         let converted = side_files.converted.filter(|_| options.compares_content());
         let compared = converted.map(|converted| converted.compare(self.content));

@@ -3,23 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
 use shardmill_cache::private_folder;
-use shardmill_core::{Diagnostic as _, ErrorKind, INDEX_NAME, Limits, escape};
+use shardmill_core::{INDEX_NAME, Limits, escape};
 use shardmill_mds::HashAlgo;
 use shardmill_order::Weight;
 use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, StoreSettings};
 
-use crate::cached_index::CachedIndex;
 use crate::computed::{Computed, StreamFiles};
-use crate::entry::{Entry, Shards};
+use crate::entry::Shards;
 use crate::error::DatasetError;
-use crate::files::{self, ChosenFiles, FileList, FileOptions, open_list};
-use crate::index_file::check_expected_index;
+use crate::files::{self, FileList};
 use crate::live::LiveShards;
 use crate::problem::DatasetProblem;
-use crate::stream_index::{IndexedStream, read_index};
-use crate::tars::{TarPattern, find_tars, list_tars, scan};
+use crate::stream_index::{OpenedStream, StreamFolder};
+use crate::tars::TarPattern;
 use crate::view::{View, ViewTarget};
 use crate::windows::{StreamWindows, Window};
 
@@ -247,16 +244,22 @@ pub(crate) fn open_stream(
         }
     };
     let in_place = Folder::Local(dir.clone());
-    let source = origin.as_ref().unwrap_or(&in_place);
-    let cache = origin.is_some().then_some(&dir);
     let root = shown.clone();
     let shown = match &stream.pattern {
         Some(pattern) => pattern.text().to_owned(),
         None => shown,
     };
+    let folder = StreamFolder {
+        source: origin.as_ref().unwrap_or(&in_place),
+        cache: origin.is_some().then_some(&dir),
+        shown: &shown,
+        limits: &options.limits,
+        with_deleted: stream.with_deleted,
+        expect_index: stream.expect_index.as_deref(),
+    };
     let mut opened = match &stream.files {
-        Some(files) => open_files(source, cache, &shown, files, options)?,
-        None => open_indexed(source, cache, &shown, stream, &options.limits)?,
+        Some(files) => folder.open_files(files)?,
+        None => folder.open_index(stream.pattern.as_ref())?,
     };
     let window = options.window.as_deref().map(|window| (window, number));
     let windows = opened.choose(stream.view.as_deref(), window, &shown)?;
@@ -280,24 +283,7 @@ pub(crate) fn open_stream(
     Ok((stream, windows))
 }
 
-/// The shards of a stream, and which of their samples are not deleted.
-struct Opened {
-    /// The SHA-256 of the index, or of the list of files.
-    index_digest: [u8; 32],
-    shards: Shards,
-    samples: LiveShards,
-}
-
-impl Opened {
-    /// All samples of these shards.
-    fn all(index_digest: [u8; 32], shards: Shards) -> Self {
-        Self {
-            index_digest,
-            samples: LiveShards::all(shards.iter().map(Entry::samples)),
-            shards,
-        }
-    }
-
+impl OpenedStream {
     /// Chooses the samples of the view that have a window. Returns the episodes if there is a window, which is given with
     /// the number of the stream. `shown` names the stream in messages.
     fn choose(
@@ -341,173 +327,12 @@ impl Opened {
     }
 }
 
-/// Opens a stream of raw files, or of shards that are computed from files.
-fn open_files(
-    source: &Folder,
-    cache: Option<&Dir>,
-    shown: &str,
-    files: &StreamFiles,
-    options: &CatalogOptions,
-) -> Result<Opened, DatasetError> {
-    let list = |only: Option<ChosenFiles>| {
-        let path = cache.map_or(source.path(), Dir::path);
-        if files.options.form.has_file() && path.to_str().is_none() {
-            return Err(DatasetError::Storage(StorageError::Name {
-                name: path.to_string_lossy().into_owned(),
-                source: shardmill_core::NameError::Character,
-            }));
-        }
-        let listed = FileOptions {
-            only,
-            ..files.options.clone()
-        };
-        open_list(source, cache, shown, &listed, &options.limits)
-    };
-    let (index_digest, shards) = match (&files.computed, cache) {
-        (None, _) => {
-            let list = list(None)?;
-            (list.digest(), Shards::Files(list))
-        }
-        (Some(table), Some(cache)) => {
-            let opened = table.open(source, cache, &options.limits, &list)?;
-            let shards = Shards::Computed(opened.entries, opened.computed);
-            (opened.digest, shards)
-        }
-        (Some(_), None) => {
-            let reason = "its shards are computed, and need a local folder to be kept in";
-            return Err(DatasetProblem::StreamLocal.at(shown, reason));
-        }
-    };
-    Ok(Opened::all(index_digest, shards))
-}
-
-/// Opens a stream with an index, or makes the index of tar files that have none.
-fn open_indexed(
-    source: &Folder,
-    cache: Option<&Dir>,
-    shown: &str,
-    stream: &StreamOptions,
-    limits: &Limits,
-) -> Result<Opened, DatasetError> {
-    let path = Path::new(shown).join(INDEX_NAME);
-    let keep = |bytes: &[u8], shards: &Shards| match cache {
-        Some(local) => CachedIndex {
-            local,
-            source,
-            shown,
-            limits,
-        }
-        .keep(bytes, shards),
-        None => Ok(()),
-    };
-    let pattern = stream.pattern.as_ref();
-    // An index in the folder of a pattern may describe other files.
-    if pattern.is_none() {
-        let answer = read_index(source, stream.with_deleted, limits);
-        match answer.index {
-            Ok(bytes) => {
-                check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
-                let mut shards = Shards::parse(&bytes, &path, limits)?;
-                keep(&bytes, &shards)?;
-                let indexed = IndexedStream {
-                    source,
-                    cache,
-                    shards: &shards,
-                    with_deleted: stream.with_deleted,
-                };
-                let samples = indexed.live(answer.provenance, limits)?;
-                let index_digest = Sha256::digest(&bytes).into();
-                if let Some(joined) = indexed.with_late(answer.columns, &index_digest, limits)? {
-                    shards = joined;
-                }
-                return Ok(Opened {
-                    index_digest,
-                    shards,
-                    samples,
-                });
-            }
-            Err(error) if !error.is_not_found() || error.is_no_bucket() => {
-                return Err(error.into());
-            }
-            Err(_) => {}
-        }
-    }
-    // A caller that expects a certain index must not get a scan instead.
-    if stream.expect_index.is_some() {
-        return Err(index_missing(shown));
-    }
-    let (bytes, shards) = scan_tars(source, cache, shown, pattern, limits)?;
-    keep(&bytes, &shards)?;
-    let index_digest = Sha256::digest(&bytes).into();
-    Ok(Opened::all(index_digest, shards))
-}
-
-fn index_missing(shown: &str) -> DatasetError {
-    DatasetError::IndexMissing {
-        path: PathBuf::from(shown),
-        unfinished: None,
-    }
-}
-
-/// Returns whether an error means that a folder cannot be listed, even with retries.
-fn is_unlisted(error: &StorageError) -> bool {
-    let kinds = [
-        ErrorKind::NotFound,
-        ErrorKind::Permission,
-        ErrorKind::Unsupported,
-    ];
-    kinds.contains(&error.kind())
-}
-
-/// Builds the index of tar files without one from their headers. The index is stored in the cache folder, and reused as
-/// long as the tar files have the same names and lengths.
-fn scan_tars(
-    source: &Folder,
-    cache: Option<&Dir>,
-    shown: &str,
-    pattern: Option<&TarPattern>,
-    limits: &Limits,
-) -> Result<(Vec<u8>, Shards), DatasetError> {
-    let found = match pattern {
-        Some(pattern) => find_tars(source, pattern)?,
-        None => match list_tars(source, Path::new(shown)) {
-            // If the source refuses to list its files, the error is the missing index.
-            Err(DatasetError::Storage(error)) if is_unlisted(&error) && !error.is_no_bucket() => {
-                Vec::new()
-            }
-            found => found?,
-        },
-    };
-    if found.is_empty() {
-        return Err(index_missing(shown));
-    }
-    if let Some(cache) = cache
-        && let Ok(file) = cache.open_file(INDEX_NAME)
-        && let Ok(bytes) = file.read_all(limits.index_bytes)
-        && let Ok(index) = shardmill_webdataset::Index::parse(&bytes, limits)
-        && found.len() == index.shards.len()
-        && found.iter().zip(&index.shards).all(|(new, old)| {
-            let (new, old) = (new.stored(), old.stored());
-            (&new.basename, new.bytes) == (&old.basename, old.bytes)
-        })
-    {
-        return Ok((bytes, Shards::Tar(index.shards)));
-    }
-    let index = scan(source, &found, limits)?;
-    let bytes = index.to_json().into_bytes();
-    Ok((bytes, Shards::Tar(index.shards)))
-}
-
 /// Opens the folder of a stream. If `has_index`, a missing folder is reported as a missing index.
 fn open_dir(path: &Path, has_index: bool) -> Result<Dir, DatasetError> {
-    Dir::open(path).map(Dir::pooled).map_err(|error| {
-        if error.is_not_found() && has_index {
-            DatasetError::IndexMissing {
-                path: path.to_owned(),
-                unfinished: None,
-            }
-        } else {
-            error.into()
+    match Dir::open(path) {
+        Err(error) if error.is_not_found() && has_index => {
+            Err(DatasetError::index_missing(path, None))
         }
-    })
+        opened => Ok(opened?.pooled()),
+    }
 }

@@ -77,15 +77,7 @@ impl<'a> TarSample<'a> {
         cells.push(self.key());
         let names = columns.iter().skip(1).map(|column| column.name.as_str());
         self.cells(names, &mut cells)?;
-        for cell in &cells {
-            let bytes = cell.len() as u64;
-            let length = u32::try_from(bytes).map_err(|_| TarProblem::Large { bytes })?;
-            out.extend_from_slice(&length.to_le_bytes());
-        }
-        for cell in cells {
-            out.extend_from_slice(cell);
-        }
-        Ok(())
+        encode_values(&cells, out)
     }
 
     fn unexpected(&self) -> TarProblem {
@@ -95,6 +87,19 @@ impl<'a> TarSample<'a> {
             fields: names.collect(),
         }
     }
+}
+
+/// Appends values of variable length as an MDS sample: the lengths, then the values.
+pub(crate) fn encode_values(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), TarProblem> {
+    for value in values {
+        let bytes = value.len() as u64;
+        let length = u32::try_from(bytes).map_err(|_| TarProblem::Large { bytes })?;
+        out.extend_from_slice(&length.to_le_bytes());
+    }
+    for value in values {
+        out.extend_from_slice(value);
+    }
+    Ok(())
 }
 
 /// The schemas of samples that have only some fields of their shard. Equal sets of fields share one schema.

@@ -7,15 +7,15 @@ use shardmill_core::{INDEX_NAME, Progress, WORK_FOLDER};
 use shardmill_mds::{
     Content, Field, FileInfo, MdsError, ShardEntry, ShardView, check_datum, decode,
 };
-use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
+use shardmill_storage::{Dir, EntryKind, Folder, Remote, Stored};
 
 use crate::dataset::{Dataset, parts};
-use crate::entry::Part;
+use crate::entry::{Entry, Part};
 use crate::error::DatasetError;
 use crate::late::{COLUMNS_FOLDER, COLUMNS_NAME};
 use crate::lengths::Lengths;
 use crate::problem::ValueLocation;
-use crate::report::{Found, Problem, ReadTotals, VerifyReport};
+use crate::report::{Found, Problem, VerifyReport};
 use crate::shard_checks::{ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use crate::videos::Videos;
@@ -68,19 +68,14 @@ pub fn verify(
             progress,
             deep: options.deep,
             converted: options.converted(&side_files),
-            file: stored_name(entry).to_owned(),
+            file: Entry::Mds(entry).name().to_owned(),
             found,
         };
         check.run(memory)
     };
     let mut checked = check_shards(&shards, options.jobs, progress, check)?;
     checked.warnings.add(usize::MAX, unlisted(dataset));
-    checked.counts.read.add(&ReadTotals {
-        files: 1,
-        stored_bytes: dataset.index_bytes(),
-        ..ReadTotals::default()
-    });
-    Ok(checked.into_report(side_files, options))
+    Ok(checked.into_report(side_files, options, [dataset.index_bytes()]))
 }
 
 /// Buffers that a thread reuses for each shard.
@@ -124,7 +119,7 @@ impl MdsCheck<'_> {
         // The content hash does not cover late columns, and their samples are the same ones.
         let (content, sound) = (self.found.content, self.found.sound_samples);
         self.converted = None;
-        self.file = stored_name(&late).to_owned();
+        self.file = Entry::Mds(&late).name().to_owned();
         self.samples(&late, &memory.meta, None)?;
         self.found.content = content;
         self.found.sound_samples = self.found.sound_samples.min(sound);
@@ -303,12 +298,6 @@ fn stored_bytes(entry: &ShardEntry) -> u64 {
     parts(entry).fold(0, |sum, part| sum.saturating_add(part.stored().bytes))
 }
 
-fn stored_name(entry: &ShardEntry) -> &str {
-    parts(entry)
-        .next()
-        .map_or("", |part| &part.stored().basename)
-}
-
 /// Finds files in the folders of the shards that the index does not list.
 fn unlisted(dataset: &Dataset) -> Found {
     let mut listed: Vec<&str> = dataset
@@ -338,10 +327,10 @@ fn unlisted(dataset: &Dataset) -> Found {
                     folder => dir.open_dir(folder).and_then(|dir: Dir| dir.entries()),
                 };
                 let start = if folder.is_empty() { "" } else { "/" };
-                for Entry { name, kind } in entries.unwrap_or_default() {
-                    if kind != EntryKind::Directory {
-                        let name = name.to_string_lossy();
-                        present.push((format!("{folder}{start}{name}"), kind));
+                for found in entries.unwrap_or_default() {
+                    if found.kind != EntryKind::Directory {
+                        let name = found.name.to_string_lossy();
+                        present.push((format!("{folder}{start}{name}"), found.kind));
                     }
                 }
             }

@@ -80,7 +80,7 @@ impl Videos {
         jobs: usize,
         progress: &Progress,
     ) -> Result<Self, DatasetError> {
-        let target = dataset.view_target()?;
+        let target = dataset.view_target();
         let found = dataset.map_shards(jobs, progress, |number, entry| {
             ranges_in(dataset, number, entry, column)
         })?;

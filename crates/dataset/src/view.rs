@@ -313,7 +313,8 @@ fn ranges(samples: &RoaringTreemap) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Returns a digest as `sha256:` and hexadecimal digits.
-pub(crate) fn shown_digest(digest: &[u8; 32]) -> String {
+#[must_use]
+pub fn shown_digest(digest: &[u8; 32]) -> String {
     let mut shown = "sha256:".to_owned();
     for byte in digest {
         // Writing to a string does not fail.

@@ -200,7 +200,7 @@ impl Blobs for ShardBlobs {
         match error {
             error if error.is_file_change() || error.is_shard_missing() => true,
             // A value that has no encoding is not an error of the transfer; a damaged page may be one.
-            DatasetError::Computed(error) => error.id() != "parquet-corrupt",
+            DatasetError::Described(error) => error.id() != "parquet-corrupt",
             error => error.id() == "hash-absent",
         }
     }

@@ -126,6 +126,6 @@ impl Diagnostic for TableError {
 
 impl From<TableError> for DatasetError {
     fn from(error: TableError) -> Self {
-        Self::Computed(Box::new(error))
+        Self::Described(Box::new(error))
     }
 }

@@ -156,10 +156,10 @@ impl Samples {
         Self::new(Stored::Indexed(Box::new(dataset)), limits)
     }
 
-    /// Makes the samples of tar shards. `stored` are the numbers of samples in the shards, deleted ones counted.
+    /// Makes the samples of tar shards that were [scanned](TarSet::scanned).
     #[must_use]
-    pub fn of_tars(set: TarSet, stored: Vec<u64>, limits: Limits) -> Self {
-        Self::new(Stored::Tars(Tars::new(set, stored)), limits)
+    pub fn of_tars(set: TarSet, limits: Limits) -> Self {
+        Self::new(Stored::Tars(Tars::new(set)), limits)
     }
 
     /// Makes the samples of a table or of a tree of files.
@@ -246,7 +246,7 @@ impl Samples {
     /// Returns what views of the dataset refer to.
     pub(crate) fn view_target(&self) -> Result<ViewTarget, SampleError> {
         match &self.stored {
-            Stored::Indexed(dataset) => Ok(dataset.view_target()?),
+            Stored::Indexed(dataset) => Ok(dataset.view_target()),
             Stored::Tars(tars) => Ok(tars.set().view_target(&self.limits)?.0),
             Stored::Rows(rows) => rows.view_target().map_err(SampleError::Described),
         }

@@ -25,8 +25,6 @@ const KEPT_BYTES: usize = 96 << 20;
 #[derive(Debug)]
 pub struct Tars {
     set: TarSet,
-    /// The number of stored samples of each shard.
-    stored: Vec<u64>,
     /// The shards that were read last, the latest at the end.
     kept: Mutex<Vec<(usize, Arc<TarShard>)>>,
 }
@@ -72,10 +70,10 @@ pub struct Run<'a> {
 }
 
 impl Tars {
-    /// Makes the samples of a set. `stored` are the numbers of samples in its shards, deleted ones counted.
-    pub fn new(set: TarSet, stored: Vec<u64>) -> Self {
+    /// Makes the samples of a set.
+    pub fn new(set: TarSet) -> Self {
         let kept = Mutex::default();
-        Self { set, stored, kept }
+        Self { set, kept }
     }
 
     /// Returns the shards.
@@ -85,22 +83,23 @@ impl Tars {
 
     /// Returns the number of live samples.
     pub fn len(&self) -> u64 {
-        self.live().map(|(_, live)| live).sum()
+        self.live().map(|(_, _, live)| live).sum()
     }
 
-    /// Returns the files with the numbers of their live samples.
-    fn live(&self) -> impl Iterator<Item = (&TarFile, u64)> {
-        let files = self.set.shards().iter().zip(&self.stored);
-        files.map(|(file, stored)| (file, file.live_samples(*stored)))
+    /// Returns the files with the numbers of their stored and of their live samples.
+    fn live(&self) -> impl Iterator<Item = (&TarFile, u64, u64)> {
+        self.set.shards().iter().map(|file| {
+            let stored = file.known().map_or(0, |entry| entry.samples);
+            (file, stored, file.live_samples(stored))
+        })
     }
 
     /// Returns the first samples of a range that are neighbours in one shard.
     fn locate(&self, numbers: &Range<u64>) -> Result<Run<'_>, DatasetError> {
         let number = numbers.start;
         let mut first = 0_u64;
-        for (shard, (file, live)) in self.live().enumerate() {
+        for (shard, (file, stored, live)) in self.live().enumerate() {
             if number - first < live {
-                let stored = self.stored.get(shard).copied().unwrap_or_default();
                 let mut left = number - first;
                 for range in file.live_ranges(stored) {
                     let length = range.end - range.start;

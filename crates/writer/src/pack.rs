@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use shardmill_mds::{Content, Cutter, ShardConfig};
-use shardmill_webdataset::{KEY_DIGITS, ShardCut, read_sample, renumber};
+use shardmill_webdataset::{KEY_DIGITS, read_sample, renumber, tar_cutter};
 
 use crate::chunk::Chunk;
 use crate::content::{DedupIndex, UnitSamples};
@@ -104,67 +104,33 @@ impl ShardEnds {
     }
 }
 
-/// The rule that decides where shards end.
-#[derive(Debug)]
-enum CutRule {
-    Streaming(Cutter),
-    Tar(ShardCut),
-    /// Before the rows of a file of a table exceed a size or a number.
-    Table {
-        size_limit: u64,
-        max_rows: u64,
-    },
-    /// Where a unit of the input ends.
-    Unit,
-}
-
 /// Decides where shards end.
 #[derive(Debug)]
 struct Cut {
-    rule: CutRule,
+    cutter: Cutter,
+    /// Whether shards end where units of the input do.
+    by_units: bool,
     /// The unit of the previous sample.
     unit: usize,
-    /// The size and the number of samples of the open shard.
-    bytes: u64,
-    samples: u64,
 }
 
 impl Cut {
-    const fn new(rule: CutRule) -> Self {
+    const fn new(cutter: Cutter, by_units: bool) -> Self {
         Self {
-            rule,
+            cutter,
+            by_units,
             unit: 0,
-            bytes: 0,
-            samples: 0,
         }
     }
 
     /// Adds a sample. Returns whether it begins a new shard.
     fn push(&mut self, bytes: u64, unit: usize) -> bool {
-        let after = self.bytes.saturating_add(bytes);
-        let begins = match &mut self.rule {
-            CutRule::Streaming(cutter) => cutter.push(bytes),
-            CutRule::Tar(cut) => cut.place(bytes),
-            CutRule::Table {
-                size_limit,
-                max_rows,
-            } => self.samples > 0 && (after > *size_limit || self.samples >= *max_rows),
-            CutRule::Unit => self.samples > 0 && unit != self.unit,
-        };
-        self.unit = unit;
-        (self.bytes, self.samples) = match begins {
-            true => (bytes, 1),
-            false => (after, self.samples + 1),
-        };
-        begins
-    }
-
-    /// Returns the size of the open shard, as the size limit counts it.
-    const fn bytes(&self) -> u64 {
-        match &self.rule {
-            CutRule::Streaming(cutter) => cutter.bytes(),
-            _ => self.bytes,
+        let is_next_unit = self.by_units && self.cutter.samples() > 0 && unit != self.unit;
+        if is_next_unit {
+            self.cutter.flush();
         }
+        self.unit = unit;
+        self.cutter.push(bytes) || is_next_unit
     }
 }
 
@@ -198,20 +164,17 @@ impl Packer {
             ShardEnds::Samples(max) => Some(max),
             ShardEnds::Size | ShardEnds::Units => None,
         };
-        let rule = match form {
-            _ if ends == ShardEnds::Units => CutRule::Unit,
-            ShardForm::Streaming(config) => {
-                CutRule::Streaming(Cutter::new(config, samples_per_shard))
-            }
-            ShardForm::Tar(form) => CutRule::Tar(ShardCut::new(form.size_limit, samples_per_shard)),
-            ShardForm::Table(form) => CutRule::Table {
-                size_limit: form.size_limit.unwrap_or(u64::MAX),
-                max_rows: samples_per_shard.unwrap_or(u64::MAX),
-            },
+        let by_units = ends == ShardEnds::Units;
+        let cutter = match form {
+            _ if by_units => Cutter::new(None, None),
+            ShardForm::Streaming(config) => config.cutter(samples_per_shard),
+            ShardForm::Tar(form) => tar_cutter(form.size_limit, samples_per_shard),
+            // The limits are those of a file of a table.
+            ShardForm::Table(form) => Cutter::new(form.size_limit, samples_per_shard),
         };
         Self {
             split,
-            cutter: Cut::new(rule),
+            cutter: Cut::new(cutter, by_units),
             keys,
             next_shard: first_shard,
             pieces: Vec::new(),
@@ -228,7 +191,7 @@ impl Packer {
     pub(crate) fn like_original(config: &Arc<ShardConfig>) -> Self {
         let form = ShardForm::from(Arc::clone(config));
         Self {
-            cutter: Cut::new(CutRule::Streaming(Cutter::like_original(config))),
+            cutter: Cut::new(config.cutter_like_original(), false),
             ..Self::new(0, &form, ShardEnds::Size, 0, Keys::Given)
         }
     }
@@ -360,7 +323,7 @@ impl Packer {
 
     /// Returns the size of the shard that is being filled, as the size limit counts it.
     pub(crate) const fn open_bytes(&self) -> u64 {
-        self.cutter.bytes()
+        self.cutter.cutter.bytes()
     }
 
     /// Returns the samples of the shard that is being filled.

@@ -86,7 +86,7 @@ pub struct ShardConfig {
     pub compression: Option<Compression>,
     /// The hashes of every file. Writers sort them; a file may list one more than once.
     pub hashes: Vec<HashAlgo>,
-    /// The most raw bytes of a shard, as [`Cutter`](crate::Cutter) counts them; `None` for no limit.
+    /// The most raw bytes of a shard, as [`Self::cutter`] counts them; `None` for no limit.
     pub size_limit: Option<u64>,
     /// The configs of the two files of the shard, if it has late columns.
     pub late: Option<Arc<LateConfigs>>,

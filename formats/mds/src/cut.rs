@@ -1,92 +1,37 @@
 //! Decides where one shard ends and the next begins.
 
+use shardmill_codec::Cutter;
 use shardmill_core::Format;
 
 use crate::config::ShardConfig;
 
-/// Decides, sample by sample, whether the current shard is full.
-///
-/// For MDS, the limit applies to the raw bytes of the file. For the other formats it applies to the bytes of the lines,
-/// without the header line and the `.meta` file.
-#[derive(Clone, Debug)]
-pub struct Cutter {
-    size_limit: Option<u64>,
-    samples_limit: Option<u64>,
-    shard_overhead: u64,
-    sample_overhead: u64,
-    bytes: u64,
-    samples: u64,
-    /// Whether an empty first shard may be flushed.
-    empty_first: bool,
-}
-
-impl Cutter {
-    /// Creates a cutter at the start of the first shard. `samples_per_shard` is the most samples in a shard; `None` or
+impl ShardConfig {
+    /// Returns a cutter at the start of the first shard. `samples_per_shard` is the most samples in a shard; `None` or
     /// 0 for no limit.
+    ///
+    /// For MDS, the limit applies to the raw bytes of the file. For the other formats it applies to the bytes of the lines,
+    /// without the header line and the `.meta` file.
     #[must_use]
-    pub fn new(config: &ShardConfig, samples_per_shard: Option<u64>) -> Self {
-        let (shard_overhead, sample_overhead) = match config.format() {
+    pub fn cutter(&self, samples_per_shard: Option<u64>) -> Cutter {
+        let (shard_overhead, sample_overhead) = match self.format() {
             // The count, the first offset and the config; then one offset for each sample.
-            Format::Mds => (8 + config.to_json().len() as u64, 4),
+            Format::Mds => (8 + self.to_json().len() as u64, 4),
             Format::Json | Format::Csv | Format::Tsv | Format::Xsv => (0, 0),
         };
-        Self {
-            size_limit: config.size_limit.filter(|limit| *limit > 0),
-            samples_limit: samples_per_shard.filter(|limit| *limit > 0),
-            shard_overhead,
-            sample_overhead,
-            bytes: shard_overhead,
-            samples: 0,
-            empty_first: false,
-        }
+        let is_limit = |limit: &u64| *limit > 0;
+        let size_limit = self.size_limit.filter(is_limit);
+        Cutter::new(size_limit, samples_per_shard.filter(is_limit))
+            .with_overhead(shard_overhead, sample_overhead)
     }
 
-    /// Creates a cutter like [`new`](Self::new) that cuts exactly where the original writer does.
+    /// Returns a cutter that cuts exactly where the original writer does.
     ///
     /// COMPAT: the original flushes an empty shard if the very first sample alone exceeds the size limit. A later
     /// sample above the limit gets its own shard, without an empty one before it. Source: MosaicML Streaming 0.13,
     /// `streaming/base/format/base/writer.py`, `Writer.write`.
     #[must_use]
-    pub fn like_original(config: &ShardConfig) -> Self {
-        Self {
-            empty_first: true,
-            ..Self::new(config, None)
-        }
-    }
-
-    /// Counts one encoded sample. Returns `true` if the current shard has to be flushed before this sample, which then
-    /// starts the next shard. A sample above the limit gets its own shard. Only a
-    /// [`like_original`](Self::like_original) cutter can request to flush an empty shard, before the very first sample.
-    #[must_use]
-    pub fn push(&mut self, sample_bytes: u64) -> bool {
-        let cost = sample_bytes.saturating_add(self.sample_overhead);
-        let too_large = self
-            .size_limit
-            .is_some_and(|limit| self.bytes.saturating_add(cost) > limit);
-        let too_many = self
-            .samples_limit
-            .is_some_and(|limit| self.samples >= limit);
-        let flush = (too_large || too_many) && (self.samples > 0 || self.empty_first);
-        if flush {
-            self.bytes = self.shard_overhead;
-            self.samples = 0;
-        }
-        self.bytes = self.bytes.saturating_add(cost);
-        self.samples = self.samples.saturating_add(1);
-        self.empty_first = false;
-        flush
-    }
-
-    /// Returns the bytes of the current shard that count towards the limit.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the number of samples in the current shard.
-    #[must_use]
-    pub const fn samples(&self) -> u64 {
-        self.samples
+    pub fn cutter_like_original(&self) -> Cutter {
+        self.cutter(None).with_empty_first()
     }
 }
 
@@ -116,7 +61,7 @@ mod tests {
 
     /// Returns the number of samples in each shard.
     fn cut(config: &ShardConfig, samples_per_shard: Option<u64>, sizes: &[u64]) -> Vec<usize> {
-        cut_with(Cutter::new(config, samples_per_shard), sizes)
+        cut_with(config.cutter(samples_per_shard), sizes)
     }
 
     fn cut_with(mut cutter: Cutter, sizes: &[u64]) -> Vec<usize> {
@@ -144,7 +89,7 @@ mod tests {
     #[test]
     fn like_original_oversized_first_sample_leaves_empty_shard() {
         let cut =
-            |config: &ShardConfig, sizes: &[u64]| cut_with(Cutter::like_original(config), sizes);
+            |config: &ShardConfig, sizes: &[u64]| cut_with(config.cutter_like_original(), sizes);
         assert_eq!(cut(&mds(Some(10)), &[10, 10, 10]), [0, 1, 1, 1]);
         assert_eq!(cut(&json(Some(10)), &[11, 5, 5, 11, 1]), [0, 1, 2, 1, 1]);
         assert_eq!(cut(&json(Some(10)), &[5, 11, 11]), [1, 1, 1]);
@@ -195,7 +140,7 @@ mod tests {
             let found = cut(&config, samples_limit, &sizes);
             prop_assert_eq!(&found, &expected);
             if samples_limit.is_none() {
-                let alike = cut_with(Cutter::like_original(&config), &sizes);
+                let alike = cut_with(config.cutter_like_original(), &sizes);
                 let begins_empty = sizes.first().is_some_and(|size| base + cost(size) > limit);
                 prop_assert_eq!(alike.first() == Some(&0), begins_empty);
                 prop_assert_eq!(&alike[usize::from(begins_empty)..], &expected[..]);

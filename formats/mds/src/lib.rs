@@ -61,7 +61,7 @@ pub use error::{IndexPosition, MdsError, MdsProblem};
 pub use half::f16;
 pub use json::{check_json, check_new_json};
 pub use shardmill_codec::{
-    Algorithm, CodecError, Compression, Compressor, Content, Digest, FileHashes, FileInfo,
+    Algorithm, CodecError, Compression, Compressor, Content, Cutter, Digest, FileHashes, FileInfo,
     HashAlgo, Hasher, digest, hash_hex,
 };
 pub use shardmill_core::write_json_string;

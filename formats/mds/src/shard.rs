@@ -6,7 +6,6 @@ mod view;
 
 use shardmill_core::{Format, Limits};
 
-pub use crate::cut::Cutter;
 pub use crate::names::basename;
 pub use line::TextValue;
 pub use view::{Field, OwnedShard, SampleValue, ShardView};

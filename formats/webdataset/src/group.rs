@@ -184,21 +184,9 @@ impl Grouper {
         Ok(self.current.replace(next))
     }
 
-    /// Returns the key of the incomplete sample.
-    #[must_use]
-    pub fn open_key(&self) -> Option<&str> {
-        self.current.as_ref().map(|current| &*current.key)
-    }
-
-    /// Drops the incomplete sample and returns it.
-    #[must_use]
-    pub fn abandon(&mut self) -> Option<SampleEntry> {
-        self.current.take()
-    }
-
     /// Returns the last sample. Call it only at the end of the archive.
     #[must_use]
-    pub fn finish(mut self) -> Option<SampleEntry> {
+    pub fn finish(&mut self) -> Option<SampleEntry> {
         self.current.take()
     }
 }

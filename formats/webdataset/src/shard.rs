@@ -7,7 +7,7 @@ mod scan;
 mod tests;
 mod view;
 
-pub use build::{Profile, Rules, ShardBuilder, ShardCut, shard_bytes};
+pub use build::{Profile, Rules, ShardBuilder, shard_bytes, tar_cutter};
 pub use map::ShardMap;
 pub use scan::ShardScan;
 pub use view::{Field, ShardView, read_sample};

@@ -2,7 +2,6 @@
 
 mod shape;
 mod sides;
-mod unfinished;
 
 pub use shardmill_mds::{
     PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, Pending, RECORD_NAME,
@@ -12,5 +11,3 @@ pub use shardmill_mds::{
 pub use shape::IndexShape;
 pub(crate) use sides::{Converted, SideFiles, Sides, if_there, is_gone, read_file};
 pub use sides::{ReadFile, check_sides, tombstones_note};
-pub(crate) use unfinished::unfinished;
-pub use unfinished::unfinished_in;

@@ -2,6 +2,8 @@
 
 use shardmill_mds::{HashAlgo, Hasher};
 
+use crate::entry::Entry;
+
 /// The samples, the shards and their order in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexShape {
@@ -12,6 +14,11 @@ pub struct IndexShape {
 }
 
 impl IndexShape {
+    /// Returns the shape of an index with these shards.
+    pub(crate) fn of_entries<'a>(shards: impl Iterator<Item = Entry<'a>>) -> Self {
+        Self::of(shards.map(|entry| (&*entry.data().basename, entry.samples())))
+    }
+
     /// Returns the shape of an index with these shards: the name of the raw file and the number of samples of each.
     pub fn of<'a>(shards: impl IntoIterator<Item = (&'a str, u64)>) -> Self {
         let mut hasher = Hasher::new(HashAlgo::Xxh3_128);

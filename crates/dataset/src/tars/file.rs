@@ -9,9 +9,10 @@ use shardmill_webdataset::{
     IndexShard, ShardMap, ShardScan, Survey, Surveyor, TarCompression, decompress, read_offsets,
 };
 
-use super::listing::raw_tar_name;
+use super::described::{scanned, unscanned};
 use crate::entry::check_hash;
 use crate::error::DatasetError;
+use crate::listing::raw_tar_name;
 use crate::live::LiveSamples;
 use crate::mapped::{ShardBytes, map};
 use crate::problem::ValueLocation;
@@ -26,6 +27,8 @@ pub struct TarFile {
     pub(super) store: Option<Folder>,
     pub(super) name: String,
     pub(super) entry: Option<IndexShard>,
+    /// The entry that an index would have, if its headers were read.
+    pub(super) scanned: Option<IndexShard>,
     /// The live samples of its dataset, and the stored numbers of its own samples; `None` if all samples are live.
     pub(super) live: Option<(LiveSamples, Range<u64>)>,
 }
@@ -46,6 +49,7 @@ impl TarFile {
             store: None,
             name,
             entry: None,
+            scanned: None,
             live: None,
         }
     }
@@ -104,6 +108,12 @@ impl TarFile {
     #[must_use]
     pub const fn entry(&self) -> Option<&IndexShard> {
         self.entry.as_ref()
+    }
+
+    /// Returns the entry of the index or, after [`TarSet::scanned`](super::TarSet::scanned), the one that an index would have.
+    #[must_use]
+    pub fn known(&self) -> Option<&IndexShard> {
+        self.entry.as_ref().or(self.scanned.as_ref())
     }
 
     /// Opens the file. A file that an index lists is opened below the folder of the index only.
@@ -263,12 +273,32 @@ impl TarFile {
 
     /// Reads the headers of the shard. Of an uncompressed file, only the headers are read.
     pub(crate) fn map(&self, limits: &Limits) -> Result<ShardMap, DatasetError> {
-        let fail = |source| DatasetError::tar_shard(self.location(), source);
         let file = self.open_listed()?;
         let is_packed = match &self.entry {
             Some(entry) => entry.compression.is_some(),
             None => compression(&file)?.is_some(),
         };
+        self.map_of(&file, is_packed, limits)
+    }
+
+    /// Returns the entry that an index of the file would have.
+    pub(super) fn scan(&self, limits: &Limits) -> Result<IndexShard, DatasetError> {
+        let file = self.open()?;
+        let compression = compression(&file)?;
+        let map = self.map_of(&file, compression.is_some(), limits)?;
+        Ok(scanned(
+            &unscanned(&self.name, file.len(), compression),
+            &map,
+        ))
+    }
+
+    fn map_of(
+        &self,
+        file: &Stored,
+        is_packed: bool,
+        limits: &Limits,
+    ) -> Result<ShardMap, DatasetError> {
+        let fail = |source| DatasetError::tar_shard(self.location(), source);
         if is_packed {
             let raw = self.unpack(&file.read_all(limits.shard_bytes)?, None, limits)?;
             return ShardMap::read(&raw, limits).map_err(fail);
@@ -285,23 +315,19 @@ impl TarFile {
         let mut scan = ShardScan::new(file.len(), limits);
         let mut need = Some(0..0);
         while let Some(range) = need {
-            let window = window(&file, &range, SCAN_WINDOW_BYTES)?;
+            let window = window(file, &range, SCAN_WINDOW_BYTES)?;
             need = scan.step(range.start, &window).map_err(fail)?;
         }
         Ok(scan.finish())
     }
 
-    /// Surveys the headers of the shard. Of an uncompressed file, only the headers are read.
+    /// Surveys the headers of the shard, and returns the length of the file as well. Of an uncompressed file, only the headers
+    /// are read.
     ///
     /// # Errors
     ///
     /// [`DatasetError`]: a file that cannot be read or decompressed. Errors in the archive are in the survey.
-    pub fn survey(&self, limits: &Limits) -> Result<Survey, DatasetError> {
-        Ok(self.survey_with_length(limits)?.0)
-    }
-
-    /// Like [`survey`](Self::survey), and also returns the length of the file.
-    pub fn survey_with_length(&self, limits: &Limits) -> Result<(Survey, u64), DatasetError> {
+    pub fn survey(&self, limits: &Limits) -> Result<(Survey, u64), DatasetError> {
         let file = self.open()?;
         // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
         // skipped.

@@ -1,7 +1,7 @@
 //! Finds the tar shards of a location, reads their contents and verifies them, with or without an `index.json`.
 
+mod described;
 mod file;
-mod listing;
 mod ordered;
 mod pattern;
 mod repeated;
@@ -12,7 +12,6 @@ mod tests;
 mod verify;
 
 pub use file::TarFile;
-pub use listing::{folder_holds_tars, holds_tars, is_tar_name, splits_in};
 pub use ordered::each_in_order;
 pub use pattern::TarPattern;
 pub use repeated::{RepeatedKey, RepeatedKeys};

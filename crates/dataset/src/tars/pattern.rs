@@ -7,8 +7,8 @@ use shardmill_core::{check_relative_path, escape};
 use shardmill_storage::{Location, StorageError};
 use shardmill_webdataset::{MAX_NAMES, WebdatasetError, expand_braces};
 
-use super::listing::is_tar_name;
 use crate::error::DatasetError;
+use crate::listing::is_tar_name;
 use crate::problem::DatasetProblem;
 
 /// The tar files that a pattern names.
@@ -25,7 +25,7 @@ impl TarPattern {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Braces`]: unmatched braces, or more than [`MAX_NAMES`] files. [`DatasetProblem::PatternApart`]: files
+    /// [`DatasetError::Described`]: unmatched braces, or more than [`MAX_NAMES`] files. [`DatasetProblem::PatternApart`]: files
     /// in several stores. [`DatasetProblem::PatternTwice`]: repeated files. [`DatasetError::Storage`]: an invalid location.
     pub fn parse(text: &str) -> Result<Option<Self>, DatasetError> {
         if !(text.contains('{') || text.contains("::")) || Path::new(text).exists() {
@@ -37,10 +37,11 @@ impl TarPattern {
                 Ok(names) => all.extend(names),
                 // Braces in names of other files are not an error.
                 Err(_) if !part.contains(".tar") && !part.contains(".tgz") => return Ok(None),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(DatasetError::Described(Box::new(error))),
             }
             if all.len() as u64 > MAX_NAMES {
-                return Err(WebdatasetError::too_many_names(text, MAX_NAMES).into());
+                let error = WebdatasetError::too_many_names(text, MAX_NAMES);
+                return Err(DatasetError::Described(Box::new(error)));
             }
         }
         if all.iter().any(|name| !is_tar_name(name)) || matches!(&*all, [one] if one == text) {

@@ -6,52 +6,17 @@ use std::sync::Arc;
 
 use shardmill_core::{Limits, escape, parallel};
 use shardmill_storage::Folder;
-use shardmill_webdataset::{
-    FieldSet, FileHashes, FileInfo, Index, IndexShard, ShardMap, TarCompression,
-};
+use shardmill_webdataset::{FieldSet, Index, IndexShard, ShardMap};
 
+use super::described::{compression_of, scanned, unscanned};
 use super::file::TarFile;
-use super::listing::{Listing, raw_tar_name};
 use super::pattern::TarPattern;
 use crate::error::DatasetError;
+use crate::listing::Listing;
 use crate::problem::DatasetProblem;
 
 /// The number of shards of a store that are scanned in parallel: each holds one window.
 const STORE_SHARDS: usize = 64;
-
-/// Returns the entry of an index for a tar file whose headers are not read yet. The name tells whether it is compressed.
-pub(crate) fn unscanned(name: &str, bytes: u64) -> IndexShard {
-    let lower = name.to_ascii_lowercase();
-    let compression = if lower.ends_with("gz") {
-        Some(TarCompression::Gzip { level: 6 })
-    } else if lower.ends_with(".zst") {
-        Some(TarCompression::Zstd { level: 3 })
-    } else {
-        None
-    };
-    let file = |name: &str| FileInfo {
-        basename: name.into(),
-        bytes,
-        hashes: FileHashes::default(),
-    };
-    IndexShard {
-        fields: Arc::default(),
-        samples: 0,
-        compression,
-        raw_data: file(&raw_tar_name(name)),
-        zip_data: compression.map(|_| file(name)),
-        offsets: None,
-    }
-}
-
-/// Returns the entry of a tar file with these headers.
-pub(crate) fn scanned(entry: &IndexShard, map: &ShardMap) -> IndexShard {
-    let mut scanned = entry.clone();
-    scanned.fields = Arc::new(FieldSet::of(&map.samples));
-    scanned.samples = map.samples.len() as u64;
-    scanned.raw_data.bytes = map.bytes;
-    scanned
-}
 
 /// Builds an index of tar files in the given order.
 pub(crate) fn scan(
@@ -76,10 +41,7 @@ pub(crate) fn scan(
 pub(crate) fn list_tars(source: &Folder, shown: &Path) -> Result<Vec<IndexShard>, DatasetError> {
     let listing = Listing::of(source)?;
     if let unfinished @ Some(_) = listing.unfinished()? {
-        return Err(DatasetError::IndexMissing {
-            path: shown.to_owned(),
-            unfinished,
-        });
+        return Err(DatasetError::index_missing(shown, unfinished));
     }
     if listing.has_datasets()? {
         return Ok(Vec::new());
@@ -91,7 +53,7 @@ pub(crate) fn list_tars(source: &Folder, shown: &Path) -> Result<Vec<IndexShard>
             Some(bytes) => bytes,
             None => source.open_file(&name)?.len(),
         };
-        Ok(unscanned(&name, bytes))
+        Ok(unscanned(&name, bytes, compression_of(&name)))
     });
     found.collect()
 }
@@ -101,7 +63,7 @@ pub(crate) fn find_tars(
     source: &Folder,
     pattern: &TarPattern,
 ) -> Result<Vec<IndexShard>, DatasetError> {
-    in_parallel(source, pattern.names(), |name| {
+    in_parallel(source.is_store(), pattern.names(), |name| {
         let bytes = match source {
             Folder::Local(dir) => match dir.open_file(name) {
                 Ok(file) => Some(file.len()),
@@ -115,7 +77,7 @@ pub(crate) fn find_tars(
             let reason = format!("there is no such tar file, and the pattern `{pattern}` names it");
             return Err(DatasetProblem::PatternShard.at(source.path_of(name), reason));
         };
-        Ok(unscanned(name, bytes))
+        Ok(unscanned(name, bytes, compression_of(name)))
     })
 }
 
@@ -133,19 +95,19 @@ pub(crate) fn scan_each<T: Send>(
     limits: &Limits,
     make: impl Fn(&IndexShard, &ShardMap) -> T + Sync,
 ) -> Result<Vec<T>, DatasetError> {
-    in_parallel(source, found, |shard| {
+    in_parallel(source.is_store(), found, |shard| {
         let map = TarFile::within(source, shard.clone()).map(limits)?;
         Ok(make(shard, &map))
     })
 }
 
 /// Calls `work` for all items, in a store for many of them at once, and returns the results in order.
-fn in_parallel<I: Sync, T: Send>(
-    source: &Folder,
+pub(super) fn in_parallel<I: Sync, T: Send>(
+    is_store: bool,
     items: &[I],
     work: impl Fn(&I) -> Result<T, DatasetError> + Sync,
 ) -> Result<Vec<T>, DatasetError> {
-    let jobs = if source.is_store() { STORE_SHARDS } else { 0 };
+    let jobs = if is_store { STORE_SHARDS } else { 0 };
     let done = parallel::map(items.len(), jobs, |at| items.get(at).map(&work).transpose())?;
     Ok(done.into_iter().flatten().collect())
 }

@@ -4,24 +4,24 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits, Progress};
+use shardmill_core::{INDEX_NAME, Limits};
 use shardmill_storage::{Dir, EntryKind, Folder, Location, RemoteLocation, RemoteOptions};
-use shardmill_webdataset::{Index, IndexShard};
+use shardmill_webdataset::Index;
 
 use super::file::TarFile;
-use super::listing::{Listing, is_tar_name};
-use super::ordered::each_in_order;
 use super::pattern::TarPattern;
-use super::scan::{scanned, unscanned};
+use super::scan::in_parallel;
+use crate::entry::Entry;
 use crate::error::DatasetError;
 use crate::index_file::{check_expected_index, index_missing};
+use crate::listing::{Listing, is_tar_name};
 use crate::live::{LiveSamples, starts_of};
 use crate::problem::DatasetProblem;
 use crate::side_files::{IndexShape, SideFiles};
 use crate::view::{View, ViewTarget};
 
 /// The tar shards of one or more locations, in order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TarSet {
     shards: Vec<TarFile>,
     indexes: Vec<FoundIndex>,
@@ -36,7 +36,7 @@ pub struct FoundIndex {
     /// The length of the index in bytes.
     pub bytes: u64,
     /// The SHA-256 of the index.
-    pub(crate) digest: [u8; 32],
+    pub digest: [u8; 32],
     /// The range of shards of the set that the index lists.
     pub(crate) shards: Range<usize>,
 }
@@ -178,11 +178,8 @@ impl TarSet {
             Err(error) if error.is_not_found() && expected.is_none() => {
                 let listing = Listing::of(folder)?;
                 if let Some(found) = listing.unfinished()? {
-                    return Err(DatasetError::Unfinished {
-                        path: folder.path().to_owned(),
-                        found,
-                        tars: true,
-                    });
+                    let more = "; name tar files to read those that are there";
+                    return Err(DatasetError::unfinished(folder.path(), found, more));
                 }
                 let tars = listing.below()?.tars;
                 if tars.is_empty() {
@@ -234,7 +231,7 @@ impl TarSet {
     pub(crate) fn side_files(&self, index: &FoundIndex, limits: &Limits) -> SideFiles {
         let shards = self.shards.get(index.shards.clone()).unwrap_or_default();
         let entries = shards.iter().filter_map(TarFile::entry);
-        let shape = IndexShape::of(entries.map(|entry| (&*entry.raw_data.basename, entry.samples)));
+        let shape = IndexShape::of_entries(entries.map(Entry::Tar));
         SideFiles::of_folder(&index.folder, &shape, limits.index_bytes)
     }
 
@@ -261,11 +258,12 @@ impl TarSet {
     /// # Errors
     ///
     /// [`DatasetProblem::ViewOther`]; as [`Self::view_target`].
-    pub fn of_view(mut self, view: &View, limits: &Limits) -> Result<Self, DatasetError> {
-        let (target, samples) = self.view_target(limits)?;
-        let live = view.live_of(&target, self.subject())?;
-        set_live(&mut self.shards, &live, samples);
-        Ok(self)
+    pub fn of_view(self, view: &View, limits: &Limits) -> Result<Self, DatasetError> {
+        let mut set = self.scanned(limits)?;
+        let (target, samples) = set.view_target(limits)?;
+        let live = view.live_of(&target, set.subject())?;
+        set_live(&mut set.shards, &live, samples);
+        Ok(set)
     }
 
     /// Returns what views of the set refer to, and the number of stored samples of each shard. Without an index, this
@@ -277,9 +275,13 @@ impl TarSet {
     pub fn view_target(&self, limits: &Limits) -> Result<(ViewTarget, Vec<u64>), DatasetError> {
         let (digest, samples) = match self.indexes.as_slice() {
             [] => {
-                let entries = self.scan(limits)?;
-                let samples: Vec<u64> = entries.iter().map(|entry| entry.samples).collect();
-                let index = Index { shards: entries };
+                let scanned = self.clone().scanned(limits)?;
+                let entries = scanned.shards.into_iter();
+                let entries = entries.filter_map(|shard| shard.scanned);
+                let index = Index {
+                    shards: entries.collect(),
+                };
+                let samples: Vec<u64> = index.shards.iter().map(|entry| entry.samples).collect();
                 (Sha256::digest(index.to_json()).into(), samples)
             }
             [index] if index.shards.len() == self.shards.len() => {
@@ -297,21 +299,22 @@ impl TarSet {
         Ok((ViewTarget { digest, live }, samples))
     }
 
-    /// Returns the entries that an index of the files would have.
-    fn scan(&self, limits: &Limits) -> Result<Vec<IndexShard>, DatasetError> {
-        let shards = &self.shards;
-        let mut entries = Vec::with_capacity(shards.len());
-        let read = |at: usize| {
-            shards
-                .get(at)
-                .map(|shard| scan_file(shard, limits))
-                .transpose()
-        };
-        each_in_order(shards.len(), 0, &Progress::new(), read, |_, entry| {
-            entries.extend(entry);
-            Ok(())
-        })?;
-        Ok(entries)
+    /// Returns the set with the entries that an index would have for the files that none lists: see [`TarFile::known`]. Reads
+    /// their headers.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading the files.
+    pub fn scanned(mut self, limits: &Limits) -> Result<Self, DatasetError> {
+        let is_bare = |shard: &TarFile| shard.known().is_none();
+        let bare: Vec<&TarFile> = self.shards.iter().filter(|shard| is_bare(shard)).collect();
+        let is_store = bare.iter().any(|shard| shard.store.is_some());
+        let scanned = in_parallel(is_store, &bare, |shard| shard.scan(limits))?;
+        let bare = self.shards.iter_mut().filter(|shard| is_bare(shard));
+        for (shard, entry) in bare.zip(scanned) {
+            shard.scanned = Some(entry);
+        }
+        Ok(self)
     }
 
     fn subject(&self) -> PathBuf {
@@ -357,11 +360,4 @@ fn set_live(shards: &mut [TarFile], live: &LiveSamples, samples: Vec<u64>) {
             shard.live = Some((live.clone(), start..end));
         }
     }
-}
-
-/// Returns the entry that an index of the file would have.
-fn scan_file(shard: &TarFile, limits: &Limits) -> Result<IndexShard, DatasetError> {
-    let bytes = shard.open()?.len();
-    let entry = unscanned(shard.name(), bytes);
-    Ok(scanned(&entry, &shard.map(limits)?))
 }

@@ -8,8 +8,9 @@ use shardmill_webdataset::{
     Survey, TarCompression, compress_shard, write_offsets,
 };
 
-use super::{TarPattern, TarSet, each_in_order, holds_tars, is_tar_name, verify_tars};
+use super::{TarPattern, TarSet, each_in_order, verify_tars};
 use crate::error::DatasetError;
+use crate::listing::{holds_tars, is_tar_name};
 use crate::shard_checks::VerifyOptions;
 
 /// Builds a shard of some samples whose contents are larger than the window for headers.
@@ -111,7 +112,7 @@ fn tar_shards_are_listed_in_order_and_surveyed() {
             None => &zipped,
         };
         assert_eq!(file.load(&limits).unwrap().as_ref(), raw);
-        assert_eq!(file.survey(&limits).unwrap(), Survey::of(raw, &limits));
+        assert_eq!(file.survey(&limits).unwrap().0, Survey::of(raw, &limits));
         let compressed = file.compression().unwrap().is_some();
         assert_eq!(compressed, file.name().ends_with(".zst"));
     }

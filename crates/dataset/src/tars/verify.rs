@@ -16,7 +16,7 @@ use super::set::TarSet;
 use crate::error::DatasetError;
 use crate::live::starts_of;
 use crate::problem::ValueLocation;
-use crate::report::{Found, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
+use crate::report::{Found, MAX_FINDINGS, Problem, VerifyReport};
 use crate::shard_checks::{Checked, ShardCheck, VerifyOptions, check_shards};
 use crate::side_files::{Converted, SideFiles};
 
@@ -100,12 +100,8 @@ pub fn verify_tars(
     let of_all = of_all.flat_map(|fields| fields.findings(checked.counts.samples));
     let of_all = of_all.map(|finding| Problem::corrupt(finding.id, "", finding.text));
     checked.warnings.add(usize::MAX, of_all.collect());
-    checked.counts.read.add(&ReadTotals {
-        files: set.indexes().len() as u64,
-        stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
-        ..ReadTotals::default()
-    });
-    Ok(checked.into_report(side_files, options))
+    let indexes = set.indexes().iter().map(|index| index.bytes);
+    Ok(checked.into_report(side_files, options, indexes))
 }
 
 /// Reports the keys that several shards contain: one problem per key for each shard but the first. `sound` holds the

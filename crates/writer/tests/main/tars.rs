@@ -10,8 +10,8 @@ use shardmill_core::{Diagnostic as _, Limits, Progress};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Destination, Dir};
 use shardmill_webdataset::{
-    DType, FieldSet, GROUP_BYTES, Profile, ShardBuilder, ShardCut, ShardMap, TarCompression, Value,
-    compress_shard, decode, write_offsets,
+    DType, FieldSet, GROUP_BYTES, Profile, ShardBuilder, ShardMap, TarCompression, Value,
+    compress_shard, decode, tar_cutter, write_offsets,
 };
 use shardmill_writer::{
     Base, Batches, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Resources, RowEncoder,
@@ -70,7 +70,7 @@ fn form(
 /// The shards of the rows, and what is in them.
 fn expected(input: &Rows, limit: Option<u64>) -> Vec<(Vec<u8>, ShardMap)> {
     let mut shards = Vec::new();
-    let mut cut = ShardCut::new(limit, None);
+    let mut cut = tar_cutter(limit, None);
     let mut shard = ShardBuilder::new(Profile::default());
     for (number, (z, text, blob)) in input.units.iter().flatten().enumerate() {
         let z = z.to_string();
@@ -84,7 +84,7 @@ fn expected(input: &Rows, limit: Option<u64>) -> Vec<(Vec<u8>, ShardMap)> {
             .iter()
             .map(|(name, bytes)| (*name, bytes.len() as u64));
         let bytes = Profile::default().sample_bytes(&key, sizes).unwrap();
-        if cut.place(bytes) {
+        if cut.push(bytes) {
             shards.push(std::mem::replace(
                 &mut shard,
                 ShardBuilder::new(Profile::default()),

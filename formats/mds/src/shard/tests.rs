@@ -234,7 +234,7 @@ fn mosaicml_streaming_shards_round_trip_byte_for_byte() {
                     assert_eq!(&*file.basename, expected, "{name}");
                 }
                 // The cutter cuts at the same samples.
-                let cutter = cutter.get_or_insert_with(|| Cutter::like_original(config));
+                let cutter = cutter.get_or_insert_with(|| config.cutter_like_original());
                 if number > 0 {
                     sizes.push(stored.len());
                 }

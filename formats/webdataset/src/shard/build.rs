@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use shardmill_codec::Cutter;
 use shardmill_core::{NameError, check_relative_path, escape};
 
 use super::map::ShardMap;
@@ -290,47 +291,9 @@ impl ShardBuilder {
     }
 }
 
-/// Decides where shards end: before a sample that would make the file longer than `size_limit`, or add more samples
-/// than `samples_per_shard`. A sample above the limit gets its own shard.
-///
-/// The decision depends only on the sizes of the samples, so shards can be planned before any sample is encoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardCut {
-    size_limit: Option<u64>,
-    samples_per_shard: Option<u64>,
-    bytes: u64,
-    samples: u64,
-}
-
-impl ShardCut {
-    /// Limits shards to a number of bytes, including headers and the end of the archive, and to a number of samples.
-    #[must_use]
-    pub const fn new(size_limit: Option<u64>, samples_per_shard: Option<u64>) -> Self {
-        Self {
-            size_limit,
-            samples_per_shard,
-            bytes: 0,
-            samples: 0,
-        }
-    }
-
-    /// Places the next sample, which has `bytes` bytes ([`Profile::sample_bytes`]). Returns whether it starts a new
-    /// shard; the first sample does not.
-    pub fn place(&mut self, bytes: u64) -> bool {
-        let after = self.bytes.saturating_add(bytes);
-        let full = self
-            .size_limit
-            .is_some_and(|limit| shard_bytes(after) > limit)
-            || self
-                .samples_per_shard
-                .is_some_and(|max| self.samples >= max);
-        if full && self.samples > 0 {
-            self.bytes = bytes;
-            self.samples = 1;
-            return true;
-        }
-        self.bytes = after;
-        self.samples = self.samples.saturating_add(1);
-        false
-    }
+/// Returns what decides where shards end. The size limit includes headers and the end of the archive. Samples have the size
+/// [`Profile::sample_bytes`].
+#[must_use]
+pub fn tar_cutter(size_limit: Option<u64>, samples_per_shard: Option<u64>) -> Cutter {
+    Cutter::new(size_limit, samples_per_shard).with_file_bytes(shard_bytes)
 }

@@ -106,7 +106,7 @@ impl ShardScan {
             match self.scanner.step(at, window)? {
                 Step::Need(range) => return Ok(Some(range)),
                 Step::End(end) => {
-                    if let Some(sample) = self.grouper.abandon() {
+                    if let Some(sample) = self.grouper.finish() {
                         self.add(sample)?;
                     }
                     self.map.end = end;

@@ -269,23 +269,20 @@ fn long_names_are_written_if_the_profile_allows_them() {
 #[test]
 fn shards_are_cut_before_they_exceed_the_limit() {
     // A sample of one small field takes 1,024 bytes, the end takes 1,024 more, and the file is padded to 10,240.
-    let mut cut = ShardCut::new(Some(10_240), None);
-    let new: Vec<bool> = (0..20).map(|_| cut.place(1024)).collect();
+    let mut cut = tar_cutter(Some(10_240), None);
+    let new: Vec<bool> = (0..20).map(|_| cut.push(1024)).collect();
     let starts: Vec<usize> = (0..20).filter(|at| new[*at]).collect();
     assert_eq!(starts, [9, 18]);
-    let mut cut = ShardCut::new(Some(10_240), None);
-    assert!(
-        !cut.place(1 << 20),
-        "too large for any shard, and the first"
-    );
-    assert!(cut.place(1024));
-    let mut cut = ShardCut::new(None, Some(2));
+    let mut cut = tar_cutter(Some(10_240), None);
+    assert!(!cut.push(1 << 20), "too large for any shard, and the first");
+    assert!(cut.push(1024));
+    let mut cut = tar_cutter(None, Some(2));
     assert_eq!(
-        [1, 2, 3, 4, 5].map(|bytes| cut.place(bytes)),
+        [1, 2, 3, 4, 5].map(|bytes| cut.push(bytes)),
         [false, false, true, false, true]
     );
-    let mut cut = ShardCut::new(None, None);
-    assert!((0..100).all(|_| !cut.place(u64::MAX)));
+    let mut cut = tar_cutter(None, None);
+    assert!((0..100).all(|_| !cut.push(u64::MAX)));
 }
 
 /// A key and its fields.

@@ -1,17 +1,16 @@
-//! Recognizes tar shards by name, and lists those below a folder.
+//! Lists the files below a folder: tar shards, datasets, and what an unfinished conversion left.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use shardmill_core::{
-    FileClass, INDEX_NAME, Limits, Unfinished, begins_as_tar_index, check_relative_path, escape,
-    stray_among_tars,
+    FileClass, INDEX_NAME, JOURNAL_NAME, Limits, PARTS_FOLDER, Unfinished, begins_as_tar_index,
+    check_relative_path, escape, stray_among_tars,
 };
 use shardmill_storage::{Dir, EntryKind, FileHandle, Folder, Remote, StorageError, Stored};
 
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
-use crate::side_files::unfinished;
 
 /// The most folders of a store that are checked for an index one by one. With more of them, as of a table with very
 /// many partitions, a listing of all names is faster.
@@ -136,7 +135,13 @@ impl Listing {
     /// Returns what an unfinished conversion left in the folder.
     pub(crate) fn unfinished(&self) -> Result<Option<Unfinished>, StorageError> {
         match self {
-            Self::Local(dir) => unfinished(dir),
+            Self::Local(dir) => match dir.exists(JOURNAL_NAME) {
+                Ok(true) => Ok(Some(Unfinished::Conversion)),
+                Ok(false) => uncommitted(dir),
+                // No writer creates its journal as a link.
+                Err(StorageError::Symlink { .. }) => Ok(None),
+                Err(error) => Err(error),
+            },
             Self::Store(objects) => Ok(Unfinished::among(
                 objects.iter().map(|(name, _)| name.as_str()),
             )),
@@ -164,6 +169,28 @@ impl Listing {
         }
         below.sort();
         Ok(below)
+    }
+}
+
+/// Returns whether a directory has parts of a conversion that are not committed.
+fn uncommitted(dir: &Dir) -> Result<Option<Unfinished>, StorageError> {
+    match dir.open_dir(PARTS_FOLDER).and_then(|parts| parts.entries()) {
+        Ok(parts) => {
+            let names = parts.iter().filter_map(|entry| entry.name.to_str());
+            let names: Vec<String> = names.map(|name| format!("{PARTS_FOLDER}/{name}")).collect();
+            Ok(Unfinished::among(names.iter().map(String::as_str)))
+        }
+        Err(StorageError::Symlink { .. } | StorageError::NotDirectory { .. }) => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns what an unfinished conversion left in this folder, which may be in a store.
+pub fn unfinished_in(folder: &Folder) -> Result<Option<Unfinished>, StorageError> {
+    match folder.can_list() {
+        true => Listing::of(folder)?.unfinished(),
+        false => Ok(None),
     }
 }
 
