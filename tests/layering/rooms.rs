@@ -214,7 +214,8 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "clap",
-        homes: &[CLI],
+        // The options of a conversion are those of the command line.
+        homes: &[CLI, CONVERT],
     },
     Heavy {
         family: "clap_complete",
@@ -272,7 +273,7 @@ pub const ONE_VERSION: &[&str] = &[
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
     ("shardmill-codec", 1495),
-    ("shardmill-convert", 9044),
+    ("shardmill-convert", 9438),
     ("shardmill-core", 1393),
     ("shardmill-dataset", 9171),
     ("shardmill-delta", 1868),
@@ -292,6 +293,6 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-records", 335),
     ("shardmill-webdataset", 4161),
     ("shardmill-zarr", 1734),
-    ("shardmill", 9829),
-    ("shardmill-python", 4845),
+    ("shardmill", 8773),
+    ("shardmill-python", 4827),
 ];
