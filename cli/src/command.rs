@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use clap::builder::Resettable;
 use clap::{Arg, Command, CommandFactory as _, FromArgMatches as _, ValueEnum as _};
 
-use crate::args::{Cli, ColorName};
+use crate::args::ColorName;
+use crate::commands::Cli;
 
 /// The options and arguments that `-h` shows, for verbs with many. `--help` shows all of them.
 const SHORT_HELP: [(&str, &str); 5] = [
@@ -56,9 +57,12 @@ const MAY_BEGIN_WITH_HYPHEN: &[&str] = &[
     "KEY",
 ];
 
+/// The texts after the options of each command.
+const EXAMPLES: &str = include_str!("examples.txt");
+
 /// Returns the definition of the whole command line.
 pub fn command() -> Command {
-    let mut command = with_hyphens(Cli::command());
+    let mut command = with_examples(with_hyphens(Cli::command()), "shardmill");
     for (verb, shown) in SHORT_HELP {
         let shown: Vec<&str> = shown.split(' ').collect();
         command = command.mut_subcommand(verb, |verb| {
@@ -71,6 +75,23 @@ pub fn command() -> Command {
     command
 }
 
+/// Adds the examples of a command and of its verbs.
+fn with_examples(command: Command, name: &str) -> Command {
+    let text = |title: &str| {
+        let mut texts = EXAMPLES.split("\n== ");
+        texts.find_map(|text| Some(text.strip_prefix(title)?.strip_prefix('\n')?.trim_end()))
+    };
+    let command = match (text(&format!("{name} -h")), text(name)) {
+        (Some(short), Some(long)) => command.after_help(short).after_long_help(long),
+        (_, Some(text)) => command.after_help(text),
+        (_, None) => command,
+    };
+    command.mut_subcommands(|verb| {
+        let name = format!("{name} {}", verb.get_name());
+        with_examples(verb, &name)
+    })
+}
+
 fn with_hyphens(command: Command) -> Command {
     let allow = |arg: Arg| {
         let mut names = arg.get_value_names().unwrap_or_default().iter();
@@ -80,11 +101,6 @@ fn with_hyphens(command: Command) -> Command {
         }
     };
     command.mut_args(allow).mut_subcommands(with_hyphens)
-}
-
-/// Returns whether the reference and the completions have a verb. They leave out the `help` of clap.
-pub fn is_shown(verb: &Command) -> bool {
-    verb.get_name() != "help"
 }
 
 /// Parses the words of a command line, of which the first is the name of the program.

@@ -14,7 +14,6 @@ use shardmill_core::escape;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::command;
 use crate::error::{CliError, one_line};
 
 /// The verb that has a file of options.
@@ -28,10 +27,10 @@ const NOT_IN_FILES: [&str; 4] = ["config", "print-config", "column", "help"];
 
 /// Adds the options of the file that `--config` names to the words of a command line, of which the first is the name of
 /// the program.
-pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> {
+pub fn with_config(mut typed: Vec<OsString>, command: &Command) -> Result<Vec<OsString>, CliError> {
     // The sources and the destination may be in the file, so they are not required here. Other mistakes are reported when
     // the words are parsed with those of the file.
-    let lenient = command::definition().mut_subcommand(VERB, |verb| {
+    let lenient = command.clone().mut_subcommand(VERB, |verb| {
         verb.mut_arg("sources", |arg| arg.required(false))
             .mut_arg("dest", |arg| arg.required(false).last(true).num_args(0..))
             .ignore_errors(true)
@@ -47,7 +46,7 @@ pub fn with_config(mut typed: Vec<OsString>) -> Result<Vec<OsString>, CliError> 
     };
     let text = read(path)?;
     let file = File { path, text: &text };
-    let words = file.words(matches)?;
+    let words = file.words(matches, command)?;
     let end = typed.iter().position(|word| word == "--");
     let end = end.unwrap_or(typed.len());
     drop(typed.splice(end..end, words.options));
@@ -95,13 +94,12 @@ struct File<'a> {
 
 impl File<'_> {
     /// Returns the words for the options that were not typed.
-    fn words(&self, typed: &ArgMatches) -> Result<Words, CliError> {
+    fn words(&self, typed: &ArgMatches, command: &Command) -> Result<Words, CliError> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, format!("it is not TOML: {}", error.message()), None)
         })?;
-        let command = command::definition();
-        let known = options(&command);
+        let known = options(command);
         let mut words = Words::default();
         let (mut sources, mut dest) = (Vec::new(), Vec::new());
         for (key, value) in in_order(table.get_ref()) {
@@ -286,8 +284,8 @@ fn options(command: &Command) -> Vec<&Arg> {
 }
 
 /// Returns the options of a command line of `convert` as the text of a file.
-pub fn effective_config(words: &[OsString]) -> Result<String, clap::Error> {
-    let matches = command::definition().try_get_matches_from(words)?;
+pub fn effective_config(words: &[OsString], command: &Command) -> Result<String, clap::Error> {
+    let matches = command.clone().try_get_matches_from(words)?;
     let Some((VERB, matches)) = matches.subcommand() else {
         return Ok(String::new());
     };
@@ -303,8 +301,7 @@ pub fn effective_config(words: &[OsString]) -> Result<String, clap::Error> {
     for dest in raw("dest") {
         let _ = writeln!(text, "dest = {}", quoted(&dest));
     }
-    let command = command::definition();
-    for arg in options(&command) {
+    for arg in options(command) {
         let (id, name) = (arg.get_id().as_str(), arg.get_long().unwrap_or_default());
         // Settings of stores may be secrets.
         if name == "storage-option" {

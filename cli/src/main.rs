@@ -9,7 +9,9 @@ mod commands;
 mod config_file;
 mod error;
 #[cfg(test)]
-mod manual;
+mod manual {
+    mod tests;
+}
 mod output;
 mod signals;
 
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
     output::set_color(command::color(&typed));
     let is_json = typed.iter().any(|word| word == "--json");
-    let typed = match config_file::with_config(typed) {
+    let typed = match config_file::with_config(typed, &command::definition()) {
         Ok(typed) => typed,
         Err(error) => return failed(&error, &Console::new(is_json, false)),
     };
@@ -42,7 +44,8 @@ fn main() -> ExitCode {
     };
     output::set_color(cli.global.color);
     let mut out = Output::new(&cli.global);
-    let result = commands::run(&cli, &mut out).and_then(|exit| out.flush().map(|()| exit));
+    let result = commands::run(&cli, command::definition, &mut out)
+        .and_then(|exit| out.flush().map(|()| exit));
     match result {
         Ok(exit) => exit.into(),
         Err(Stop::ClosedPipe) => ExitCode::SUCCESS,

@@ -1,7 +1,8 @@
 //! Numbers that NumPy and torch use without a copy.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyTuple};
 use shardmill_mds::DType;
 use shardmill_mmap::Buffer;
 
@@ -27,6 +28,17 @@ impl Block {
             shape,
         })
     }
+}
+
+/// Returns a writable one-dimensional array over a copy of `bytes`, of a type in the notation of NumPy.
+pub(crate) fn numpy_array<'py>(
+    py: Python<'py>,
+    bytes: &[u8],
+    dtype: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let frombuffer = FROMBUFFER.import(py, "numpy", "frombuffer")?;
+    frombuffer.call1((PyByteArray::new(py, bytes), dtype))
 }
 
 /// Returns numbers as bytes.

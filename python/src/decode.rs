@@ -15,7 +15,7 @@ use shardmill_mds::{DType, Encoding, Layout, Value, decode};
 use shardmill_mmap::{Buffer, Pool};
 use shardmill_reader::{Batch, BatchData, BatchWindow, ColumnData};
 
-use crate::block::{Block, type_string};
+use crate::block::{Block, numpy_array, type_string};
 use crate::errors::{bug, null_value, raise_with};
 use crate::windows::{merged, padding_of, stacked, width_of};
 
@@ -349,7 +349,10 @@ impl Decoder {
                         continue;
                     }
                     let width = width_of(window, &column.name);
-                    self.fill_column(py, column, (data, nulls), &dicts, width)?;
+                    let values = self.values_of(py, column, (data, nulls), samples, width)?;
+                    for (dict, value) in dicts.iter().zip(values) {
+                        dict.set_item(column.key.bind(py), value)?;
+                    }
                     if let Some((name, mask)) = padding_of(py, window, &column.name, samples)? {
                         for (dict, flags) in dicts.iter().zip(mask.try_iter()?) {
                             dict.set_item(&name, flags?)?;
@@ -377,37 +380,33 @@ impl Decoder {
         }
     }
 
-    /// Adds the values of a column to the dicts of the samples.
-    fn fill_column<'py>(
+    /// Returns the values of a column, one for each sample.
+    fn values_of<'py>(
         &self,
         py: Python<'py>,
         column: &Column,
         (data, nulls): (Ready, Option<Nulls>),
-        dicts: &[Bound<'py, PyDict>],
+        samples: usize,
         width: Option<usize>,
-    ) -> PyResult<()> {
-        let key = column.key.bind(py);
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let is_null = |at| is_null(nulls.as_ref(), at);
+        let null = || py.None().into_bound(py);
         match data {
             Ready::Numbers(buffer, dtype, shape) => {
-                let array = array(py, buffer, dtype, shape, dicts.len())?;
-                for (dict, value) in dicts.iter().zip(array.try_iter()?) {
-                    dict.set_item(key, value?)?;
-                }
+                let values = array(py, buffer, dtype, shape, samples)?;
+                let values = values.try_iter()?.enumerate();
+                values
+                    .map(|(at, value)| if is_null(at) { Ok(null()) } else { value })
+                    .collect()
             }
             Ready::Values(data) => {
-                for (position, dict) in dicts.iter().enumerate() {
-                    if !is_null(nulls.as_ref(), position) {
-                        dict.set_item(key, self.value_of(py, column, &data, position, width)?)?;
-                    }
-                }
+                let value = |at| match is_null(at) {
+                    true => Ok(null()),
+                    false => self.value_of(py, column, &data, at, width),
+                };
+                (0..samples).map(value).collect()
             }
         }
-        for (position, dict) in dicts.iter().enumerate() {
-            if is_null(nulls.as_ref(), position) {
-                dict.set_item(key, py.None())?;
-            }
-        }
-        Ok(())
     }
 
     /// Returns the value of a column of a sample, or its window.
@@ -460,18 +459,10 @@ impl Decoder {
                 Ready::Numbers(buffer, dtype, shape) => {
                     dict.set_item(key, block(py, buffer, dtype, shape, samples)?)?;
                 }
-                Ready::Values(data) => {
-                    let list = PyList::empty(py);
+                data @ Ready::Values(_) => {
                     let width = width_of(window, &column.name);
-                    for position in 0..samples {
-                        match is_null(nulls.as_ref(), position) {
-                            true => list.append(py.None())?,
-                            false => {
-                                list.append(self.value_of(py, column, &data, position, width)?)?;
-                            }
-                        }
-                    }
-                    dict.set_item(key, list)?;
+                    let values = self.values_of(py, column, (data, nulls), samples, width)?;
+                    dict.set_item(key, PyList::new(py, values)?)?;
                 }
             }
             if let Some((name, mask)) = padding_of(py, window, &column.name, samples)? {
@@ -560,9 +551,9 @@ impl Decoder {
                 Some(bytes) => Ok(i64::from_le_bytes(*bytes).into_pyobject(py)?.into_any()),
                 None => Err(bug("an integer of another length")),
             },
-            Kind::Number(dtype) => numpy_array(py, value, *dtype)?.get_item(0),
+            Kind::Number(dtype) => numpy_array(py, value, type_string(*dtype))?.get_item(0),
             Kind::Array(dtype, shape) => {
-                let array = numpy_array(py, value, *dtype)?;
+                let array = numpy_array(py, value, type_string(*dtype))?;
                 array.call_method1("reshape", (shape.clone(),))
             }
             Kind::AnyArray(encoding) => {
@@ -574,7 +565,7 @@ impl Decoder {
                         return Err(raise_with(ErrorKind::Corrupt, "array", message));
                     }
                 };
-                let numbers = numpy_array(py, array.data, array.dtype)?;
+                let numbers = numpy_array(py, array.data, type_string(array.dtype))?;
                 numbers.call_method1("reshape", (array.shape,))
             }
             Kind::Other(encoding) => {
@@ -840,12 +831,4 @@ fn array<'py>(
     static ASARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let asarray = ASARRAY.import(py, "numpy", "asarray")?;
     asarray.call1((block,))
-}
-
-/// Returns a writable one-dimensional array over a copy of `bytes`.
-fn numpy_array<'py>(py: Python<'py>, bytes: &[u8], dtype: DType) -> PyResult<Bound<'py, PyAny>> {
-    static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let frombuffer = FROMBUFFER.import(py, "numpy", "frombuffer")?;
-    let copy = pyo3::types::PyByteArray::new(py, bytes);
-    frombuffer.call1((copy, type_string(dtype)))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use shardmill_order::{Delivery, Epoch, OrderError, SampleId};
+use shardmill_order::{Epoch, OrderError, SampleId};
 
 use crate::errors::raised;
 use crate::options::PyEpochOptions;
@@ -103,29 +103,36 @@ pub(crate) fn steps_of_sample(
         let replicas = config.replication.unwrap_or(1);
         let mut found = Vec::new();
         for _ in 0..epochs {
-            let (state, deliveries) = match tokens {
+            let (state, deliveries, before): (_, _, Box<dyn Fn(u64) -> u64>) = match tokens {
                 None => {
                     let epoch = Epoch::new(&config)?;
                     let deliveries = epoch.deliveries(SampleId(sample))?;
-                    let deliveries = with_counts_before(deliveries, |step| before(&epoch, step));
-                    (epoch.state_after(epoch.batches()), deliveries)
+                    let state = epoch.state_after(epoch.batches());
+                    (
+                        state,
+                        deliveries,
+                        Box::new(move |step| before(&epoch, step)),
+                    )
                 }
                 Some(tokens) => {
                     let epoch = tokens.epoch(&config)?;
                     let deliveries = epoch.deliveries(SampleId(sample))?;
-                    let deliveries = with_counts_before(deliveries, |step| epoch.rows_before(step));
-                    let base = epoch.base();
-                    (base.state_after(base.batches()), deliveries)
+                    let state = epoch.base().state_after(epoch.base().batches());
+                    (
+                        state,
+                        deliveries,
+                        Box::new(move |step| epoch.rows_before(step)),
+                    )
                 }
             };
             let number = config.resolve()?.epoch;
-            for (delivery, before) in deliveries {
+            for delivery in deliveries {
                 let ranks = delivery.rank * replicas..(delivery.rank + 1) * replicas;
                 found.extend(ranks.map(|rank| {
                     (
                         number,
                         delivery.step,
-                        before,
+                        before(delivery.step),
                         rank,
                         delivery.position,
                         delivery.repeated,
@@ -138,17 +145,6 @@ pub(crate) fn steps_of_sample(
         Ok(found)
     });
     found.map_err(raised)
-}
-
-/// Adds to each delivery how many samples or rows of the epoch come before its step.
-fn with_counts_before(
-    deliveries: Vec<Delivery>,
-    before: impl Fn(u64) -> u64,
-) -> Vec<(Delivery, u64)> {
-    let deliveries = deliveries.into_iter();
-    deliveries
-        .map(|delivery| (delivery, before(delivery.step)))
-        .collect()
 }
 
 /// Sample, stream, shard, name of the shard, position in the shard, file and row of the source.

@@ -342,21 +342,13 @@ fn cache(given: &Keywords<'_>) -> PyResult<CacheOptions> {
         lookahead: given.take("lookahead")?,
         ..CacheOptions::default()
     };
-    if let Some(memory) = given.take("memory")? {
-        cache.memory = memory;
-    }
-    if let Some(owner) = given.take("owner")? {
-        cache.owner = owner;
-    }
-    if let Some(pins) = given.take("pins")? {
-        cache.pins = pins;
-    }
+    cache.memory = given.take("memory")?.unwrap_or(cache.memory);
+    cache.owner = given.take("owner")?.unwrap_or(cache.owner);
+    cache.pins = given.take("pins")?.unwrap_or(cache.pins);
     if let Some(timeout) = given.take("cache_timeout")? {
         cache.timeout = seconds("timeout", timeout)?;
     }
-    if let Some(in_flight) = given.take("in_flight")? {
-        cache.in_flight = in_flight;
-    }
+    cache.in_flight = given.take("in_flight")?.unwrap_or(cache.in_flight);
     if let Some((rank, ranks, run)) = given.take::<(u64, u64, u64)>("peers")? {
         cache.peers = (ranks > 1).then_some(Peers { rank, ranks, run });
     }

@@ -27,7 +27,7 @@ use crate::options::Keywords;
 use crate::process::OfProcess;
 use crate::storage::{Settings, remote_options};
 use crate::waiting::detached;
-use crate::writer::arrow::{Batches, failed, rows_at_once};
+use crate::writer::arrow::Batches;
 
 fn invalid(id: &'static str, message: String) -> PyErr {
     raise_with(ErrorKind::InvalidInput, id, message)
@@ -453,18 +453,9 @@ impl PartWriter {
         let State::Open { shards, .. } = state else {
             return Err(bug("a part that is not open"));
         };
-        let mut batches = batches;
-        let mut rows = 0_u64;
-        while let Some(batch) = py.detach(|| batches.next()) {
-            let batch = batch.map_err(failed)?;
-            let step = rows_at_once(&batch);
-            for start in (0..batch.num_rows()).step_by(step) {
-                let slice = batch.slice(start, step.min(batch.num_rows() - start));
-                detached(py, |cancel| shards.push(&slice, cancel))?;
-                rows += u64::try_from(slice.num_rows()).unwrap_or(0);
-            }
-        }
-        Ok(rows)
+        batches.each_slice(py, |slice, _| {
+            detached(py, |cancel| shards.push(slice, cancel))
+        })
     }
 }
 

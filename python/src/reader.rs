@@ -260,12 +260,7 @@ impl Reader {
         let reader = self.here()?;
         let config = self.config(options)?;
         let skip = options.skip();
-        let options = BatchOptions {
-            rank,
-            worker,
-            threads,
-            queue: QUEUE,
-        };
+        let options = batch_options(rank, worker, threads);
         let batches = py.detach(|| reader.epoch_without(&config, options, skip));
         let batches = batches.map_err(raised)?;
         Ok(Batches::new(batches, Arc::clone(&self.decoder), hold))
@@ -283,12 +278,7 @@ impl Reader {
         let reader = self.here()?;
         let config = self.config(options)?;
         let skip = options.skip();
-        let options = BatchOptions {
-            rank,
-            worker,
-            threads: 1,
-            queue: QUEUE,
-        };
+        let options = batch_options(rank, worker, 1);
         let tokens = tokens.0.clone();
         let batches = py.detach(|| reader.token_batches(&config, options, tokens, skip));
         batches.map(TokenBatches::new).map_err(raised)
@@ -604,6 +594,15 @@ impl Reader {
             let message = "a reader was used in another process than the one that made it";
             raise_with(ErrorKind::Bug, "reader-process", message.to_owned())
         })
+    }
+}
+
+const fn batch_options(rank: u64, worker: u64, threads: usize) -> BatchOptions {
+    BatchOptions {
+        rank,
+        worker,
+        threads,
+        queue: QUEUE,
     }
 }
 

@@ -155,18 +155,21 @@ fn file_location(url: &str) -> PyResult<FileLocation> {
     }
 }
 
+/// Returns the folder and the name of a file.
+pub(crate) fn folder_and_name(path: &Path) -> Option<(&Path, &str)> {
+    let folder = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let name = path.file_name()?.to_str()?;
+    Some((folder.unwrap_or(Path::new(".")), name))
+}
+
 /// Creates a temporary file for a path, and returns it with the final name.
 fn target(path: &Path) -> PyResult<(TempFile, String)> {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+    let Some((folder, name)) = folder_and_name(path) else {
         let message = format!(
             "{}: the path does not end in the name of a file",
             path.display()
         );
         return Err(raise_with(ErrorKind::InvalidInput, "config-value", message));
-    };
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
     };
     let temp = Dir::create(folder).and_then(|dir| dir.temp_file(None));
     Ok((temp.map_err(raised)?, name.to_owned()))

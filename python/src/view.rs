@@ -10,7 +10,7 @@ use shardmill_dataset::View;
 use shardmill_storage::{Dir, Location, PublishMode};
 
 use crate::errors::{raise_with, raised};
-use crate::storage::{Settings, remote_options};
+use crate::storage::{Settings, folder_and_name, remote_options};
 use crate::waiting::wait;
 
 /// Selected samples of a dataset, by their stored numbers.
@@ -49,18 +49,16 @@ impl PyView {
 
     /// Writes the file. It is complete or not there.
     fn save(&self, py: Python<'_>, path: PathBuf, overwrite: bool) -> PyResult<()> {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| {
+        let (folder, name) = folder_and_name(&path).ok_or_else(|| {
             let message = format!("path: `{}` names no file", path.display());
             raise_with(ErrorKind::InvalidInput, "config-value", message)
         })?;
-        let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
         let mode = match overwrite {
             true => PublishMode::Replace,
             false => PublishMode::CreateNew,
         };
         py.detach(|| {
-            let dir = Dir::open(parent.unwrap_or(std::path::Path::new(".")))?;
+            let dir = Dir::open(folder)?;
             dir.publish_bytes(None, name, &self.0.to_bytes(), mode)
         })
         .map_err(raised)

@@ -2,10 +2,11 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyByteArray, PyDict, PyList};
+use pyo3::types::{PyDict, PyList};
 use shardmill_dataset::PAD_SUFFIX;
 use shardmill_reader::BatchWindow;
 
+use crate::block::numpy_array;
 use crate::errors::bug;
 
 /// Returns the number of values that a column has for each sample; `None` if it has no window.
@@ -38,13 +39,11 @@ pub(crate) fn padding_of<'py>(
     if !window.is_padded() || !window.has(column) {
         return Ok(None);
     }
-    static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let frombuffer = FROMBUFFER.import(py, "numpy", "frombuffer")?;
     let positions = window.places(column);
     let rows = padded.chunks(window.offsets().len().max(1));
     let flags = rows.flat_map(|row| positions.iter().filter_map(|position| row.get(*position)));
     let bytes: Vec<u8> = flags.map(|flag| u8::from(*flag)).collect();
-    let array = frombuffer.call1((PyByteArray::new(py, &bytes), "?"))?;
+    let array = numpy_array(py, &bytes, "?")?;
     let array = array.call_method1("reshape", ((samples, positions.len()),))?;
     Ok(Some((format!("{column}{PAD_SUFFIX}"), array)))
 }

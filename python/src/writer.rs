@@ -213,7 +213,7 @@ impl SampleWriter {
     /// earlier rows may have been added.
     fn write_arrow(&self, object: &Bound<'_, PyAny>) -> PyResult<u64> {
         let py = object.py();
-        let mut batches = Batches::of(object)?;
+        let batches = Batches::of(object)?;
         let mut guard = self.lock(py)?;
         let state = Self::state(&mut guard)?;
         let schema = batches.schema();
@@ -222,20 +222,13 @@ impl SampleWriter {
             _ => arrow::encoder(&schema, &self.config, &self.limits)?,
         };
         let shards = &mut state.shards;
-        let mut rows = 0_u64;
-        while let Some(batch) = py.detach(|| batches.next()) {
-            let batch = batch.map_err(arrow::failed)?;
-            let step = arrow::rows_at_once(&batch);
-            for start in (0..batch.num_rows()).step_by(step) {
-                let slice = batch.slice(start, step.min(batch.num_rows() - start));
-                let row_origin =
-                    |row: usize| format!("row {}", rows + u64::try_from(row).unwrap_or(0));
-                detached(py, |cancel| {
-                    shards.push_batch(&encoder, &slice, row_origin, cancel)
-                })?;
-                rows += u64::try_from(slice.num_rows()).unwrap_or(0);
-            }
-        }
+        let rows = batches.each_slice(py, |slice, before| {
+            let row_origin =
+                |row: usize| format!("row {}", before + u64::try_from(row).unwrap_or(0));
+            detached(py, |cancel| {
+                shards.push_batch(&encoder, slice, row_origin, cancel)
+            })
+        })?;
         state.rows = Some((schema, encoder));
         Ok(rows)
     }

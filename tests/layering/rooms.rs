@@ -214,7 +214,8 @@ pub const HEAVY: &[Heavy] = &[
     },
     Heavy {
         family: "clap",
-        homes: &[CLI],
+        // The options of a conversion are those of the command line.
+        homes: &[CLI, CONVERT],
     },
     Heavy {
         family: "clap_complete",

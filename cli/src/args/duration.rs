@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use shardmill_core::escape;
 
-use super::values::{is_not, refused};
-use crate::error::CliError;
+use super::values::{ValueError, is_not, refused};
 
 /// The maximum number of bytes in the text of a duration, and of digits in one of its numbers. Longer ones can make
 /// `humantime` panic.
@@ -23,26 +22,26 @@ pub struct TypedDuration {
 }
 
 /// Parses a duration of at most a day. A number without a unit means seconds.
-pub fn up_to_a_day(text: &str) -> Result<Duration, CliError> {
+pub fn up_to_a_day(text: &str) -> Result<Duration, ValueError> {
     at_most(text, DAY, "a day", seconds_or_unit(text)?)
 }
 
 /// Parses a duration of at most an hour. A number without a unit means seconds.
-pub fn up_to_an_hour(text: &str) -> Result<Duration, CliError> {
+pub fn up_to_an_hour(text: &str) -> Result<Duration, ValueError> {
     at_most(text, HOUR, "an hour", seconds_or_unit(text)?)
 }
 
-fn seconds_or_unit(text: &str) -> Result<Duration, CliError> {
+fn seconds_or_unit(text: &str) -> Result<Duration, ValueError> {
     seconds(text).map_or_else(|| with_unit(text), Ok)
 }
 
 /// Parses a duration of at most an hour that has a unit.
-pub fn step(text: &str) -> Result<Duration, CliError> {
+pub fn step(text: &str) -> Result<Duration, ValueError> {
     at_most(text, HOUR, "an hour", with_unit(text)?)
 }
 
 /// Parses a duration of any length that has a unit.
-pub fn age(text: &str) -> Result<TypedDuration, CliError> {
+pub fn age(text: &str) -> Result<TypedDuration, ValueError> {
     Ok(TypedDuration {
         text: text.to_owned(),
         duration: with_unit(text)?,
@@ -54,7 +53,7 @@ fn at_most(
     max: Duration,
     name: &str,
     duration: Duration,
-) -> Result<Duration, CliError> {
+) -> Result<Duration, ValueError> {
     match duration > max {
         true => Err(refused(
             format!("`{}` is more than {name}", escape(text)),
@@ -74,7 +73,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Parses a duration whose numbers have units. Zero needs none.
-fn with_unit(text: &str) -> Result<Duration, CliError> {
+fn with_unit(text: &str) -> Result<Duration, ValueError> {
     match seconds(text) {
         Some(Duration::ZERO) => return Ok(Duration::ZERO),
         Some(_) => {

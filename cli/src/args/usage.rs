@@ -8,6 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 use shardmill_core::escape;
 
 use super::renamed;
+use super::values::ValueError;
 use crate::error::{CliError, one_line};
 
 /// Converts an error of clap for the command line `typed`. A value that its parser rejected keeps the parser's message.
@@ -19,16 +20,18 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
         .as_deref()
         .and_then(|argument| argument.split([' ', '=']).next())
         .map(str::to_owned);
-    let own: Option<&CliError> =
-        std::error::Error::source(error).and_then(|source| source.downcast_ref());
+    let own = std::error::Error::source(error).and_then(|own| {
+        let value = || Some(own.downcast_ref::<ValueError>()?.clone().into());
+        own.downcast_ref::<CliError>().cloned().or_else(value)
+    });
     match (own, &option) {
         (Some(cli_error), Some(option)) if cli_error.id.is_empty() => {
             return CliError {
                 id: config_id(option),
-                ..cli_error.clone().about(&given_as(option, typed))
+                ..cli_error.about(&given_as(option, typed))
             };
         }
-        (Some(cli_error), _) => return cli_error.clone(),
+        (Some(cli_error), _) => return cli_error,
         (None, _) => {}
     }
     let value = get(ContextKind::InvalidValue);

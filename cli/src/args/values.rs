@@ -2,69 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use shardmill_convert::{ColumnSpec, Part, SplitSpec};
-use shardmill_core::{
-    ByteSize, Diagnostic, Limits, check_relative_path, escape, parse_sample_count,
+use shardmill_convert::Part;
+pub use shardmill_convert::parse::{
+    List, OrNone, ValueError, byte_size, choice, column, consumers, hashes, is_not, named,
+    not_empty, number, refused, samples,
 };
+use shardmill_core::{Limits, escape, parse_sample_count};
 use shardmill_dataset::TarPattern;
 use shardmill_mds::HashAlgo;
 use shardmill_storage::Location;
-use shardmill_webdataset::{Consumer, WebdatasetError};
-use shardmill_writer::ShardPattern;
 
 use crate::error::CliError;
 
-type Parsed<T> = Result<T, CliError>;
-
-/// A value that may be `none` or `auto`. As an alias, clap does not take it for an option that may be missing.
-pub type OrNone<T> = Option<T>;
-/// One value that holds several. As an alias, clap does not take it for a repeated option.
-pub type List<T> = Vec<T>;
-
-/// Returns the error that an option does not accept a value. It has no id: [`usage_error`](super::usage_error) adds the
-/// option and its id.
-pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> CliError {
-    CliError::usage("", &message.into()).with_hint(&hint.into())
-}
-
-/// Returns the error that a text is not what an option accepts.
-pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> CliError {
-    refused(format!("`{}` is not {what}", escape(text)), hint)
-}
-
-/// Accepts the names of these values.
-pub fn named<T>(all: &[T], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + PartialEq + Send + Sync + 'static,
-{
-    choice(all.iter().map(move |value| (name(*value), *value)))
-}
-
-/// Accepts these names of values. A second name of a value is not shown.
-pub fn choice<T>(
-    pairs: impl IntoIterator<Item = (&'static str, T)>,
-) -> impl TypedValueParser<Value = T>
-where
-    T: Clone + PartialEq + Send + Sync + 'static,
-{
-    let pairs: Vec<(&'static str, T)> = pairs.into_iter().collect();
-    let names = pairs.iter().enumerate().map(|(index, (name, value))| {
-        let is_second = pairs.iter().take(index).any(|(_, other)| other == value);
-        PossibleValue::new(*name).hide(is_second)
-    });
-    PossibleValuesParser::new(names.collect::<Vec<_>>()).try_map(move |typed| {
-        let found = pairs.iter().find(|(name, _)| *name == typed);
-        let found = found.map(|(_, value)| value.clone());
-        found.ok_or_else(|| refused("it is not one of the values", "see `shardmill --help`"))
-    })
-}
-
-/// Parses a whole number.
-pub fn number(text: &str) -> Parsed<u64> {
-    text.parse()
-        .map_err(|_| is_not(text, "a whole number", "write digits only, as in 1000"))
-}
+type Parsed<T> = Result<T, ValueError>;
 
 /// Parses a port; 0 stands for any free one.
 pub fn port(text: &str) -> Parsed<u16> {
@@ -114,13 +64,6 @@ pub fn jobs(text: &str) -> Parsed<usize> {
         })
 }
 
-/// Parses a size in bytes.
-pub fn byte_size(text: &str) -> Parsed<u64> {
-    let size: Result<ByteSize, _> = text.parse();
-    size.map(ByteSize::bytes)
-        .map_err(|_| is_not(text, "a size", "write bytes or a unit: 1000, 64mb, 1.5GiB"))
-}
-
 /// Parses `NAME=VALUE`: the value of a limit.
 pub fn limit(text: &str) -> Parsed<(String, u64)> {
     let (name, value) = text.split_once('=').ok_or_else(|| {
@@ -137,14 +80,6 @@ pub fn limit(text: &str) -> Parsed<(String, u64)> {
         ));
     }
     Ok((name.to_owned(), byte_size(value)?))
-}
-
-/// Parses a size in bytes, or `none`. A size of 0 also means none.
-pub fn byte_size_or_none(text: &str) -> Parsed<Option<u64>> {
-    match text {
-        "none" => Ok(None),
-        _ => Ok(Some(byte_size(text)?).filter(|size| *size > 0)),
-    }
 }
 
 /// Parses a memory limit.
@@ -174,19 +109,8 @@ pub fn bandwidth(text: &str) -> Parsed<u64> {
     }
 }
 
-/// Parses a text that is not empty.
-pub fn not_empty(text: &str) -> Parsed<String> {
-    match text.trim().is_empty() {
-        true => Err(refused(
-            "the value is empty",
-            "omit the option, or pass a value",
-        )),
-        false => Ok(text.to_owned()),
-    }
-}
-
 /// Parses a local path. URLs are rejected with a message that leaves out possible secrets.
-pub fn local_path(text: &str) -> Parsed<PathBuf> {
+pub fn local_path(text: &str) -> Result<PathBuf, CliError> {
     if let Some((scheme, rest)) = text.split_once(':')
         && rest.starts_with("//")
         && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -219,7 +143,7 @@ fn without_secrets(scheme: &str, rest: &str) -> String {
 }
 
 /// Parses a path or a prefix in a store.
-pub fn location(text: &str) -> Parsed<Location> {
+pub fn location(text: &str) -> Result<Location, CliError> {
     match text.is_empty() {
         true => Ok(Location::Local(local_path(text)?)),
         false => Ok(Location::parse(text)?),
@@ -227,12 +151,12 @@ pub fn location(text: &str) -> Parsed<Location> {
 }
 
 /// Parses a destination, or the location of a check.
-pub fn dest(text: &str) -> Parsed<Location> {
+pub fn dest(text: &str) -> Result<Location, CliError> {
     Ok(Location::parse(text)?)
 }
 
 /// Parses a location, or a pattern of tar files. A pattern has several locations.
-pub fn locations(text: &str) -> Parsed<Vec<Location>> {
+pub fn locations(text: &str) -> Result<Vec<Location>, CliError> {
     match TarPattern::parse(text)? {
         Some(pattern) => Ok(pattern.locations().collect()),
         None => Ok(vec![location(text)?]),
@@ -268,70 +192,14 @@ pub fn part(text: &str) -> Parsed<Part> {
     })
 }
 
-/// Parses a comma-separated list of tar readers.
-pub fn consumers(text: &str) -> Parsed<Vec<Consumer>> {
-    let mut readers = Vec::new();
-    for name in text.split(',').map(str::trim) {
-        let reader: Consumer = name.parse().map_err(|error: WebdatasetError| {
-            refused(error.to_string(), error.hint().unwrap_or_default())
-        })?;
-        if !readers.contains(&reader) {
-            readers.push(reader);
-        }
-    }
-    Ok(readers)
-}
-
-/// Parses a comma-separated list of hashes, or `none`.
-pub fn hashes(text: &str) -> Parsed<Vec<HashAlgo>> {
-    if text == "none" {
-        return Ok(Vec::new());
-    }
-    let hash = |name: &str| {
-        name.trim().parse().map_err(|_| {
-            let known = HashAlgo::ALL.map(HashAlgo::name).join(", ");
-            refused(
-                format!("`{}` is not a hash", escape(name.trim())),
-                format!("choose from {known}, or none"),
-            )
-        })
-    };
-    text.split(',').map(hash).collect()
-}
-
 /// Parses a hash.
-pub fn hash(text: &str) -> Parsed<HashAlgo> {
+pub fn hash(text: &str) -> Result<HashAlgo, CliError> {
     Ok(text.parse::<HashAlgo>()?)
 }
 
 /// Parses a number of samples or rows.
 pub fn sample_count(text: &str) -> Parsed<u64> {
     parse_sample_count(text).map_err(|_| is_not(text, "a whole number", "write 1000, 10k or 1.5m"))
-}
-
-/// Parses a number of samples above 0.
-pub fn samples(text: &str) -> Parsed<u64> {
-    match parse_sample_count(text) {
-        Ok(samples) if samples > 0 => Ok(samples),
-        _ if text.contains('=') => Err(is_not(
-            text,
-            "a number of samples",
-            "limits for reading files are set by --safety-limit NAME=VALUE",
-        )),
-        _ => Err(is_not(
-            text,
-            "a number of samples above 0",
-            "write 1000, 10k or 1.5m",
-        )),
-    }
-}
-
-/// Parses the pattern of the names of tar shards.
-pub fn shard_pattern(text: &str) -> Parsed<ShardPattern> {
-    text.parse()
-        .map_err(|error: shardmill_writer::PatternError| {
-            refused(error.to_string(), "write a name such as train-%06d.tar")
-        })
 }
 
 /// Parses the number of rows that determine column types.
@@ -384,83 +252,6 @@ fn unescaped(text: &str) -> Parsed<String> {
     }
 }
 
-/// Parses `NAME[:ENCODING][=EXPR]`, or `*` for all other columns. The name ends at the first `:` or `=` outside double quotes, the encoding at the
-/// first `=`. The rest is the expression, which may contain any character.
-pub fn column(text: &str) -> Parsed<ColumnSpec> {
-    let error = |fact: &str| {
-        refused(
-            format!("`{}` has {fact}", escape(text)),
-            "write NAME[:ENCODING][=EXPR], e.g. image:jpeg or 'label:int32=CAST(class AS INT)'",
-        )
-    };
-    let (name, rest) =
-        quoted_name(text, &[':', '=']).ok_or_else(|| error("no closing quote after its name"))?;
-    if name.is_empty() {
-        return Err(error("no name"));
-    }
-    let (encoding, expr) = match rest.strip_prefix(':') {
-        Some(rest) => match rest.split_once('=') {
-            Some((encoding, expr)) => (Some(encoding), Some(expr)),
-            None => (Some(rest), None),
-        },
-        None => (None, rest.strip_prefix('=')),
-    };
-    if encoding.is_some_and(str::is_empty) {
-        return Err(error("no encoding after the `:`"));
-    }
-    if expr.is_some_and(|expr| expr.trim().is_empty()) {
-        return Err(error("no expression after the `=`"));
-    }
-    let is_rest = name == "*" && !text.starts_with('"');
-    if is_rest && !rest.is_empty() {
-        return Err(refused(
-            format!(
-                "`{}`: `*` stands for all other columns, in the encodings of their types",
-                escape(text)
-            ),
-            "write it alone, or in double quotes for a column of that name: '\"*\":json'",
-        ));
-    }
-    Ok(ColumnSpec {
-        encoding: encoding.map(str::to_owned),
-        expr: expr.map(str::to_owned),
-        is_rest,
-        ..ColumnSpec::named(name)
-    })
-}
-
-/// Splits `text` into the name and the rest. The rest is empty or begins with one of `stops`. In a name in double
-/// quotes, `""` means one double quote.
-fn quoted_name<'a>(text: &'a str, stops: &[char]) -> Option<(String, &'a str)> {
-    let Some(quoted) = text.strip_prefix('"') else {
-        let (name, rest) = text.split_at_checked(text.find(stops).unwrap_or(text.len()))?;
-        return Some((name.to_owned(), rest));
-    };
-    let mut name = String::new();
-    let mut rest = quoted;
-    loop {
-        let (part, after) = rest.split_once('"')?;
-        name.push_str(part);
-        match after.strip_prefix('"') {
-            Some(after) => {
-                name.push('"');
-                rest = after;
-            }
-            None if after.is_empty() || after.starts_with(stops) => return Some((name, after)),
-            None => return None,
-        }
-    }
-}
-
-/// Parses `NAME=VALUE`: the value that replaces the nulls of a column.
-pub fn null_as(text: &str) -> Parsed<(String, String)> {
-    let parts = quoted_name(text, &['='])
-        .and_then(|(name, rest)| Some((name, rest.strip_prefix('=')?.to_owned())));
-    parts
-        .filter(|(name, _)| !name.is_empty())
-        .ok_or_else(|| is_not(text, "NAME=VALUE", "write NAME=VALUE, e.g. label=-1"))
-}
-
 /// Parses `DIMENSION=NUMBER,...`: sizes or steps of windows.
 pub fn windows(text: &str) -> Parsed<Vec<(String, u64)>> {
     let one = |part: &str| {
@@ -473,48 +264,6 @@ pub fn windows(text: &str) -> Parsed<Vec<(String, u64)>> {
         one(part).ok_or_else(|| refused(fact(), "write it as time=24,lat=64"))
     });
     all.collect()
-}
-
-/// Parses `NAME=SHARE,...`: the splits and their shares, which must add up to 1.
-pub fn splits(text: &str) -> Parsed<Vec<SplitSpec>> {
-    const FORM: &str = "write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1";
-    let error = |fact: String| refused(fact, FORM);
-    let mut splits: Vec<SplitSpec> = Vec::new();
-    for part in text.split(',') {
-        let part = part.trim();
-        let (name, share) = part
-            .split_once('=')
-            .ok_or_else(|| error(format!("`{}` is not NAME=SHARE", escape(part))))?;
-        if let Err(fact) = check_relative_path(name) {
-            return Err(error(format!(
-                "`{}` cannot be a directory: {fact}",
-                escape(name)
-            )));
-        }
-        if name.contains('/') || name.starts_with('.') {
-            return Err(error(format!(
-                "`{}` cannot be a directory of its own beside the others",
-                escape(name)
-            )));
-        }
-        if splits.iter().any(|split| split.name == name) {
-            return Err(error(format!("`{}` is given twice", escape(name))));
-        }
-        let value = share
-            .parse::<f64>()
-            .ok()
-            .filter(|share| share.is_finite() && *share > 0.0);
-        splits.push(SplitSpec {
-            name: name.to_owned(),
-            share: value
-                .ok_or_else(|| error(format!("`{}` is not a share above 0", escape(share))))?,
-        });
-    }
-    let sum: f64 = splits.iter().map(|split| split.share).sum();
-    if (sum - 1.0).abs() > 1e-9 {
-        return Err(error(format!("the shares add up to {sum}, not 1")));
-    }
-    Ok(splits)
 }
 
 /// Parses a comma-separated list of shard sizes.
@@ -588,94 +337,6 @@ mod tests {
         assert_eq!(sizes("4,3, 0").unwrap(), [4, 3, 0]);
         for bad in ["", "4,,3", "4,", "-1", "1.5", "x"] {
             assert!(sizes(bad).is_err(), "{bad}");
-        }
-    }
-
-    fn typed(name: &str, encoding: Option<&str>, expr: Option<&str>) -> ColumnSpec {
-        ColumnSpec {
-            encoding: encoding.map(str::to_owned),
-            expr: expr.map(str::to_owned),
-            ..ColumnSpec::named(name)
-        }
-    }
-
-    #[test]
-    fn column_parses_name_encoding_and_expression() {
-        for (text, expected) in [
-            ("a", typed("a", None, None)),
-            ("a:str", typed("a", Some("str"), None)),
-            (
-                "a:ndarray:float32:2,3",
-                typed("a", Some("ndarray:float32:2,3"), None),
-            ),
-            ("a=b", typed("a", None, Some("b"))),
-            ("a=b::text", typed("a", None, Some("b::text"))),
-            ("a=b:c=d", typed("a", None, Some("b:c=d"))),
-            ("a:int=b=c", typed("a", Some("int"), Some("b=c"))),
-            (
-                "a:ndarray:int8:2=x = ':'",
-                typed("a", Some("ndarray:int8:2"), Some("x = ':'")),
-            ),
-            ("\"a:b=c\":str=d", typed("a:b=c", Some("str"), Some("d"))),
-            ("\"say \"\"hi\"\"\"", typed("say \"hi\"", None, None)),
-            ("a\"b", typed("a\"b", None, None)),
-            ("a b", typed("a b", None, None)),
-            ("\"*\":json", typed("*", Some("json"), None)),
-            (
-                "*",
-                ColumnSpec {
-                    is_rest: true,
-                    ..ColumnSpec::named("*")
-                },
-            ),
-        ] {
-            assert_eq!(column(text).unwrap(), expected, "{text}");
-        }
-        for text in [
-            "", ":str", "=x", "a:", "a:=x", "a=", "a:str= ", "\"a", "\"a\"b", "\"\"", "*:json",
-            "*=x",
-        ] {
-            assert!(column(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn null_as_accepts_an_empty_value() {
-        for (text, name, value) in [
-            ("a=", "a", ""),
-            ("b=x=y", "b", "x=y"),
-            ("\"c=d\"=1", "c=d", "1"),
-        ] {
-            assert_eq!(null_as(text).unwrap(), (name.to_owned(), value.to_owned()));
-        }
-        for text in ["a", "=1", "\"a\"", ""] {
-            assert!(null_as(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn split_shares_must_sum_to_one() {
-        let found = splits("train=0.9, val=0.1").unwrap();
-        let found: Vec<_> = found.iter().map(|one| (&*one.name, one.share)).collect();
-        assert_eq!(found, [("train", 0.9), ("val", 0.1)]);
-        assert!(splits("a=0.3333333333,b=0.3333333333,c=0.3333333334").is_ok());
-        for text in [
-            "",
-            "train",
-            "train=",
-            "train=x",
-            "train=0,val=1",
-            "train=-1,val=2",
-            "train=nan",
-            "train=0.5",
-            "a=0.5,a=0.5",
-            "../a=1",
-            "a/b=1",
-            ".shardmill=1",
-            "=1",
-            "a=inf",
-        ] {
-            assert!(splits(text).is_err(), "{text}");
         }
     }
 }

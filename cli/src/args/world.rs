@@ -142,7 +142,7 @@ impl Stream {
     pub fn parse(typed: &str) -> Result<Self, CliError> {
         let wrong = |fact: String| {
             let hint = "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N, each with or without ,view=FILE";
-            refused(fact, hint)
+            CliError::from(refused(fact, hint))
         };
         let (typed, first) = take_view(typed)?;
         let (typed, weight) = match last_part(typed) {

@@ -1,14 +1,57 @@
 //! The command `shardmill add-column`: adds the columns of a table to a dataset.
 
-use shardmill_convert::{AddColumnsOptions, add_columns};
+use std::path::PathBuf;
+
+use clap::Args;
+use shardmill_convert::{AddColumnsOptions, ColumnSpec, add_columns};
 use shardmill_core::{Limits, escape};
 use shardmill_source::SourceOptions;
+use shardmill_storage::Location;
 
 use super::options;
-use crate::args::AddColumnArgs;
+use crate::args::values::{self, List};
+use crate::args::{JobsArgs, SingleWriterArgs, StorageArgs};
 use crate::error::Stop;
-use crate::output::{DatasetReport, Exit, Output, bytes, many};
+use crate::output::{DatasetReport, Exit, Output, amount, bytes};
 use crate::signals;
+
+/// Add the columns of a table to an MDS dataset that exists
+///
+/// The rows of the table may have any order. Every sample needs one row with its key, and every row a sample; deleted
+/// samples need none. The files of the dataset do not change, and neither do the numbers and the order of its samples. The
+/// values are written to shards in the folder `columns`, and `index.columns` lists them. Removing that file removes the
+/// columns.
+#[derive(Args, Debug)]
+pub struct AddColumnArgs {
+    /// The directory of the dataset, or its prefix in a store
+    #[arg(value_name = "DATASET", value_parser = values::location)]
+    pub dataset: Location,
+
+    /// Files, directories or prefixes in stores with the rows of the table
+    #[arg(required = true, value_name = "SOURCE", value_parser = values::locations)]
+    pub sources: Vec<List<Location>>,
+
+    /// The column with the keys of the samples, text or whole numbers, in the dataset and in the table
+    #[arg(long, value_name = "COLUMN", value_parser = values::not_empty)]
+    pub on: String,
+
+    /// A column to add: its name, `:` and an encoding, `=` and an SQL expression; repeatable [default: all columns]
+    #[arg(long = "column", value_name = "NAME[:ENCODING][=EXPR]", value_parser = values::column)]
+    pub columns: Vec<ColumnSpec>,
+
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+
+    /// Directory for the table in another form, and for temporary files [default: the system's]
+    #[arg(long, value_name = "DIR", env = "SHARDMILL_TEMP_DIR", hide_env_values = true, value_parser = values::local_path)]
+    pub temp_dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub single_writer: SingleWriterArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut source = SourceOptions {
@@ -40,11 +83,10 @@ pub fn run(args: &AddColumnArgs, limits: Limits, out: &mut Output) -> Result<Exi
         .map(|(name, encoding)| format!("{} ({encoding})", escape(name)))
         .collect();
     out.line(format_args!(
-        "{}: added {} to {} in {} ({})",
+        "{}: added {} to {} ({})",
         escape(&dataset),
         columns.join(", "),
-        many(added.samples, "sample"),
-        many(added.shards, "shard"),
+        amount(added.samples, added.shards),
         bytes(added.stored_bytes),
     ))?;
     if let Some(replaced) = added.replaced.filter(|folder| *folder != added.folder) {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::Serialize;
 use shardmill_core::number::whole;
 use shardmill_core::{ErrorKind, Limits, Progress};
@@ -14,10 +15,89 @@ use shardmill_reader::{
 };
 
 use super::{dataset, options, world};
-use crate::args::BenchArgs;
+use crate::args::{WorldArgs, duration, values};
 use crate::error::{CliError, Stop};
-use crate::output::{Exit, Output, Table, bytes, count, many, percent, rate, seconds};
+use crate::output::{Exit, Output, Table, amount, bytes, count, many, percent, rate, seconds};
 use crate::signals;
+
+/// Read a dataset as a training job would, and report how fast
+///
+/// Reads the batches of one rank through the same cache, order and threads as a training job. For each epoch, prints
+/// samples and bytes per second, the time to the first batch, the time spent waiting for batches, and the fetched
+/// shards. Data in a store, or on a slow disk, is fetched to the folder --local.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub world: WorldArgs,
+
+    /// A subdirectory of each dataset, such as `train`
+    #[arg(long, value_name = "NAME")]
+    pub subset: Option<String>,
+
+    #[command(flatten)]
+    pub cache: BenchCacheArgs,
+
+    /// The rank that reads
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "World", value_parser = values::number)]
+    pub rank: u64,
+
+    /// The loader process of the rank that reads
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "World", value_parser = values::number)]
+    pub worker: u64,
+
+    /// Number of epochs
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::number)]
+    pub epochs: u64,
+
+    /// The first epoch
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::number)]
+    pub epoch: u64,
+
+    /// Stop each epoch after this number of batches [default: at its end]
+    #[arg(long, value_name = "N", value_parser = values::number)]
+    pub max_batches: Option<u64>,
+
+    /// Threads that prepare batches ahead; with 0, the reading thread does the work
+    #[arg(long, short, value_name = "N", default_value = "1", value_parser = values::threads)]
+    pub jobs: usize,
+
+    /// Maximum number of batches to prepare ahead
+    #[arg(long, value_name = "N", default_value = "16", value_parser = values::number)]
+    pub queue: u64,
+
+    /// Simulated duration of a training step, between two batches; with a unit
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::step)]
+    pub step_time: Duration,
+
+    /// Print a hash of the ids and values in their order, to compare runs
+    #[arg(long)]
+    pub digest: bool,
+}
+
+// The cache of fetched shards. No doc comment: it would become the text of the verb.
+#[derive(Args, Debug)]
+pub struct BenchCacheArgs {
+    /// Fetch shards to this folder and read them there; several streams get folders 0, 1, … in it
+    #[arg(long, value_name = "DIR", help_heading = "Cache")]
+    pub local: Option<String>,
+
+    /// Maximum bytes of cached shards [default: no limit]
+    #[arg(long, value_name = "SIZE", help_heading = "Cache", value_parser = values::byte_size)]
+    pub cache_limit: Option<u64>,
+
+    /// Also keep the compressed files of fetched shards
+    #[arg(long, help_heading = "Cache")]
+    pub keep_zip: bool,
+
+    /// Hash to check of every shard
+    /// [default: the strongest hash of a fetched shard, none for a shard that was not fetched]
+    #[arg(long, value_name = "HASH", help_heading = "Cache", value_parser = values::hash)]
+    pub validate_hash: Option<HashAlgo>,
+
+    /// Maximum number of samples to fetch ahead [default: limited by the space in the cache]
+    #[arg(long, value_name = "N", help_heading = "Cache", value_parser = values::sample_count)]
+    pub predownload: Option<u64>,
+}
 
 #[derive(Serialize)]
 struct Report {
@@ -253,9 +333,8 @@ fn update(hasher: &mut Hasher, batch: &Batch) {
 
 fn show(report: &Report, out: &mut Output) -> Result<(), Stop> {
     out.line(format_args!(
-        "{} in {}, opened in {}, read by rank {}",
-        many(report.samples, "sample"),
-        many(report.shards, "shard"),
+        "{}, opened in {}, read by rank {}",
+        amount(report.samples, report.shards),
         seconds(report.open_seconds),
         report.rank,
     ))?;

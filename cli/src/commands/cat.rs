@@ -1,8 +1,9 @@
 //! The command `shardmill cat`: prints samples, or writes their fields to files.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::KEY_COLUMN;
@@ -14,9 +15,67 @@ use super::extract::{Extractor, SampleName};
 use super::sample_row::{SampleRow, StoredField};
 use super::samples::SampleChoice;
 use super::shards::Shards;
-use crate::args::CatArgs;
+use crate::args::range::IndexRange;
+use crate::args::{SampleArgs, StorageArgs, values};
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, begin_entry, count, many, number_text};
+
+/// Print samples as JSON lines, or write their fields as files
+///
+/// Numbers are JSON numbers: 64-bit integers exactly, floats in the shortest text that reads back to the
+/// same value (float16 as float32 would); NaN and the infinities are the strings "NaN", "Infinity" and
+/// "-Infinity", decimals are strings. Bytes are {"bytes", "base64"}; arrays {"dtype", "shape", "data"}
+/// with the values in row order; images {"format", "bytes", "base64"}; pickles {"pickle_bytes",
+/// "base64"}, never run. Columns of encoding json appear as the JSON they hold.
+#[derive(Args, Debug)]
+pub struct CatArgs {
+    /// The dataset, in a directory or in a store
+    #[arg(value_name = "DATASET")]
+    pub dataset: String,
+
+    /// Which samples: `7`, `-1` (the last), `10..20` (20 not included), `10..`, `..20`
+    /// [default: the first 10]
+    #[arg(value_name = "INDEX|A..B", value_parser = IndexRange::parse)]
+    pub range: Option<IndexRange>,
+
+    /// Print the first sample with this key; reads the dataset from the start
+    #[arg(long, value_name = "KEY", conflicts_with = "range")]
+    pub key: Option<String>,
+
+    /// Print at most this number of samples of the range
+    #[arg(long, value_name = "N", conflicts_with = "key", value_parser = values::samples)]
+    pub limit: Option<u64>,
+
+    /// The column with the keys, for `--key` and `--by-key`
+    #[arg(long, value_name = "NAME", default_value = "__key__")]
+    pub key_column: String,
+
+    /// Print only this column; repeatable, in the order given
+    #[arg(long = "column", short, value_name = "NAME")]
+    pub columns: Vec<String>,
+
+    /// Write the stored bytes of one column of one sample to standard output
+    #[arg(long, conflicts_with = "extract")]
+    pub raw: bool,
+
+    /// Write fields as files to this directory: `7/image.jpg`; existing files are not overwritten
+    #[arg(long, value_name = "DIR", value_parser = values::local_path)]
+    pub extract: Option<PathBuf>,
+
+    /// With `--extract`: name the files by key, as in a tree of files: `a/001.jpg`
+    #[arg(long, requires = "extract")]
+    pub by_key: bool,
+
+    /// Shorten strings, bytes, arrays, images and JSON of more than this many bytes
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["raw", "extract"], value_parser = values::byte_size)]
+    pub max_bytes: Option<u64>,
+
+    #[command(flatten)]
+    pub samples: SampleArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 /// The number of samples shown by default.
 const SHOWN: u64 = 10;

@@ -1,6 +1,6 @@
 //! The location of a dataset: a local path, a store, or a pattern of tar files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use shardmill_core::{ErrorKind, Limits, Unfinished};
@@ -12,7 +12,7 @@ use shardmill_storage::{Dir, Folder, Location, RemoteLocation, RemoteOptions, St
 use shardmill_writer::INDEX_NAME;
 
 use super::options;
-use crate::args::{StorageArgs, parse_location};
+use crate::args::{StorageArgs, values};
 use crate::error::{CliError, Stop};
 
 /// The location of a dataset that a command reads.
@@ -47,7 +47,7 @@ impl DatasetLocation {
                 remote,
             });
         }
-        let location = match parse_location(text)? {
+        let location = match values::location(text)? {
             Location::Local(path) => return Ok(Self::Local(path)),
             Location::Remote(location) => location,
         };
@@ -155,8 +155,7 @@ impl DatasetLocation {
     pub fn folder_or_parent(&self) -> Result<Folder, StorageError> {
         match self {
             Self::Local(path) if path.is_file() => {
-                let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-                Dir::open(parent.unwrap_or(Path::new("."))).map(Folder::Local)
+                Dir::open(options::parent_of(path)).map(Folder::Local)
             }
             _ => self.folder(),
         }

@@ -111,16 +111,16 @@ impl<'a> DeltaTable<'a> {
 
     /// Returns a table of the number of files by size.
     pub fn sizes(&self) -> Table {
-        let mut table = Table::headed("  file size|>files|>bytes");
-        for size in self.file_sizes.iter().filter(|size| size.files > 0) {
+        let sizes = self.file_sizes.iter().filter(|size| size.files > 0);
+        let rows = sizes.map(|size| {
             let range = match (size.below, STEPS.last()) {
                 (Some(below), _) => format!("  below {}", bytes(below)),
                 (None, Some(last)) => format!("  from {}", bytes(*last)),
                 (None, None) => "  any".to_owned(),
             };
-            table.row([range, count(size.files), bytes(size.bytes)]);
-        }
-        table
+            [range, count(size.files), bytes(size.bytes)]
+        });
+        Table::of("  file size|>files|>bytes", rows)
     }
 }
 

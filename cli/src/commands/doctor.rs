@@ -2,15 +2,36 @@
 
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use serde::Serialize;
 use shardmill_core::ErrorKind;
-use shardmill_storage::{CredentialSource, ProbeOutcome, ProbeReport, ProbeVerdict, probe};
+use shardmill_storage::{
+    CredentialSource, Location, ProbeOutcome, ProbeReport, ProbeVerdict, probe,
+};
 
 use super::options;
-use crate::args::DoctorArgs;
+use crate::args::{StorageArgs, values};
 use crate::error::Stop;
 use crate::output::{Exit, Output, Table};
 use crate::signals;
+
+/// Check which operations work at a location with your settings: list, put, read, create, delete
+///
+/// Names where the credentials came from, such as a profile or a machine, and when they expire.
+///
+/// Each operation is tried at most twice, so a wrong endpoint is reported within seconds; other commands try eight times.
+///
+/// Writes objects whose names begin with `.shardmill-probe-` and deletes them again. Without permission to write, reads
+/// an existing object. The exit status is 0 if datasets can be read, whether or not they can be written.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// A folder or a prefix in a store, as in s3://bucket/sets, gs://bucket, az://container, https://host/sets
+    #[arg(value_name = "LOCATION", value_parser = values::dest)]
+    pub location: Location,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 #[derive(Serialize)]
 struct JsonReport<'a> {

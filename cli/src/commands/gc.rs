@@ -1,14 +1,46 @@
 //! The command `shardmill gc`: finds and removes the leftovers of abandoned conversions.
 
-use shardmill_convert::{GcFile, GcOptions, GcReport, gc};
+use clap::Args;
+use shardmill_convert::{GcFile, GcOptions, GcReport, Part, WaitingPart, gc};
 use shardmill_core::{Limits, escape, shell_word};
 use shardmill_storage::Location;
 
 use super::options;
-use crate::args::GcArgs;
+use crate::args::duration::{self, TypedDuration};
+use crate::args::{StorageArgs, TakeoverArgs, values};
 use crate::error::Stop;
 use crate::output::{Exit, Output, Table, bytes, count, many};
 use crate::signals;
+
+/// Show or remove the leftovers of an interrupted conversion that will not be resumed
+///
+/// Leftovers are shards that the journal of the conversion lists and no index does, its side files and its work folder,
+/// parts that were not committed, and shards that an index no longer lists. Files that an index lists are never removed.
+/// Without `--delete` nothing is removed. To finish the conversion instead, run its command again.
+#[derive(Args, Debug)]
+pub struct GcArgs {
+    /// Directory or prefix in a store that a conversion wrote to
+    #[arg(value_name = "DEST")]
+    pub dest: String,
+
+    /// Remove the leftovers
+    #[arg(long)]
+    pub delete: bool,
+
+    /// Select only this uncommitted part, regardless of its age: 0/4 is the first of four
+    #[arg(long, value_name = "I/N", value_parser = values::part)]
+    pub part: Option<Part>,
+
+    /// Keep files of parts that are younger than this: `90m`, `24h`, `7d`; `0` if no part is running
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration::age)]
+    pub older_than: TypedDuration,
+
+    #[command(flatten)]
+    pub takeover: TakeoverArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 pub fn run(args: &GcArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut options = GcOptions::new(Location::parse(&args.dest)?);
@@ -58,19 +90,19 @@ fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
     if report.parts.is_empty() {
         return Ok(());
     }
-    let mut table = Table::headed("uncommitted part|conversion|>samples|>shards|>bytes");
-    for part in &report.parts {
+    let row = |part: &WaitingPart| {
         // The first digits are enough to distinguish conversions.
         let conversion = part.conversion.get(..8).unwrap_or(&part.conversion);
-        table.row([
+        [
             part.part.clone(),
             conversion.to_owned(),
             count(part.samples),
             count(part.shards),
             bytes(part.bytes),
-        ]);
-    }
-    out.text(table)
+        ]
+    };
+    let headings = "uncommitted part|conversion|>samples|>shards|>bytes";
+    out.text(Table::of(headings, report.parts.iter().map(row)))
 }
 
 /// Formats the number and the size of files.

@@ -1,19 +1,48 @@
 //! The command `shardmill head`: shows the first samples or rows.
 
+use clap::Args;
 use shardmill_convert::show_row;
 use shardmill_core::{Limits, escape};
 use shardmill_mds::Value;
 use shardmill_source::{Source, SourceKind};
+use shardmill_storage::Location;
 
-use super::dataset;
 use super::dataset_location::DatasetLocation;
-use super::rows;
 use super::sample_row::SampleRow;
 use super::samples::SampleChoice;
 use super::tars::{each_sample, tar_set};
-use crate::args::HeadArgs;
+use super::{dataset, rows};
+use crate::args::{StorageArgs, values};
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, begin_entry, cell_text, terminal_width, write_value};
+
+/// Show the first samples of a dataset, or the first rows of a source, as a table
+///
+/// A dataset is MDS shards or tar files; a source is a Delta table, Parquet, Arrow, CSV, JSON lines or TFRecord files, or
+/// a tree of files. The table fits the width of the terminal: long values are cut, bytes are shown as type and size, and control
+/// characters are escaped. With `--json`, every sample is one line with its whole values, in the form of `cat`. Only the
+/// shards or files with these samples are read.
+#[derive(Args, Debug)]
+pub struct HeadArgs {
+    /// The dataset or source, in a directory or in a store
+    #[arg(value_name = "DATASET")]
+    pub location: String,
+
+    /// The number of samples
+    #[arg(long = "limit", short = 'n', value_name = "N", default_value = "5", value_parser = values::sample_count)]
+    pub samples: u64,
+
+    /// Show only this column; repeatable, in the order given
+    #[arg(long = "column", short, value_name = "NAME")]
+    pub columns: Vec<String>,
+
+    /// Read only the samples of this view, a file of `select`
+    #[arg(long, value_name = "FILE", value_parser = values::location)]
+    pub view: Option<Location>,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;

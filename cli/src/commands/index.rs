@@ -1,23 +1,129 @@
 //! The command `shardmill index`: rebuilds, merges and exports indexes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, LengthsOptions, ReindexOptions, WrittenLengths};
 use shardmill_core::{ErrorKind, Limits, Progress, WORK_FOLDER, escape};
-use shardmill_dataset::DatasetProblem;
-use shardmill_dataset::{Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern};
+use shardmill_dataset::{
+    DatasetProblem, Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME,
+    TarPattern,
+};
 use shardmill_mds::{HashAlgo, PENDING_NAME, Pending};
-use shardmill_storage::{Dir, PublishMode, StorageError};
+use shardmill_storage::{Dir, Location, PublishMode, StorageError};
+use shardmill_webdataset::Consumer;
 use shardmill_writer::INDEX_NAME;
 
 use super::options;
-use crate::args::{
-    ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs, parse_location,
-};
+use crate::args::values::{self, List};
+use crate::args::{JobsArgs, StorageArgs};
 use crate::error::{CliError, Stop};
-use crate::output::{DatasetReport, Exit, Output, count, many};
+use crate::output::{DatasetReport, Exit, Output, amount, count, many};
 use crate::signals;
+
+/// Rebuild or merge index.json, and write lengths and the indexes of other readers
+#[derive(Args, Debug)]
+pub struct IndexArgs {
+    #[command(subcommand)]
+    pub verb: IndexVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum IndexVerb {
+    Rebuild(RebuildArgs),
+    Merge(MergeArgs),
+    Lengths(LengthsArgs),
+    Export(ExportArgs),
+}
+
+/// Rebuild index.json from the shards of a directory
+///
+/// Every shard file is read, checked and hashed with the algorithms that its header lists. The headers of tar files list
+/// none, so --hashes selects them, and a table of offsets is written next to each.
+#[derive(Args, Debug)]
+pub struct RebuildArgs {
+    /// The directory with the shards
+    #[arg(value_name = "DATASET", value_parser = values::local_path)]
+    pub dataset: PathBuf,
+
+    /// Replace an index.json or tables of offsets that differ
+    #[arg(long)]
+    pub force: bool,
+
+    /// Hashes to record for tar files, separated by commas, or none [default: sha256]
+    #[arg(long, value_name = "NAME,...", value_parser = values::hashes)]
+    pub hashes: Option<List<HashAlgo>>,
+
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+}
+
+/// Write one index.json over several datasets; their shards stay where they are
+///
+/// With one directory, all datasets in its subdirectories are merged, in the order of their paths. Several directories
+/// are merged in the given order. The shard names are relative to the directory of the new index.
+#[derive(Args, Debug)]
+pub struct MergeArgs {
+    /// A directory with datasets in subdirectories, or the datasets
+    #[arg(required = true, value_name = "DIR", value_parser = values::local_path)]
+    pub dirs: Vec<PathBuf>,
+
+    /// Directory that receives index.json and contains all datasets; required if there are several
+    #[arg(long, value_name = "ROOT", value_parser = values::local_path)]
+    pub out: Option<PathBuf>,
+
+    /// Replace an index.json that differs
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Write the lengths of columns of an MDS dataset beside its index
+///
+/// `index.lengths.COLUMN` has a number for every sample: the elements of an array, or the bytes of text and other values.
+/// It names the index that it belongs to, and is refused for any other one. Of uncompressed shards in a local directory,
+/// only offsets and the beginnings of values are read.
+#[derive(Args, Debug)]
+pub struct LengthsArgs {
+    /// The directory of the dataset, or its prefix in a store
+    #[arg(value_name = "DATASET", value_parser = values::location)]
+    pub dataset: Location,
+
+    /// A column of text, bytes or arrays; repeatable
+    #[arg(long = "column", value_name = "COLUMN", required = true, value_parser = values::not_empty)]
+    pub columns: Vec<String>,
+
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
+
+/// Write the indexes of other readers next to tar shards
+///
+/// `wids`: shardindex.json. `dali`: NAME.idx next to each shard. `open_clip`: sizes.json. Only headers are read; in a store,
+/// also the bytes around them.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// A folder of tar files, with or without an index.json, or a pattern of them; on this machine or in a store
+    #[arg(value_name = "DATASET")]
+    pub dataset: String,
+
+    /// The readers: wids, dali, open_clip
+    #[arg(long = "for", value_name = "READER,...", required = true, value_parser = values::consumers)]
+    pub readers: List<Consumer>,
+
+    /// Replace files that differ
+    #[arg(long)]
+    pub force: bool,
+
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 #[derive(Serialize)]
 struct JsonReport<'a> {
@@ -207,6 +313,13 @@ fn differs(index: &Path) -> CliError {
     .with_hint("replace it with --force")
 }
 
+const fn state(is_written: bool) -> &'static str {
+    match is_written {
+        true => "written",
+        false => "is already correct",
+    }
+}
+
 fn show(
     root: &Path,
     outcome: Outcome,
@@ -222,11 +335,8 @@ fn show(
         shards,
     };
     if out.wants_summary(&json)? {
-        let what = match outcome {
-            Outcome::Written => "written",
-            Outcome::Unchanged => "is already correct",
-        };
-        let amount = format!("{} in {}", many(samples, "sample"), many(shards, "shard"));
+        let what = state(matches!(outcome, Outcome::Written));
+        let amount = amount(samples, shards);
         out.line(format_args!("{}: {what}: {amount}", escape(&path)))?;
     }
     Ok(Exit::Done)
@@ -255,14 +365,11 @@ fn lengths(args: &LengthsArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     };
     if out.wants_summary(&json)? {
         for column in &columns {
-            let state = match column.written {
-                true => "written",
-                false => "is already correct",
-            };
             out.line(format_args!(
-                "{}: {}: {state}: {} {} in {}",
+                "{}: {}: {}: {} {} in {}",
                 escape(&dataset),
                 column.file,
+                state(column.written),
                 count(column.total),
                 column.unit,
                 many(column.samples, "sample")
@@ -276,7 +383,7 @@ fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     let pattern = TarPattern::parse(&args.dataset)?;
     let location = match &pattern {
         Some(pattern) => pattern.folder().clone(),
-        None => parse_location(&args.dataset)?,
+        None => values::location(&args.dataset)?,
     };
     let options = ExportOptions {
         readers: args.readers.clone(),
@@ -295,11 +402,10 @@ fn export(args: &ExportArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     };
     if out.wants_summary(&json)? {
         out.line(format_args!(
-            "{}: {} of {} in {}",
+            "{}: {} of {}",
             escape(&args.dataset),
             many(report.files.len() as u64, "file"),
-            many(report.samples, "sample"),
-            many(report.shards, "shard")
+            amount(report.samples, report.shards)
         ))?;
         for file in &report.files {
             out.line(format_args!("  {}", escape(file)))?;

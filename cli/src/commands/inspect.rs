@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use shardmill_convert::{PROVENANCE_NAME, check_file_options};
@@ -19,10 +20,44 @@ use super::delta::DeltaTable;
 use super::samples::SampleChoice;
 use super::shards::{ShardFacts, Shards};
 use super::tars::Tars;
-use super::{options, source_views};
-use crate::args::InspectArgs;
+use super::{options, rows, source_views};
+use crate::args::{FileArgs, SampleArgs, StorageArgs, values};
 use crate::error::{CliError, Stop};
-use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
+use crate::output::{Exit, Output, Table, amount, bytes, count, many, ratio};
+
+/// Show the contents of a dataset, or how a source would be converted
+///
+/// For a dataset: format, samples, shards, columns and encodings, sizes, compression, hashes and provenance. For a
+/// directory of splits: one line for each. For a Delta table, a Parquet, Arrow, CSV, JSON lines or TFRecord source or a
+/// tree of files: its columns, rows and files, and the default encodings of `convert`. For a Delta table also: versions,
+/// features, deleted rows and file sizes.
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    /// A dataset, a directory of datasets, or a source; in a directory or in a store
+    #[arg(value_name = "DATASET")]
+    pub location: String,
+
+    /// List the shards of a dataset instead, one line each: number, samples, raw bytes, stored bytes, name and first hash
+    #[arg(long, conflicts_with_all = ["delta_version", "delta_timestamp", "include", "exclude", "follow_links"])]
+    pub shards: bool,
+
+    /// In a Delta table: the version to inspect [default: the latest]
+    #[arg(long, value_name = "N", conflicts_with = "delta_timestamp", value_parser = values::table_version)]
+    pub delta_version: Option<u64>,
+
+    /// In a Delta table: inspect the latest version at this time, such as 2026-01-31T12:00:00Z
+    #[arg(long, alias = "timestamp", value_name = "TIME", value_parser = values::table_time)]
+    pub delta_timestamp: Option<i64>,
+
+    #[command(flatten)]
+    pub samples: SampleArgs,
+
+    #[command(flatten)]
+    pub files: FileArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 /// The maximum size of a provenance file in bytes.
 const PROVENANCE_BYTES: u64 = 64 << 20;
@@ -390,14 +425,8 @@ fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
 }
 
 fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
-    let (samples, shards) = (
-        many(summary.samples, "sample"),
-        many(summary.shards, "shard"),
-    );
-    out.line(format_args!(
-        "{}: {samples} in {shards}",
-        escape(&summary.dataset)
-    ))?;
+    let size = amount(summary.samples, summary.shards);
+    out.line(format_args!("{}: {size}", escape(&summary.dataset)))?;
     let stored = if summary.stored_bytes == summary.raw_bytes {
         bytes(summary.stored_bytes)
     } else {
@@ -413,11 +442,8 @@ fn show(summary: &Summary, out: &mut Output) -> Result<(), Stop> {
         rows.push(("deleted", format!("{deleted}, which are not counted")));
     }
     if let Some(spread) = &summary.shard_raw_bytes {
-        let (smallest, median, largest) = (
-            bytes(spread.smallest),
-            bytes(spread.median),
-            bytes(spread.largest),
-        );
+        let sizes = [spread.smallest, spread.median, spread.largest];
+        let [smallest, median, largest] = sizes.map(bytes);
         rows.push((
             "raw shards",
             format!("smallest {smallest}, median {median}, largest {largest}"),
@@ -470,16 +496,14 @@ fn layout_facts(layout: &LayoutSummary) -> Vec<(&'static str, String)> {
 }
 
 fn columns(layout: &LayoutSummary) -> Table {
-    let mut table = Table::headed("  column|encoding|>bytes");
-    for column in &layout.columns {
-        let size = column.bytes.map_or_else(|| "varies".to_owned(), count);
-        table.row([
+    let row = |column: &ColumnSummary| {
+        [
             format!("  {}", escape(&column.name)),
             escape(&column.encoding).into_owned(),
-            size,
-        ]);
-    }
-    table
+            column.bytes.map_or_else(|| "varies".to_owned(), count),
+        ]
+    };
+    Table::of("  column|encoding|>bytes", layout.columns.iter().map(row))
 }
 
 /// Shows the most important facts; `--json` contains all of them.
@@ -537,30 +561,25 @@ fn show_provenance(value: &Value, out: &mut Output) -> Result<(), Stop> {
 }
 
 fn show_splits(splits: &Splits<'_>, out: &mut Output) -> Result<(), Stop> {
-    let (samples, datasets) = (
-        many(splits.samples, "sample"),
-        many(splits.datasets.len() as u64, "dataset"),
-    );
+    let samples = many(splits.samples, "sample");
+    let datasets = many(splits.datasets.len() as u64, "dataset");
     out.line(format_args!(
         "{}: {samples} in {datasets}",
         escape(splits.location)
     ))?;
-    let mut table = Table::headed("  name|>samples|>shards|>raw|>stored|format");
-    for part in &splits.datasets {
-        table.row([
-            format!("  {}", escape(&part.name)),
-            count(part.summary.samples),
-            count(part.summary.shards),
-            bytes(part.summary.raw_bytes),
-            bytes(part.summary.stored_bytes),
-            part.summary
-                .first
-                .as_ref()
-                .map_or("-", |layout| layout.format)
-                .to_owned(),
-        ]);
-    }
-    out.text(table)
+    let row = |Part { name, summary }: &Part| {
+        let format = summary.first.as_ref().map_or("-", |layout| layout.format);
+        [
+            format!("  {}", escape(name)),
+            count(summary.samples),
+            count(summary.shards),
+            bytes(summary.raw_bytes),
+            bytes(summary.stored_bytes),
+            format.to_owned(),
+        ]
+    };
+    let headings = "  name|>samples|>shards|>raw|>stored|format";
+    out.text(Table::of(headings, splits.datasets.iter().map(row)))
 }
 
 #[derive(Serialize)]
@@ -628,10 +647,7 @@ fn source(
             }),
         });
     }
-    let files = description
-        .tree
-        .as_ref()
-        .map_or(description.files.len() as u64, |tree| tree.files);
+    let (files, rows_text) = rows::size_of(description);
     let summary = SourceSummary {
         source: shown,
         kind: description.kind.name(),
@@ -645,13 +661,10 @@ fn source(
             .map(|delta| DeltaTable::of(delta, description)),
         columns,
     };
-    out.result(&summary, |out| show_source(&summary, out))
+    out.result(&summary, |out| show_source(&summary, &rows_text, out))
 }
 
-fn show_source(summary: &SourceSummary<'_>, out: &mut Output) -> Result<(), Stop> {
-    let rows = summary
-        .rows
-        .map_or_else(|| "rows not counted".to_owned(), |rows| many(rows, "row"));
+fn show_source(summary: &SourceSummary<'_>, rows: &str, out: &mut Output) -> Result<(), Stop> {
     let (files, size) = (many(summary.files, "file"), bytes(summary.bytes));
     out.line(format_args!(
         "{}: {}, {files}, {size}, {rows}\n",

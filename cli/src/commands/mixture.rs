@@ -28,15 +28,15 @@ pub fn shares(config: &EpochConfig, epochs: u64) -> Result<Vec<EpochShares>, Sto
     };
     let (sizes, epoch_size) = config.mixture_sizes()?;
     let rows = (ROWS / epochs.max(1)).max(1);
-    let mut all = Vec::new();
-    for epoch in config.epoch..config.epoch.saturating_add(epochs) {
-        all.push(EpochShares {
+    let shares = |epoch| {
+        Ok(EpochShares {
             epoch,
             windows: mixture.windows(&sizes, epoch_size, epoch)?,
             parts: mixture.parts(&sizes, epoch_size, epoch, rows)?,
-        });
-    }
-    Ok(all)
+        })
+    };
+    let epochs = config.epoch..config.epoch.saturating_add(epochs);
+    epochs.map(shares).collect()
 }
 
 /// Returns the windows as a table: what each stream should have, and what it has.

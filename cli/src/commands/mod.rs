@@ -1,4 +1,4 @@
-//! The commands, one file for each.
+//! The verbs, one file for each: its options, what it does, and its output.
 
 mod add_column;
 mod bench;
@@ -33,18 +33,59 @@ mod view;
 mod which;
 mod world;
 
-use clap::{Arg, Command};
+#[cfg(test)]
+pub use completions::is_shown;
 
-use crate::args::{Cli, Verb};
-use crate::command;
+use clap::{Arg, Command, Parser, Subcommand};
+
+use crate::args::GlobalArgs;
 use crate::error::Stop;
 use crate::output::{Exit, Output};
 
-/// Runs the verb. The hint of an error names only options that the verb has.
-pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
-    run_verb(cli, out).map_err(|stop| match stop {
+/// Convert tables and file trees to training shards, and inspect them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "shardmill",
+    bin_name = "shardmill",
+    version,
+    max_term_width = 100
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: GlobalArgs,
+
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    Convert(Box<convert::ConvertArgs>),
+    Inspect(inspect::InspectArgs),
+    Head(head::HeadArgs),
+    Stats(stats::StatsArgs),
+    Cat(cat::CatArgs),
+    AddColumn(Box<add_column::AddColumnArgs>),
+    Select(select::SelectArgs),
+    Verify(verify::VerifyArgs),
+    View(view::ViewArgs),
+    Index(index::IndexArgs),
+    Order(Box<order::OrderArgs>),
+    Plan(Box<plan::PlanArgs>),
+    Which(Box<which::WhichArgs>),
+    Bench(Box<bench::BenchArgs>),
+    Doctor(doctor::DoctorArgs),
+    Commit(commit::CommitArgs),
+    Gc(gc::GcArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// Runs the verb. The hint of an error names only options that the verb has. `definition` returns the command line.
+pub fn run(cli: &Cli, definition: fn() -> Command, out: &mut Output) -> Result<Exit, Stop> {
+    run_verb(cli, definition, out).map_err(|stop| match stop {
         Stop::CliError(mut cli_error) => {
-            cli_error.hint = cli_error.hint.map(|hint| fitted(hint, &cli.verb));
+            let hint = cli_error.hint.take();
+            cli_error.hint = hint.map(|hint| fitted(hint, &cli.verb, definition));
             Stop::CliError(cli_error)
         }
         Stop::ClosedPipe => stop,
@@ -52,7 +93,7 @@ pub fn run(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
 }
 
 /// Adapts the hint of a source, which is written for a conversion of all columns, to a verb.
-fn fitted(hint: String, verb: &Verb) -> String {
+fn fitted(hint: String, verb: &Verb, definition: fn() -> Command) -> String {
     const REST: &str = "--column '*' ";
     let name = match verb {
         // A column of the hint replaces the typed one of its name.
@@ -64,7 +105,7 @@ fn fitted(hint: String, verb: &Verb) -> String {
         Verb::View(_) => "view",
         _ => return hint,
     };
-    let command = command::definition();
+    let command = definition();
     let known = command.find_subcommand(name);
     let verbs = [Some(&command), known].into_iter().flatten();
     let options: Vec<&str> = verbs
@@ -81,10 +122,10 @@ fn fitted(hint: String, verb: &Verb) -> String {
     }
 }
 
-fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
+fn run_verb(cli: &Cli, definition: fn() -> Command, out: &mut Output) -> Result<Exit, Stop> {
     let limits = options::limits(&cli.global.limits);
     match &cli.verb {
-        Verb::Convert(args) => convert::run(args, limits, out),
+        Verb::Convert(args) => convert::run(args, limits, definition, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),
         Verb::Head(args) => head::run(args, limits, out),
         Verb::Stats(args) => stats::run(args, limits, out),
@@ -101,6 +142,6 @@ fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Commit(args) => commit::run(args, limits, out),
         Verb::Gc(args) => gc::run(args, limits, out),
-        Verb::Completions(args) => completions::run(args, out),
+        Verb::Completions(args) => completions::run(args, &definition(), out),
     }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use shardmill_core::{ErrorKind, Limits, escape};
 use shardmill_source::{SchemaRule, SourceOptions};
-use shardmill_storage::{Dir, LeaseWait, PublishMode, RemoteOptions, settings_of};
+use shardmill_storage::{Dir, LeaseWait, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
 use crate::error::CliError;
@@ -63,21 +63,19 @@ fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, CliError> {
         .collect())
 }
 
-/// Writes the file that an option names, atomically. An earlier file of that name is replaced.
-pub fn publish(option: &str, path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    let (dir, name) = folder_of(option, path, "pass the path of a file")?;
-    dir.publish_bytes(None, name, bytes, PublishMode::Replace)?;
-    Ok(())
-}
-
 /// Opens the folder of the file that an option names. Returns it with the name of the file in it.
 pub fn folder_of<'a>(option: &str, path: &'a Path, hint: &str) -> Result<(Dir, &'a str), CliError> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         let fact = format!("`{}` names no file", escape(&path.display().to_string()));
         return Err(CliError::option(option, &fact, hint));
     };
+    Ok((Dir::open(parent_of(path))?, name))
+}
+
+/// Returns the folder of a file.
+pub fn parent_of(path: &Path) -> &Path {
     let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-    Ok((Dir::open(parent.unwrap_or(Path::new(".")))?, name))
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Formats the time of day, as in `12:30:59 UTC`.

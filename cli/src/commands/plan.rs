@@ -1,28 +1,72 @@
 //! The command `shardmill plan`: predicts what a training run will fetch, keep and wait for.
 
+use std::time::Duration;
+
+use clap::Args;
 use serde::Serialize;
 use shardmill_core::number::{float, whole};
 use shardmill_core::{Limits, escape};
 use shardmill_order::{EpochConfig, StreamConfig};
 use shardmill_reader::{
-    CacheForecast, EpochFacts, Forecast, ForecastOptions, PeerFile, ShardCost, forecast, owner,
+    CacheForecast, EpochFacts, Forecast, ForecastOptions, NodeForecast, PeerFile, ShardCost,
+    forecast, owner,
 };
 
 use super::dataset_location::DatasetLocation;
 use super::mixture::{self, EpochShares};
 use super::shards::{ShardFacts, Shards};
 use super::world;
-use crate::args::PlanArgs;
+use crate::args::{WorldArgs, duration, values};
 use crate::error::Stop;
-use crate::output::{Exit, Output, Table, bytes, count, many, needed, percent, seconds};
+use crate::output::{Exit, Output, Table, amount, bytes, count, many, needed, percent, seconds};
+
+/// Predict fetches, cache hits, padding and waiting times of a training run
+///
+/// Only the indexes are read. Every node is simulated: when it needs which shards, what its cache holds, and how long
+/// its batches wait for the network. Prints the results for each node and epoch, the hit rate of an LRU cache for
+/// comparison, and advice.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub world: WorldArgs,
+
+    /// Number of epochs
+    #[arg(long, value_name = "N", default_value = "3", help_heading = "Run", value_parser = values::up_to(1000))]
+    pub epochs: u64,
+
+    /// Maximum bytes of the cache of a node [default: no limit]
+    #[arg(long, value_name = "SIZE", help_heading = "Run", value_parser = values::byte_size)]
+    pub cache_limit: Option<u64>,
+
+    /// Nodes share their caches, as with `peers=` of `StreamingDataset`: each shard is fetched from the store by one node,
+    /// and by the others from that node
+    #[arg(long, help_heading = "Run")]
+    pub peers: bool,
+
+    /// Network bandwidth of a node: a size per second
+    #[arg(long, value_name = "SIZE/s", default_value = "1GB/s", help_heading = "Run", value_parser = values::bandwidth)]
+    pub bandwidth: u64,
+
+    /// Time from a request to its first byte
+    #[arg(long, value_name = "TIME", default_value = "30ms", help_heading = "Run", value_parser = duration::up_to_an_hour)]
+    pub latency: Duration,
+
+    /// Number of shards that a node fetches at a time
+    #[arg(long, value_name = "N", default_value = "64", help_heading = "Run", value_parser = values::up_to(10_000))]
+    pub connections: u64,
+
+    /// Duration of a training step, without waiting for data
+    #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Run", value_parser = duration::up_to_an_hour)]
+    pub step_time: Duration,
+}
 
 /// The share of waiting time from which the plan mentions it.
 const WORTH_A_WORD: f64 = 0.01;
 
 #[derive(Serialize)]
-struct Plan<'a> {
+struct Plan {
     #[serde(flatten)]
-    data: &'a Data,
+    data: Data,
     /// The number of samples of all ranks in a step. Replicas are counted once.
     global_batch: u64,
     shuffle: bool,
@@ -33,10 +77,10 @@ struct Plan<'a> {
     #[serde(flatten)]
     node: NodeFacts,
     #[serde(flatten)]
-    forecast: &'a Forecast,
+    forecast: Forecast,
     /// With a mixture, the shares of the streams.
-    #[serde(skip_serializing_if = "<[EpochShares]>::is_empty")]
-    mixture: &'a [EpochShares],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mixture: Vec<EpochShares>,
     advice: Vec<String>,
 }
 
@@ -85,19 +129,27 @@ pub fn run(args: &PlanArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         }
     }
     let found = forecast(&config, &data.costs, &options)?;
-    let advice = advice(&found, &data, &options);
-    let shares = mixture::shares(&config, options.epochs)?;
-    if out.is_json() {
-        let plan = plan(&data, &config, &options, (&found, &shares), advice)?;
-        out.json(&plan)?;
-    } else {
-        show(&data, &config, &options, &found, out)?;
-        if !shares.is_empty() {
-            out.text(format_args!("\n{}", mixture::table(&shares)))?;
-            out.text(format_args!("\n{}", mixture::picture(&shares)))?;
-        }
-        show_advice(&advice, out)?;
-    }
+    let resolved = config.resolve()?;
+    let plan = Plan {
+        global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
+        shuffle: config.shuffle.enabled,
+        shuffle_algo: config.shuffle.algo.name(),
+        shuffle_seed: config.shuffle.seed,
+        num_canonical_nodes: resolved.canonical_nodes,
+        shuffle_block_size: resolved.block,
+        node: NodeFacts {
+            cache_limit: options.cache_limit,
+            bandwidth: options.bandwidth,
+            latency_seconds: options.latency.as_secs_f64(),
+            connections: options.connections,
+            step_seconds: options.step.as_secs_f64(),
+        },
+        mixture: mixture::shares(&config, options.epochs)?,
+        advice: advice(&found, &data, &options),
+        forecast: found,
+        data,
+    };
+    out.result(&plan, |out| show(&plan, &config, out))?;
     Ok(Exit::Done)
 }
 
@@ -174,54 +226,17 @@ const fn cost(shard: &ShardFacts<'_>) -> ShardCost {
 }
 
 fn title(data: &Data) -> String {
-    let (samples, shards) = (many(data.samples, "sample"), many(data.shards, "shard"));
+    let amount = amount(data.samples, data.shards);
     match data.streams.as_slice() {
-        [one] => format!("{}: {samples} in {shards}", escape(&one.dataset)),
-        all => format!(
-            "{}: {samples} in {shards}",
-            many(all.len() as u64, "dataset")
-        ),
+        [one] => format!("{}: {amount}", escape(&one.dataset)),
+        all => format!("{}: {amount}", many(all.len() as u64, "dataset")),
     }
 }
 
-fn plan<'a>(
-    data: &'a Data,
-    config: &EpochConfig,
-    options: &ForecastOptions,
-    (forecast, mixture): (&'a Forecast, &'a [EpochShares]),
-    advice: Vec<String>,
-) -> Result<Plan<'a>, Stop> {
-    let resolved = config.resolve()?;
-    Ok(Plan {
-        data,
-        global_batch: resolved.world.ranks().saturating_mul(config.batch_size),
-        shuffle: config.shuffle.enabled,
-        shuffle_algo: config.shuffle.algo.name(),
-        shuffle_seed: config.shuffle.seed,
-        num_canonical_nodes: resolved.canonical_nodes,
-        shuffle_block_size: resolved.block,
-        node: NodeFacts {
-            cache_limit: options.cache_limit,
-            bandwidth: options.bandwidth,
-            latency_seconds: options.latency.as_secs_f64(),
-            connections: options.connections,
-            step_seconds: options.step.as_secs_f64(),
-        },
-        forecast,
-        mixture,
-        advice,
-    })
-}
-
-fn show(
-    data: &Data,
-    config: &EpochConfig,
-    options: &ForecastOptions,
-    found: &Forecast,
-    out: &mut Output,
-) -> Result<(), Stop> {
-    out.line(title(data))?;
-    out.text(facts(data, config, options)?)?;
+fn show(plan: &Plan, config: &EpochConfig, out: &mut Output) -> Result<(), Stop> {
+    let found = &plan.forecast;
+    out.line(title(&plan.data))?;
+    out.text(facts(plan, config))?;
     out.text(format_args!("\n{}", epochs(found)))?;
     out.text(format_args!("\n{}", caches(found)))?;
     out.text(format_args!("\n{}", sizes(found)))?;
@@ -233,90 +248,71 @@ fn show(
         let all = many(found.nodes_in_all, "node");
         out.line(format_args!("\n{} of {all} are shown", count(shown)))?;
     }
-    Ok(())
-}
-
-fn show_advice(advice: &[String], out: &mut Output) -> Result<(), Stop> {
-    if !out.is_quiet() && !advice.is_empty() {
-        out.line("")?;
-        for line in advice {
-            out.line(line)?;
-        }
+    if !plan.mixture.is_empty() {
+        out.text(format_args!("\n{}", mixture::table(&plan.mixture)))?;
+        out.text(format_args!("\n{}", mixture::picture(&plan.mixture)))?;
+    }
+    if !out.is_quiet() && !plan.advice.is_empty() {
+        out.line(format_args!("\n{}", plan.advice.join("\n")))?;
     }
     Ok(())
 }
 
-fn facts(data: &Data, config: &EpochConfig, options: &ForecastOptions) -> Result<Table, Stop> {
-    let resolved = config.resolve()?;
+fn facts(plan: &Plan, config: &EpochConfig) -> Table {
+    let (data, node, world) = (&plan.data, &plan.node, config.world);
     let mut rows = Vec::new();
     let mut row = |name, value| rows.push((name, value));
     if data.streams.len() > 1 {
         for stream in &data.streams {
-            let amount = format!(
-                "{}: {} in {}",
-                escape(&stream.dataset),
-                many(stream.samples, "sample"),
-                many(stream.shards, "shard")
-            );
-            row("stream", amount);
+            let amount = amount(stream.samples, stream.shards);
+            row("stream", format!("{}: {amount}", escape(&stream.dataset)));
         }
     }
     row("raw", bytes(data.raw_bytes));
     row("stored", bytes(data.stored_bytes));
-    let world = config.world;
-    let ranks = many(world.ranks_per_node, "rank");
+    let (nodes, ranks) = (
+        many(world.nodes, "node"),
+        many(world.ranks_per_node, "rank"),
+    );
     let each = many(config.batch_size, "sample");
     row(
         "world",
-        format!(
-            "{} of {ranks}, {each} each in a step",
-            many(world.nodes, "node")
-        ),
+        format!("{nodes} of {ranks}, {each} each in a step"),
     );
-    let order = if config.shuffle.enabled {
-        let (algo, seed) = (config.shuffle.algo, config.shuffle.seed);
-        let nodes = many(resolved.canonical_nodes, "canonical node");
-        format!(
-            "{algo}, seed {seed}, {nodes}, blocks of {}",
-            count(resolved.block)
-        )
+    let order = if plan.shuffle {
+        let (algo, seed) = (plan.shuffle_algo, plan.shuffle_seed);
+        let nodes = many(plan.num_canonical_nodes, "canonical node");
+        let block = count(plan.shuffle_block_size);
+        format!("{algo}, seed {seed}, {nodes}, blocks of {block}")
     } else {
         "not shuffled".to_owned()
     };
     row("order", order);
-    row(
-        "cache",
-        options
-            .cache_limit
-            .map_or_else(|| "no limit".to_owned(), bytes),
-    );
-    let bandwidth = bytes(options.bandwidth);
-    let (latency, step) = (options.latency.as_secs_f64(), options.step.as_secs_f64());
+    let no_limit = || "no limit".to_owned();
+    row("cache", node.cache_limit.map_or_else(no_limit, bytes));
+    let (bandwidth, latency) = (bytes(node.bandwidth), seconds(node.latency_seconds));
+    let shards = many(node.connections as u64, "shard");
     row(
         "bandwidth",
-        format!(
-            "{bandwidth}/s, first byte after {}, {} at a time",
-            seconds(latency),
-            many(options.connections as u64, "shard")
-        ),
+        format!("{bandwidth}/s, first byte after {latency}, {shards} at a time"),
     );
-    row("step", seconds(step));
-    Ok(Table::facts("  ", rows))
+    row("step", seconds(node.step_seconds));
+    Table::facts("  ", rows)
 }
 
 fn epochs(found: &Forecast) -> Table {
-    let mut table = Table::headed(">epoch|>samples|>steps|>padded|>dropped");
     let known = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), count);
-    for epoch in &found.epochs {
-        table.row([
+    let row = |epoch: &EpochFacts| {
+        [
             count(epoch.epoch),
             count(epoch.samples),
             count(epoch.steps),
             known(epoch.padded),
             known(epoch.dropped),
-        ]);
-    }
-    table
+        ]
+    };
+    let headings = ">epoch|>samples|>steps|>padded|>dropped";
+    Table::of(headings, found.epochs.iter().map(row))
 }
 
 fn caches(found: &Forecast) -> Table {
@@ -344,34 +340,35 @@ fn caches(found: &Forecast) -> Table {
 }
 
 fn sizes(found: &Forecast) -> Table {
-    let mut table =
-        Table::headed(">node|>first batch|>most resident|>needed at once|>in an epoch|>in the run");
-    for node in &found.nodes {
-        table.row([
+    let row = |node: &NodeForecast| {
+        [
             count(node.node),
             seconds(node.belady.first_batch_seconds),
             bytes(node.belady.most_resident_bytes),
             bytes(node.needed_at_once_bytes),
             bytes(node.needed_in_epoch_bytes),
             bytes(node.distinct_bytes),
-        ]);
-    }
-    table
+        ]
+    };
+    let headings = ">node|>first batch|>most resident|>needed at once|>in an epoch|>in the run";
+    Table::of(headings, found.nodes.iter().map(row))
 }
 
 /// Returns what all nodes fetch together.
 fn sources(found: &Forecast) -> Table {
-    let mut table = Table::headed(">epoch|>from the store|>shards|>from other nodes|>shards");
-    for epoch in &found.peers {
-        table.row([
+    let rows = found.peers.iter().map(|epoch| {
+        [
             count(epoch.epoch),
             bytes(epoch.store_bytes),
             count(epoch.store_shards),
             bytes(epoch.peer_bytes),
             count(epoch.peer_shards),
-        ]);
-    }
-    table
+        ]
+    });
+    Table::of(
+        ">epoch|>from the store|>shards|>from other nodes|>shards",
+        rows,
+    )
 }
 
 /// Returns advice derived from the forecast, as sentences.
@@ -414,9 +411,7 @@ fn part_of(part: u64, whole: u64) -> String {
 }
 
 fn room(found: &Forecast, data: &Data, options: &ForecastOptions, lines: &mut Vec<String>) {
-    let largest = |of: fn(&shardmill_reader::NodeForecast) -> u64| {
-        found.nodes.iter().map(of).max().unwrap_or(0)
-    };
+    let largest = |of: fn(&NodeForecast) -> u64| found.nodes.iter().map(of).max().unwrap_or(0);
     // During decompression, a shard needs more space.
     let extra = data.costs.iter();
     let extra = extra.map(|cost| cost.reserve_bytes.saturating_sub(cost.cache_bytes));
@@ -485,7 +480,7 @@ fn apart(found: &Forecast, lines: &mut Vec<String>) {
 /// Compares the hit rates of Belady's algorithm and LRU. The first epoch is left out, because the cache is empty before
 /// it.
 fn hits(found: &Forecast, lines: &mut Vec<String>) {
-    let sum = |of: fn(&shardmill_reader::NodeForecast) -> &CacheForecast| {
+    let sum = |of: fn(&NodeForecast) -> &CacheForecast| {
         let epochs = found
             .nodes
             .iter()
@@ -505,7 +500,7 @@ fn hits(found: &Forecast, lines: &mut Vec<String>) {
 }
 
 fn waiting(found: &Forecast, options: &ForecastOptions, lines: &mut Vec<String>) {
-    let share = |node: &&shardmill_reader::NodeForecast| {
+    let share = |node: &&NodeForecast| {
         node.belady.wait_seconds() / node.belady.seconds.max(f64::MIN_POSITIVE)
     };
     let worst = found

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use shardmill_core::Limits;
 use shardmill_dataset::View;
-use shardmill_source::{Source, SourceKind, VersionChoice};
+use shardmill_source::{Source, SourceDescription, SourceKind, VersionChoice};
 use shardmill_storage::Location;
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::{options, source_views};
-use crate::args::{StorageArgs, parse_locations};
+use crate::args::{StorageArgs, values};
 use crate::error::Stop;
+use crate::output::many;
 
 /// Finds out what a location holds: tar files, a dataset with an index (`Mds`), or a table or a tree, of which the kind is
 /// not known (`None`). `location` is the text that the user typed.
@@ -31,6 +32,14 @@ pub fn find(
     }
 }
 
+/// Returns the number of files of a source, and the number of its rows as text.
+pub fn size_of(source: &SourceDescription) -> (u64, String) {
+    let files = source.files.len() as u64;
+    let files = source.tree.as_ref().map_or(files, |tree| tree.files);
+    let rows = source.rows.map(|rows| many(rows, "row"));
+    (files, rows.unwrap_or("rows not counted".to_owned()))
+}
+
 /// Opens the rows at a location, all or those of a view.
 pub fn open(
     location: &str,
@@ -46,7 +55,7 @@ pub fn open(
     let is_source = options.kind.is_none();
     options.samples.view = view.filter(|_| !is_source).cloned();
     // A pattern of tar files has its own syntax, which sources know as well.
-    let locations = parse_locations(location)?;
+    let locations = values::locations(location)?;
     let source = shardmill_convert::open_rows(&locations, &options)?;
     let Some(view) = view.filter(|_| is_source) else {
         return Ok(source);

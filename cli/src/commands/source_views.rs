@@ -8,7 +8,7 @@ use shardmill_table::{TableForm, TableOptions, VersionChoice};
 
 use super::dataset_location::DatasetLocation;
 use super::options;
-use crate::args::{StorageArgs, parse_locations};
+use crate::args::{StorageArgs, values};
 use crate::error::Stop;
 
 /// What views select from.
@@ -42,7 +42,7 @@ pub fn find(
 ) -> Result<SelectTarget, Stop> {
     let kind = match kind {
         Some(kind) => kind,
-        None => shardmill_source::detect(&parse_locations(text)?, &options::remote(storage)?)?,
+        None => shardmill_source::detect(&values::locations(text)?, &options::remote(storage)?)?,
     };
     let form = match kind {
         _ if table_format(kind, location).is_none() => None,
@@ -55,7 +55,7 @@ pub fn find(
     let mut options = options::source(storage, limits.clone())?;
     options.kind = Some(kind);
     options.delta.choice = version;
-    let source = shardmill_convert::open_rows(&parse_locations(text)?, &options)?;
+    let source = shardmill_convert::open_rows(&values::locations(text)?, &options)?;
     let name = format!("{kind} {}", source.description().fingerprint);
     let rows = unit_rows(&*source)?.iter().sum();
     Ok(SelectTarget {

@@ -3,18 +3,60 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use clap::Args;
 use serde::Serialize;
 use shardmill_convert::verify_table;
 use shardmill_core::{ErrorKind, Limits, escape};
 use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
+use shardmill_storage::Location;
+use shardmill_webdataset::Consumer;
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
 use super::samples::SampleChoice;
-use crate::args::VerifyArgs;
+use crate::args::values::{self, List};
+use crate::args::{JobsArgs, StorageArgs};
 use crate::error::{CliError, Stop, one_line};
 use crate::output::{Exit, Output, bytes, count, many, rate, seconds};
 use crate::signals;
+
+/// Check a dataset: structure, lengths, hashes; with --deep every sample
+///
+/// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 if there
+/// is one. With --for, what these readers of tar files refuse is a problem, and what some reader changes or skips is a
+/// warning.
+#[derive(Args, Debug)]
+pub struct VerifyArgs {
+    /// The dataset, a directory of datasets, or a tar file; local or in a store
+    #[arg(value_name = "DATASET")]
+    pub dataset: String,
+
+    /// Also decode every sample, and compare them with the content hash in index.provenance
+    #[arg(long)]
+    pub deep: bool,
+
+    /// Also exit with 3 if there are warnings
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Readers whose rules tar shards must also meet: webdataset, hf, dali, energon, wids, open_clip
+    #[arg(long = "for", value_name = "READER,...", value_parser = values::consumers)]
+    pub readers: Option<List<Consumer>>,
+
+    #[command(flatten)]
+    pub jobs: JobsArgs,
+
+    /// Hash that index.json must have: `sha256:` and 64 hex digits
+    #[arg(long, value_name = "sha256:HEX")]
+    pub expect_index: Option<String>,
+
+    /// Check only the shards that have samples of this view, a file of `select`
+    #[arg(long, value_name = "FILE", value_parser = values::location)]
+    pub view: Option<Location>,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 #[derive(Serialize)]
 struct JsonReport<'a> {
@@ -181,26 +223,20 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
     for problem in &report.problems {
         console.error(&cli_error(&folder, problem), None);
     }
-    let listed = report.problems.len() as u64;
-    if report.problem_count > listed {
-        console.line(format_args!(
-            "and {} problems more",
-            count(report.problem_count - listed)
-        ));
-    }
+    let more = |all: u64, listed: usize, what: &str| {
+        let left = all.saturating_sub(listed as u64);
+        if left > 0 {
+            console.line(format_args!("and {} {what} more", count(left)));
+        }
+    };
+    more(report.problem_count, report.problems.len(), "problems");
     if out.is_quiet() {
         return Ok(exit);
     }
     for warning in &report.warnings {
         console.warning(&cli_error(&folder, warning));
     }
-    let listed = report.warnings.len() as u64;
-    if report.warning_count > listed {
-        console.line(format_args!(
-            "and {} warnings more",
-            count(report.warning_count - listed)
-        ));
-    }
+    more(report.warning_count, report.warnings.len(), "warnings");
     let dataset = escape(json.dataset);
     let how = match (&report.content, report.deep) {
         (_, false) => "values not decoded",

@@ -3,31 +3,87 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 use shardmill_convert::{RowReader, RowValue};
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, View, ViewTarget};
 use shardmill_source::VersionChoice;
-use shardmill_storage::Location;
+use shardmill_storage::{Location, PublishMode};
 use shardmill_tokenize::{TokenOptions, Tokenizer};
 use shardmill_view::{
     FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError, Viewed, report,
 };
 
 use super::dataset_location::DatasetLocation;
-use super::rows;
 use super::samples::SampleChoice;
 use super::shards::Shards;
-use super::{options, source_views};
-use crate::args::{GlobalArgs, StorageArgs, ViewArgs};
+use super::{options, rows, source_views};
+use crate::args::{GlobalArgs, SampleArgs, StorageArgs, values};
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, bytes, error_value};
+
+/// Show a dataset in the browser: samples, columns, shards, order and plan
+///
+/// Starts a server on this machine and prints its address, which contains a random token. Nothing is written, and no other
+/// machine can connect. The pages show what `inspect`, `select`, `verify`, `stats`, `order`, `which` and `plan` print,
+/// with the command line and the Python line to copy. Tables and trees of files are shown as well. It runs until it is
+/// interrupted.
+#[derive(Args, Debug)]
+pub struct ViewArgs {
+    /// The dataset, the tar files or the source, in a directory or in a store
+    #[arg(value_name = "DATASET")]
+    pub location: String,
+
+    /// The port of the server; 0 for any free one
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "N",
+        default_value = "0", value_parser = values::port)]
+    pub port: u16,
+
+    /// Also open the page in the browser of the desktop
+    #[arg(long, conflicts_with = "export")]
+    pub open: bool,
+
+    /// The token of the address instead of a random one: at least 16 letters, digits, `-` or `_`
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "SHARDMILL_VIEW_TOKEN",
+        hide_env_values = true
+    )]
+    pub read_only_token: Option<String>,
+
+    /// Write a page with the first samples, statistics and shards to this file instead, which needs no server
+    #[arg(long, value_name = "FILE", conflicts_with = "port", value_parser = values::local_path)]
+    pub export: Option<PathBuf>,
+
+    /// Show the text of columns of token ids with this tokenizer file (`tokenizer.json`)
+    #[arg(long, value_name = "FILE", value_parser = values::local_path)]
+    pub tokenizer: Option<PathBuf>,
+
+    /// Show which shards are in this folder of a cache, the `local` of a run
+    #[arg(long, value_name = "DIR", conflicts_with = "export", value_parser = values::local_path)]
+    pub cache: Option<PathBuf>,
+
+    /// Show the metrics of a running job from this address of `shardmill.metrics.serve`
+    #[arg(long, value_name = "URL", conflicts_with = "export", value_parser = values::not_empty)]
+    pub metrics: Option<String>,
+
+    #[command(flatten)]
+    pub samples: SampleArgs,
+
+    #[command(flatten)]
+    pub storage: StorageArgs,
+}
 
 /// The time after which the file that opens the browser is removed.
 const OPENING_TIME: Duration = Duration::from_secs(30);
@@ -229,7 +285,8 @@ fn described(cli_error: &CliError) -> serde_json::Value {
 
 fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {
     let page = report(viewed)?;
-    options::publish("export", path, page.as_bytes())?;
+    let (dir, name) = options::folder_of("export", path, "pass the path of a file")?;
+    dir.publish_bytes(None, name, page.as_bytes(), PublishMode::Replace)?;
     let file = &*path.to_string_lossy();
     let exported = Exported {
         file,

@@ -1,7 +1,9 @@
 //! The command `shardmill which`: names the samples of a step, or the steps that delivered a sample.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 
+use clap::{ArgGroup, Args};
 use serde::Serialize;
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{Dataset, SampleSources};
@@ -10,9 +12,58 @@ use shardmill_order::{Epoch, EpochConfig, SampleId, StreamConfig};
 use super::dataset_location::DatasetLocation;
 use super::sample_row::SampleRow;
 use super::{dataset, order, world};
-use crate::args::WhichArgs;
+use crate::args::{WorldArgs, values};
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, count, many};
+
+/// Name the samples of a training step, or the steps that delivered a sample
+///
+/// The order of the samples is computed again, so no log is needed. A step is a batch of all ranks, counted from 0 at
+/// the start of the epoch or, with --state, at the position of the state. For each sample, prints its number, its
+/// shard and the position in it, its key, and the file and row of the source as far as the dataset records them.
+///
+/// Options of the order that are left out are taken from the state, if shardmill made it. The batch size and the
+/// numbers of nodes and ranks are not part of a state: give those of the run that continued from it.
+#[derive(Args, Debug)]
+#[command(
+    group = ArgGroup::new("question").args(["step", "sample"]).required(true)
+)]
+pub struct WhichArgs {
+    #[command(flatten)]
+    pub world: WorldArgs,
+
+    /// Name the samples of this step
+    #[arg(long, value_name = "N", value_parser = values::number)]
+    pub step: Option<u64>,
+
+    /// Name the steps that delivered this sample
+    #[arg(long, value_name = "K", value_parser = values::number)]
+    pub sample: Option<u64>,
+
+    /// Only this rank, counted from 0 over all nodes
+    #[arg(long, value_name = "R", value_parser = values::number)]
+    pub rank: Option<u64>,
+
+    /// The epoch
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Order", value_parser = values::number)]
+    pub epoch: u64,
+
+    /// Count steps from a state, a JSON file as returned by `state_dict`
+    #[arg(long, value_name = "FILE", conflicts_with = "epoch", help_heading = "Order", value_parser = values::local_path)]
+    pub state: Option<PathBuf>,
+
+    /// Number of epochs to search for a sample
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "step", help_heading = "Order", value_parser = values::up_to(1000))]
+    pub epochs: u64,
+
+    /// The column with the keys
+    #[arg(long, value_name = "NAME", default_value = "__key__")]
+    pub key_column: String,
+
+    /// Do not read keys, which are in the shards; everything else is in the index and its side files
+    #[arg(long)]
+    pub no_keys: bool,
+}
 
 /// One dataset of the mix.
 struct Stream {
@@ -368,17 +419,16 @@ fn show_sample(
     out.text(&table)?;
     if !found.is_empty() {
         out.line("")?;
-        let mut table = Table::headed(">epoch|>step|>rank|>position");
-        for step in &found {
-            let star = if step.repeated { "*" } else { "" };
-            table.row([
+        let row = |step: &FoundStep| {
+            [
                 step.epoch.to_string(),
                 step.step.to_string(),
                 step.rank.to_string(),
-                format!("{}{star}", step.position),
-            ]);
-        }
-        out.text(&table)?;
+                starred(step.position, step.repeated),
+            ]
+        };
+        let headings = ">epoch|>step|>rank|>position";
+        out.text(Table::of(headings, found.iter().map(row)))?;
     }
     let from = match sample_in_epoch {
         0 => String::new(),
@@ -398,20 +448,21 @@ fn heading(before: &str) -> Table {
     Table::headed(&format!("{before}>sample|shard|>index|key|file|>row"))
 }
 
+fn starred(number: u64, is_repeated: bool) -> String {
+    format!("{number}{}", if is_repeated { "*" } else { "" })
+}
+
 fn cells_of(facts: &SampleFacts, repeated: bool) -> Vec<String> {
-    let star = if repeated { "*" } else { "" };
     let text = |value: &Option<String>| {
         let value = value.as_deref().map(escape);
-        value.map_or_else(|| "-".to_owned(), std::borrow::Cow::into_owned)
+        value.map_or_else(|| "-".to_owned(), Cow::into_owned)
     };
     vec![
-        format!("{}{star}", facts.sample),
+        starred(facts.sample, repeated),
         escape(&facts.shard_name).into_owned(),
         facts.index.to_string(),
         text(&facts.key),
         text(&facts.file),
-        facts
-            .row
-            .map_or_else(|| "-".to_owned(), |row| row.to_string()),
+        text(&facts.row.map(|row| row.to_string())),
     ]
 }

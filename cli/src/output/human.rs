@@ -26,6 +26,11 @@ pub fn many(number: u64, what: &str) -> String {
     format!("{} {what}{plural}", count(number))
 }
 
+/// Formats the size of a dataset: `1,000 samples in 1 shard`.
+pub fn amount(samples: u64, shards: u64) -> String {
+    format!("{} in {}", many(samples, "sample"), many(shards, "shard"))
+}
+
 /// Formats a size with one decimal.
 pub fn bytes(number: u64) -> String {
     ByteSize::new(number).to_string()

@@ -10,7 +10,7 @@ mod value;
 
 pub use console::{Console, error_value};
 pub use exit::{Exit, Signal, exit_code};
-pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
+pub use human::{amount, bytes, count, many, needed, percent, rate, ratio, seconds};
 pub use progress::show_progress;
 pub use shardmill_mds::value_json::{begin_entry, number_text, write_value};
 pub use table::{Table, terminal_width};

@@ -48,6 +48,13 @@ impl Table {
         table
     }
 
+    /// Creates a table with these headings and rows.
+    pub fn of<const N: usize>(headings: &str, rows: impl IntoIterator<Item = [String; N]>) -> Self {
+        let mut table = Self::headed(headings);
+        rows.into_iter().for_each(|row| table.row(row));
+        table
+    }
+
     /// Creates a table without headings: `>` aligns a column to the right, and `|` separates columns.
     pub fn aligned(columns: &str) -> Self {
         let columns = columns.split('|').map(|column| column.starts_with('>'));

@@ -1,23 +1,35 @@
 //! Checks that the options of a conversion fit each other, the source and the destination.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{check_relative_path, escape};
+use shardmill_core::escape;
 use shardmill_mds::Encoding;
 use shardmill_source::{SchemaRule, SourceKind, SourceOptions, TextOptions, TreeGroup};
 use shardmill_storage::Location;
-use shardmill_writer::{ColumnEncoder, RowEncoder, ShardFormat, Target};
+use shardmill_writer::{ColumnEncoder, FieldEncoding, RowEncoder, ShardFormat, Target};
 
+use crate::columns::parse_target;
 use crate::error::ConvertError;
 use crate::export;
-use crate::options::{ConvertOptions, Nulls, shown};
+use crate::options::{ColumnSpec, ConvertOptions, Nulls, ShardOptions, TarNames, shown};
 use crate::table;
 
 /// The default name of the key column.
 pub(crate) const DEFAULT_KEY: &str = "__key__";
 
-/// Checks the options that do not depend on the source.
-pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+/// Checks the options that do not depend on the source. [`plan`](crate::plan()) does so as well.
+///
+/// # Errors
+///
+/// `InvalidInput` for options that the format does not have, or that do not fit each other.
+pub fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+    check_columns(&options.columns.specs, options.shards.to)?;
+    let columns = &options.columns;
+    check_unique("lengths", columns.lengths.iter())?;
+    check_unique("video", columns.videos.iter())?;
+    check_unique("null-as", columns.null_as.iter().map(|(name, _)| name))?;
+    check_shard_options(&options.shards)?;
     if options.sources.is_empty() {
         return Err(ConvertError::option("source", "there is no source"));
     }
@@ -27,36 +39,6 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
             "sql",
             "a query cannot be combined with --select or --where",
             "put the columns and the condition into the query",
-        ));
-    }
-    let sum: f64 = options.columns.split.iter().map(|split| split.share).sum();
-    if !options.columns.split.is_empty() && (sum - 1.0).abs() > 1e-9 {
-        return Err(ConvertError::option(
-            "split",
-            format!("the shares sum to {sum}, not to 1"),
-        ));
-    }
-    let mut names: Vec<&str> = Vec::new();
-    for split in &options.columns.split {
-        let name = escape(&split.name);
-        let problem = if !split.share.is_finite() || split.share <= 0.0 {
-            format!("the share of `{name}` is not above 0")
-        } else if let Err(error) = check_relative_path(&split.name) {
-            format!("`{name}` cannot be a directory: {error}")
-        } else if name.contains('/') || name.starts_with('.') {
-            format!("`{name}` cannot be a directory: it has a slash or starts with a dot")
-        } else if names.contains(&split.name.as_str()) {
-            format!("there are two splits `{name}`")
-        } else {
-            names.push(&split.name);
-            continue;
-        };
-        return Err(ConvertError::option("split", problem));
-    }
-    if options.columns.split.is_empty() && options.columns.split_key.is_some() {
-        return Err(ConvertError::option(
-            "split-key",
-            "there is no --split whose key it could be",
         ));
     }
     if options.columns.shuffle.is_some() && options.run.incremental {
@@ -71,7 +53,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         let reorders = [
             ("--shuffle", options.columns.shuffle.is_some()),
             ("--sql", query.sql.is_some()),
-            ("--split", !options.columns.split.is_empty()),
+            ("--split", !options.columns.splits().is_empty()),
             ("--samples-per-shard", limits_samples),
         ];
         if let Some((other, _)) = reorders.iter().find(|(_, given)| *given) {
@@ -83,6 +65,82 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
     table::check_options(options)?;
     check_tar_options(options)?;
     check_part(options)
+}
+
+/// Checks that no column is given twice.
+fn check_unique<'a>(
+    option: &'static str,
+    mut names: impl Iterator<Item = &'a String>,
+) -> Result<(), ConvertError> {
+    let mut seen = BTreeSet::new();
+    match names.find(|name| !seen.insert(*name)) {
+        Some(name) => {
+            let fact = format!("`{}` is given twice", escape(name));
+            Err(ConvertError::option_hint(
+                option,
+                fact,
+                "name each column once",
+            ))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks that no column is given twice, and that the format has the encodings.
+fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), ConvertError> {
+    for is_rest in [false, true] {
+        let names = columns.iter().filter(|column| column.is_rest == is_rest);
+        check_unique("column", names.map(|column| &column.name))?;
+    }
+    for column in columns {
+        let encoding = column.encoding.as_deref();
+        let target = encoding.map(|encoding| parse_target(&column.name, encoding, to));
+        let Some(Err(fact)) = target else {
+            continue;
+        };
+        let hint = match to {
+            ShardFormat::Webdataset => {
+                let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
+                format!("the encodings of webdataset are {names}")
+            }
+            ShardFormat::Parquet => "columns of parquet are bytes, str, int or float".to_owned(),
+            ShardFormat::Mds => {
+                format!("the encodings of MDS are {}", Encoding::names().join(", "))
+            }
+        };
+        let message = format!("column {}: {fact}", escape(&column.name));
+        return Err(ConvertError::option_hint("column", message, hint));
+    }
+    Ok(())
+}
+
+/// Checks that the format has what the options are about.
+fn check_shard_options(shards: &ShardOptions) -> Result<(), ConvertError> {
+    let (to, tar) = (shards.to, &shards.tar);
+    let is_tar = to == ShardFormat::Webdataset;
+    let nothing = || format!("{to} has nothing to choose there");
+    let tar_hint = "omit it, or write --to webdataset";
+    let max = u64::from(u32::MAX);
+    let (option, fact, hint) = match () {
+        () if !is_tar && tar.pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
+        () if !is_tar && tar.names != TarNames::Portable => ("names", nothing(), tar_hint),
+        () if !is_tar && tar.index_for.is_some() => ("index-for", nothing(), tar_hint),
+        () if to != ShardFormat::Parquet && shards.row_group_size.is_some() => {
+            let fact = format!("{to} has no row groups");
+            ("row-group-size", fact, "omit it, or write --to parquet")
+        }
+        () if to == ShardFormat::Mds && shards.size_limit > Some(max) => {
+            let bytes = shards.size_limit.unwrap_or_default();
+            let fact = format!("{bytes} bytes are more than a shard can address");
+            (
+                "size-limit",
+                fact,
+                "choose at most 4294967295 bytes, or none",
+            )
+        }
+        () => return Ok(()),
+    };
+    Err(ConvertError::option_hint(option, fact, hint))
 }
 
 fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
@@ -99,8 +157,8 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
     let other = match () {
         () if options.run.overwrite => "--overwrite",
         () if options.columns.shuffle.is_some() => "--shuffle",
-        () if !options.columns.split.is_empty() => "--split",
-        () if !options.shards.tar.index_for.is_empty() => "--index-for",
+        () if !options.columns.splits().is_empty() => "--split",
+        () if !options.shards.tar.readers().is_empty() => "--index-for",
         () => return Ok(()),
     };
     Err(ConvertError::option_hint(
@@ -172,16 +230,9 @@ fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
                 "choose --nulls mask, --nulls drop, or --to webdataset",
             ));
         }
-        if !options.shards.tar.index_for.is_empty() {
-            return Err(ConvertError::option_hint(
-                "index-for",
-                format!("these readers do not read {}", options.shards.to),
-                "use --to webdataset",
-            ));
-        }
         return Ok(());
     }
-    for reader in &options.shards.tar.index_for {
+    for reader in options.shards.tar.readers() {
         export::check_reader(*reader, options.shards.tar.compression.is_some())?;
     }
     Ok(())

@@ -68,7 +68,12 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
     plain.filter_map(number).collect()
 }
 
-fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Target, ConvertError> {
+/// Parses the encoding of a column.
+pub(crate) fn parse_target(
+    column: &str,
+    encoding: &str,
+    format: ShardFormat,
+) -> Result<Target, ConvertError> {
     match format {
         ShardFormat::Mds => {
             let parsed = encoding.parse().map(Target::Mds);
@@ -361,7 +366,7 @@ fn tar_form(
         sometimes: names(sometimes),
     };
     let form = TarForm {
-        pattern: options.shards.tar.pattern.clone(),
+        pattern: options.shards.tar.pattern(),
         profile,
         fields: Arc::new(fields),
         compression: options.shards.tar.compression,

@@ -110,7 +110,7 @@ impl KnownFiles {
 
     /// Returns whether a file name can belong to a dataset.
     fn has(&self, name: &str, options: &ConvertOptions) -> bool {
-        let (pattern, default) = (&options.shards.tar.pattern, ShardPattern::default());
+        let (pattern, default) = (options.shards.tar.pattern(), ShardPattern::default());
         let is_table = options.shards.to == ShardFormat::Parquet;
         INDEX_NAMES.contains(&name)
             || is_provenance(name)
@@ -125,7 +125,7 @@ impl KnownFiles {
             || (options.shards.to == ShardFormat::Webdataset && pattern.matches(name))
             || (is_table && is_table_file_name(name))
             || default.matches(name)
-            || export::is_exported(name, &[pattern, &default], self.listed.iter())
+            || export::is_exported(name, &[&pattern, &default], self.listed.iter())
     }
 }
 

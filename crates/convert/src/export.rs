@@ -205,7 +205,7 @@ pub(crate) fn prepare_index(
         .map(|entry| TarFile::of_entry(&root, entry))
         .collect();
     let options = ExportOptions {
-        readers: options.shards.tar.index_for.clone(),
+        readers: options.shards.tar.readers().to_vec(),
         jobs: options.source.resources.jobs,
         replace: true,
         limits: options.source.limits.clone(),

@@ -50,6 +50,7 @@ mod lengths;
 mod mds_source;
 mod open;
 mod options;
+pub mod parse;
 mod part_manifest;
 mod parts;
 mod pending;
@@ -72,7 +73,7 @@ mod target;
 mod tokens;
 mod view_rows;
 
-pub use check::check_file_options;
+pub use check::{check_file_options, check_options};
 pub use commit::{CommitPartsOptions, CommitReport, commit};
 pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
@@ -95,7 +96,7 @@ pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
 pub use stats::{Bin, ColumnStats, Measure, Number, Special, Stats, StatsOptions, stats};
-pub use table::{MAX_ROW_GROUP_BYTES, table_type};
+pub use table::MAX_ROW_GROUP_BYTES;
 pub use table_verify::verify_table;
 pub use view_rows::live_rows;
 

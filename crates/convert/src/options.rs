@@ -11,6 +11,15 @@ use shardmill_storage::{LEASE_PATIENCE, Location};
 use shardmill_webdataset::{Consumer, TarCompression};
 use shardmill_writer::{ShardFormat, ShardPattern};
 
+use crate::error::ConvertError;
+pub use crate::parse::{ColumnSpec, SplitSpec};
+use crate::parse::{List, OrNone, compression};
+#[cfg(feature = "clap")]
+use crate::parse::{
+    byte_size, byte_size_or_none, consumers, hashes, named, not_empty, null_as, number, path,
+    samples, shard_pattern, splits,
+};
+
 shardmill_core::named_enum! {
     /// What to do with nulls. If an encoding can store nulls, `Error` and `Mask` store them.
     #[derive(Default)]
@@ -42,51 +51,37 @@ shardmill_core::named_enum! {
 
 /// The options that only WebDataset has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct TarOptions {
     /// The compression of whole shards. Most readers need uncompressed shards.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub compression: Option<TarCompression>,
-    /// The pattern of the shard names.
-    pub pattern: ShardPattern,
-    /// The allowed names.
+
+    /// Names of the tar files of `--to webdataset`, with a placeholder for the number [default: shard-%06d.tar]
+    #[cfg_attr(feature = "clap", arg(long = "shard-pattern", value_name = "PATTERN", value_parser = shard_pattern))]
+    pub pattern: Option<ShardPattern>,
+
+    /// Keys and fields allowed in `--to webdataset`: those that every known reader returns unchanged, or all that
+    /// webdataset itself reads
+    #[cfg_attr(feature = "clap", arg(long, value_name = "WHICH", default_value = "portable", value_parser = named(&TarNames::ALL, TarNames::name)))]
     pub names: TarNames,
-    /// The readers that get their own index.
-    pub index_for: Vec<Consumer>,
+
+    /// Also write the indexes of other readers, for `--to webdataset`: wids, dali, open_clip
+    #[cfg_attr(feature = "clap", arg(long, value_name = "READER,...", value_parser = consumers))]
+    pub index_for: Option<List<Consumer>>,
 }
 
-/// One column of the dataset to write, or all columns that others do not name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColumnSpec {
-    /// Its name.
-    pub name: String,
-    /// The name of its encoding in the format. `None` means the default of its type.
-    pub encoding: Option<String>,
-    /// The expression that computes it. `None` means the source column with the same name.
-    pub expr: Option<String>,
-    /// Whether it stands for all columns that no other one names, as without specifications. The other fields then have
-    /// no meaning.
-    pub is_rest: bool,
-}
-
-impl ColumnSpec {
-    /// Specifies the source column of that name, in the default encoding of its type.
+impl TarOptions {
+    /// Returns the pattern of the shard names.
     #[must_use]
-    pub fn named(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            encoding: None,
-            expr: None,
-            is_rest: false,
-        }
+    pub fn pattern(&self) -> ShardPattern {
+        self.pattern.clone().unwrap_or_default()
     }
-}
 
-/// One split: one of several datasets that the rows are divided among.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SplitSpec {
-    /// Its name, which is also the name of its directory.
-    pub name: String,
-    /// Its share of the rows, above 0; shares sum to 1.
-    pub share: f64,
+    /// Returns the readers that get their own index.
+    pub(crate) fn readers(&self) -> &[Consumer] {
+        self.index_for.as_deref().unwrap_or_default()
+    }
 }
 
 /// One part of a conversion.
@@ -127,31 +122,67 @@ pub struct ConvertOptions {
 
 /// The columns and rows to write.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(
+    feature = "clap",
+    derive(clap::Args),
+    command(next_help_heading = "Columns and rows")
+)]
 pub struct ColumnOptions {
     /// The columns; empty for all.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub specs: Vec<ColumnSpec>,
-    /// What to do with nulls.
+
+    /// How to handle nulls: stop with an error, store zero and a column `NAME__is_null`, drop the row, or, with
+    /// `--to webdataset`, omit the field
+    #[cfg_attr(feature = "clap", arg(long, value_name = "HOW", default_value = "error", value_parser = named(&Nulls::ALL, Nulls::name)))]
     pub nulls: Nulls,
-    /// Values that replace the nulls of single columns, as text.
+
+    /// Value to store for the nulls of one column; repeatable
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME=VALUE", value_parser = null_as))]
     pub null_as: Vec<(String, String)>,
-    /// The columns whose lengths are kept beside the index.
-    pub lengths: Vec<String>,
-    /// The columns whose videos are indexed beside the index.
-    pub videos: Vec<String>,
-    /// How a column of text becomes tokens. `None` keeps the text.
-    pub tokenize: Option<TokenizeOptions>,
-    /// The seed of a random order of the rows. `None` keeps the order of the source.
+
+    /// Write the rows in a random order that depends only on this number and the source
+    ///
+    /// All rows are first written, uncompressed, to files in the directory for temporary files.
+    #[cfg_attr(feature = "clap", arg(long, allow_hyphen_values = true, value_name = "SEED", value_parser = number))]
     pub shuffle: Option<u64>,
-    /// The splits. Empty for a single dataset.
-    pub split: Vec<SplitSpec>,
-    /// The column whose value determines the split. `None` means the number of the row.
+
+    /// Keep the length of this column of every sample beside the index, in `index.lengths.COLUMN`; repeatable
+    ///
+    /// The length of an array is its number of elements, and of text and other values their number of bytes. Batches of
+    /// a number of tokens need the lengths. `shardmill index lengths` writes them for an existing dataset.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COLUMN", value_parser = not_empty))]
+    pub lengths: Vec<String>,
+
+    /// Index the MP4 files of this column beside the index, in `index.videos.COLUMN`; repeatable
+    ///
+    /// With the index, `dataset.video` in Python fetches only the header and the groups of pictures that it needs.
+    #[cfg_attr(feature = "clap", arg(long = "video", value_name = "COLUMN", value_parser = not_empty))]
+    pub videos: Vec<String>,
+
+    /// Divide the samples between subdirectories, by shares that add up to 1: `train=0.9,val=0.1`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME=SHARE,...", value_parser = splits))]
+    pub split: Option<List<SplitSpec>>,
+
+    /// Rows with the same value in this column go to the same split
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COLUMN", requires = "split", value_parser = not_empty))]
     pub split_key: Option<String>,
+
+    /// How a column of text becomes tokens. `None` keeps the text.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub tokenize: Option<TokenizeOptions>,
 }
 
 impl ColumnOptions {
     /// Returns the specification of a column.
     pub(crate) fn spec(&self, name: &str) -> Option<&ColumnSpec> {
         self.named().find(|column| column.name == name)
+    }
+
+    /// Returns the splits. Empty for a single dataset.
+    #[must_use]
+    pub fn splits(&self) -> &[SplitSpec] {
+        self.split.as_deref().unwrap_or_default()
     }
 
     /// Returns the specifications of single columns.
@@ -167,59 +198,98 @@ impl ColumnOptions {
 
 /// How a column of text becomes a column of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "clap",
+    derive(clap::Args),
+    command(next_help_heading = "Tokens"),
+    group(requires = "tokenize")
+)]
 pub struct TokenizeOptions {
-    /// The tokenizer: a file `tokenizer.json` of Hugging Face.
+    /// Replace a column of text with its tokens, by this tokenizer file of Hugging Face (`tokenizer.json`)
+    ///
+    /// The tokens are those of the Python package `tokenizers`. Truncation and padding in the file are ignored. Tokens
+    /// have two bytes if all ids of the vocabulary fit, and else four. Their lengths are kept beside the index, as with
+    /// `--lengths`.
+    #[cfg_attr(
+        feature = "clap",
+        arg(id = "tokenize", long = "tokenize", required = false, value_name = "FILE", value_parser = path)
+    )]
     pub file: PathBuf,
-    /// The column of text. `None` means the only one.
+
+    /// The column to tokenize, of text or UTF-8 bytes [default: the only column of text]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COLUMN", value_parser = not_empty))]
     pub text: Option<String>,
-    /// The name of the column of tokens.
-    pub tokens: String,
-    /// Whether the tokenizer adds its own special tokens.
+
+    /// Name of the column of tokens [default: tokens]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "COLUMN", value_parser = not_empty))]
+    pub tokens: Option<String>,
+
+    /// Add the special tokens that the tokenizer adds for a model, such as `[CLS]` and `[SEP]`
+    ///
+    /// Without it, a text has only its own tokens, as for pretraining.
+    #[cfg_attr(feature = "clap", arg(long))]
     pub special_tokens: bool,
-    /// A token before each text.
+
+    /// Put this token of the vocabulary before each text, such as `<s>`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TOKEN", value_parser = not_empty))]
     pub prepend: Option<String>,
-    /// A token after each text.
+
+    /// Put this token of the vocabulary after each text, such as `<|endoftext|>`
+    #[cfg_attr(feature = "clap", arg(long, value_name = "TOKEN", value_parser = not_empty))]
     pub append: Option<String>,
-    /// Whether the text is written too. A text that [`ColumnOptions::specs`] names is always written.
+
+    /// Write the text as well; a text that `--column` names is always written
+    #[cfg_attr(feature = "clap", arg(long))]
     pub keep_text: bool,
 }
 
 impl TokenizeOptions {
-    /// Creates options with the defaults of the command line.
-    #[must_use]
-    pub fn new(file: impl Into<PathBuf>) -> Self {
-        Self {
-            file: file.into(),
-            text: None,
-            tokens: "tokens".to_owned(),
-            special_tokens: false,
-            prepend: None,
-            append: None,
-            keep_text: false,
-        }
+    /// Returns the name of the column of tokens.
+    pub(crate) fn tokens(&self) -> &str {
+        self.tokens.as_deref().unwrap_or("tokens")
     }
 }
 
 /// The form of the shards.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "clap",
+    derive(clap::Args),
+    command(next_help_heading = "Shards")
+)]
 pub struct ShardOptions {
     /// The format.
+    #[cfg_attr(feature = "clap", arg(skip = ShardFormat::Mds))]
     pub to: ShardFormat,
+
     /// The compression of shards, except tar shards. In Parquet files, it is the compression of pages.
+    #[cfg_attr(feature = "clap", arg(skip))]
     pub compression: Option<Compression>,
-    /// The options that only WebDataset has.
-    pub tar: TarOptions,
-    /// The hashes in the index.
-    pub hashes: Vec<HashAlgo>,
-    /// The maximum size of an uncompressed shard in bytes. In Parquet files, the size of the rows in memory counts.
-    pub size_limit: Option<u64>,
-    /// The maximum size of the rows of a row group in bytes; only in Parquet files.
-    pub row_group_bytes: u64,
-    /// The maximum number of samples in a shard.
+
+    /// Hashes to record, separated by commas, or none
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME,...", default_value = "sha256", value_parser = hashes))]
+    pub hashes: List<HashAlgo>,
+
+    /// Maximum raw bytes of a shard, or none
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = byte_size_or_none))]
+    pub size_limit: OrNone<u64>,
+
+    /// Maximum raw bytes of a row group of `--to parquet` [default: 64MiB]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "SIZE", value_parser = byte_size))]
+    pub row_group_size: Option<u64>,
+
+    /// Maximum number of samples in a shard
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = samples))]
     pub samples_per_shard: Option<u64>,
-    /// Whether each row group of the source is a shard, whatever its size. The order of samples then is that of the table
-    /// in place.
+
+    /// Make each row group of Parquet files or a Delta table a shard, as when the table is read in place, so that the samples
+    /// have the same order
+    #[cfg_attr(feature = "clap", arg(long))]
     pub keep_row_groups: bool,
+
+    /// The options that only WebDataset has.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub tar: TarOptions,
 }
 
 impl Default for ShardOptions {
@@ -231,10 +301,43 @@ impl Default for ShardOptions {
             tar: TarOptions::default(),
             hashes: vec![HashAlgo::Sha256],
             size_limit: Some(64 << 20),
-            row_group_bytes: 64 << 20,
+            row_group_size: None,
             samples_per_shard: None,
             keep_row_groups: false,
         }
+    }
+}
+
+impl ShardOptions {
+    /// Returns the maximum size of the rows of a row group in bytes; only in Parquet files.
+    #[must_use]
+    pub fn row_group_bytes(&self) -> u64 {
+        self.row_group_size.unwrap_or(64 << 20)
+    }
+
+    /// Sets the format, and the compression by its name; `none` stands for no compression.
+    ///
+    /// # Errors
+    ///
+    /// `config-compression` if the format does not have it.
+    pub fn set_format(&mut self, to: ShardFormat, name: Option<&str>) -> Result<(), ConvertError> {
+        self.to = to;
+        self.compression = None;
+        let named = name.filter(|name| *name != "none");
+        match to {
+            ShardFormat::Mds | ShardFormat::Parquet if name.is_none() => {
+                self.compression = Self::default().compression;
+            }
+            ShardFormat::Mds | ShardFormat::Parquet => {
+                let known = "zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none";
+                self.compression = compression(named, "", known)?;
+            }
+            ShardFormat::Webdataset => {
+                let known = "zstd:1 to zstd:22, gz:0 to gz:9, or none";
+                self.tar.compression = compression(named, " of webdataset", known)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -340,7 +443,7 @@ impl ConvertOptions {
         if self.source.csv.nulls != [""] {
             put("csv_nulls", json!(self.source.csv.nulls));
         }
-        let splits = self.columns.split.iter();
+        let splits = self.columns.splits().iter();
         let splits = splits.map(|split| (&split.name, split.share));
         put("split", json!(splits.collect::<Vec<_>>()));
         put("split_key", json!(self.columns.split_key));
@@ -352,12 +455,15 @@ impl ConvertOptions {
         };
         put("compression", json!(compression));
         if self.shards.to == ShardFormat::Parquet {
-            put("row_group_bytes", json!(self.shards.row_group_bytes));
+            put("row_group_bytes", json!(self.shards.row_group_bytes()));
         }
         if self.shards.to == ShardFormat::Webdataset {
-            put("shard_pattern", json!(self.shards.tar.pattern.to_string()));
+            put(
+                "shard_pattern",
+                json!(self.shards.tar.pattern().to_string()),
+            );
             put("names", json!(self.shards.tar.names.name()));
-            let readers = self.shards.tar.index_for.iter().map(|reader| reader.name());
+            let readers = self.shards.tar.readers().iter().map(|reader| reader.name());
             put("index_for", json!(readers.collect::<Vec<_>>()));
         }
         let hashes = self.shards.hashes.iter().map(ToString::to_string);

@@ -149,7 +149,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
     let identity = Identity::new(config, source.description());
     let split_key = options.columns.split_key.as_ref();
     let split_key = split_key.and_then(|name| schema.index_of(name).ok());
-    let splits = options.columns.split.iter();
+    let splits = options.columns.splits().iter();
     let mut folders: Vec<String> = splits.map(|split| split.name.clone()).collect();
     if folders.is_empty() {
         folders.push(String::new());
@@ -173,7 +173,7 @@ pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
             Dest::Replaceable => DestState::Replaced,
         },
     };
-    let split = Arc::new(SplitPlan::new(&options.columns.split, split_key));
+    let split = Arc::new(SplitPlan::new(options.columns.splits(), split_key));
     Ok(ConvertPlan {
         columns: planned,
         dest_state,

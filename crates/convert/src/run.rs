@@ -243,7 +243,7 @@ fn convert(
         .zip(&written.contents)
     {
         let exported = match index {
-            DatasetIndex::Tar(index) if !options.shards.tar.index_for.is_empty() => {
+            DatasetIndex::Tar(index) if !options.shards.tar.readers().is_empty() => {
                 export::prepare_index(target, folder, index, options, progress)?
             }
             _ => Vec::new(),

@@ -33,8 +33,7 @@ const ENCODINGS: [(&str, DataType); 4] = [
 pub const MAX_ROW_GROUP_BYTES: u64 = 1 << 30;
 
 /// Returns the type that an encoding of `--to parquet` names: `bytes`, `str`, `int` or `float`.
-#[must_use]
-pub fn table_type(encoding: &str) -> Option<DataType> {
+fn table_type(encoding: &str) -> Option<DataType> {
     let mut known = ENCODINGS.into_iter();
     known.find_map(|(name, data_type)| (name == encoding).then_some(data_type))
 }
@@ -65,10 +64,10 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
         let fact = "a table of Parquet files is not written in parts";
         return refused("part", fact, "convert in one run");
     }
-    if !(1..=MAX_ROW_GROUP_BYTES).contains(&options.shards.row_group_bytes) {
+    if !(1..=MAX_ROW_GROUP_BYTES).contains(&options.shards.row_group_bytes()) {
         let fact = format!(
             "{} bytes are no size of a row group",
-            options.shards.row_group_bytes
+            options.shards.row_group_bytes()
         );
         return refused("row-group-size", &fact, "choose 1 byte to 1 GiB");
     }
@@ -181,7 +180,7 @@ pub(crate) fn compile(
         compression: shards.compression.map(|name| name.to_string()),
         hashes: shards.hashes.clone(),
         size_limit: shards.size_limit,
-        row_group_bytes: shards.row_group_bytes,
+        row_group_bytes: shards.row_group_bytes(),
     };
     let rows = RowEncoder::table(columns, options.source.limits.sample_bytes);
     Ok((rows, ShardForm::Table(Arc::new(form))))

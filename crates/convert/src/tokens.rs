@@ -37,7 +37,7 @@ impl TokenizerFile {
         config.insert("tokenizer".to_owned(), json!(self.digest()));
         let choices = json!({
             "text": self.text,
-            "tokens": options.tokens,
+            "tokens": options.tokens(),
             "special_tokens": options.special_tokens,
             "prepend": options.prepend,
             "append": options.append,
@@ -73,7 +73,7 @@ pub(crate) fn select(
     if selected.is_empty() {
         return Ok(());
     }
-    selected.retain(|column| column.name != tokenize.tokens || column.expr.is_some());
+    selected.retain(|column| column.name != tokenize.tokens() || column.expr.is_some());
     match &tokenize.text {
         Some(text) if !selected.iter().any(|column| column.selects(text)) => {
             selected.push(SelectColumn::named(text));
@@ -95,9 +95,9 @@ pub(crate) fn with_lengths(options: &ConvertOptions) -> Vec<String> {
     let mut columns = options.columns.lengths.clone();
     let is_kept = options.shards.to == ShardFormat::Mds && options.run.part.is_none();
     if let Some(tokenize) = options.columns.tokenize.as_ref().filter(|_| is_kept)
-        && !columns.contains(&tokenize.tokens)
+        && !columns.iter().any(|column| column == tokenize.tokens())
     {
-        columns.push(tokenize.tokens.clone());
+        columns.push(tokenize.tokens().to_owned());
     }
     columns
 }
@@ -114,7 +114,7 @@ pub(crate) fn tokenized(
     let schema = source.schema();
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
-    let name = &tokenize.tokens;
+    let name = tokenize.tokens();
     let is_written = tokenize.keep_text || options.columns.spec(field.name()).is_some();
     // The text may decide the split or be the key, and not be written.
     let is_read = is_written
@@ -146,7 +146,7 @@ pub(crate) fn tokenized(
         sha256: tokenizer.sha256().to_owned(),
         ids: tokenizer.ids(),
         text: field.name().clone(),
-        tokens: name.clone(),
+        tokens: name.to_owned(),
     };
     // An array of MDS has at least one element.
     let spec = options.columns.spec(name);

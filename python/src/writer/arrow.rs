@@ -73,6 +73,25 @@ impl Batches {
         Ok(Self::One(schema, Some(batch.map_err(failed)?)))
     }
 
+    /// Calls `add` with slices of the batches and the number of rows before each. Returns the number of rows.
+    pub(crate) fn each_slice(
+        mut self,
+        py: Python<'_>,
+        mut add: impl FnMut(&RecordBatch, u64) -> PyResult<()>,
+    ) -> PyResult<u64> {
+        let mut rows = 0_u64;
+        while let Some(batch) = py.detach(|| self.next()) {
+            let batch = batch.map_err(failed)?;
+            let step = rows_at_once(&batch);
+            for start in (0..batch.num_rows()).step_by(step) {
+                let slice = batch.slice(start, step.min(batch.num_rows() - start));
+                add(&slice, rows)?;
+                rows += u64::try_from(slice.num_rows()).unwrap_or(0);
+            }
+        }
+        Ok(rows)
+    }
+
     /// Returns the columns, without extension types.
     pub(crate) fn schema(&self) -> SchemaRef {
         match self {
@@ -125,7 +144,7 @@ fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<*mut T> {
     Ok(capsule.pointer_checked(Some(name))?.as_ptr().cast())
 }
 
-pub(crate) fn failed(error: ArrowError) -> PyErr {
+fn failed(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
@@ -165,7 +184,7 @@ pub(super) fn encoder(
 }
 
 /// Returns how many rows of a batch to encode together.
-pub(crate) fn rows_at_once(batch: &RecordBatch) -> usize {
+fn rows_at_once(batch: &RecordBatch) -> usize {
     let bytes = batch.get_array_memory_size() / batch.num_rows().max(1);
     (SLICE_BYTES / bytes.max(1)).max(SLICE_ROWS)
 }

@@ -173,7 +173,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
         () if options.run.part.is_some() => {
             "it cannot be combined with --part: only a run over all rows knows which of them are new"
         }
-        () if !options.columns.split.is_empty() => {
+        () if !options.columns.splits().is_empty() => {
             let reason = match options.columns.split_key {
                 None => "the split of a row depends on its place in the table, which changes",
                 Some(_) => "several datasets cannot be replaced at once",
@@ -184,7 +184,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
                 "make each split a dataset of its own, as in --where \"md5(key) < 'cc'\"",
             ));
         }
-        () if !options.shards.tar.index_for.is_empty() => {
+        () if !options.shards.tar.readers().is_empty() => {
             return Err(ConvertError::option_hint(
                 "incremental",
                 "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index",

@@ -9,7 +9,8 @@ use clap::{Arg, ArgAction, Command};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 
-use crate::command::{self, is_shown};
+use crate::command;
+use crate::commands::is_shown;
 
 fn built() -> Command {
     let mut command = command::command();
