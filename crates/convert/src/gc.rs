@@ -16,7 +16,7 @@ use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
 use crate::replace;
-use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
+use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, folder_of, in_folder, side_name};
 
 /// The options of [`gc`].
 #[derive(Clone, Debug)]
@@ -211,10 +211,9 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
     let orphans = orphan_columns(target, limits)?;
     add(target, orphans, "unlisted", &mut files)?;
     if let Some(found) = Found::read(target, limits)? {
-        let folders = found.folders();
-        for (split, folder) in folders.iter().enumerate() {
-            let to = found.format();
-            let index = in_folder(folder, to.map_or(INDEX_NAME, ShardFormat::index_name));
+        let to = found.format();
+        for folder in found.folders() {
+            let index = in_folder(&folder, to.map_or(INDEX_NAME, ShardFormat::index_name));
             let index = match target.read(&index, limits.index_bytes)? {
                 Some(bytes) => Some(DatasetIndex::parse(&bytes, limits).map_err(|error| {
                     let reason = format!(
@@ -226,20 +225,18 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                 })?),
                 None => None,
             };
-            let stored = index.as_ref().map(DatasetIndex::stored_files);
-            let named: BTreeSet<&str> = stored.iter().flatten().map(|(name, _)| *name).collect();
-            let mut names: Vec<String> = found
-                .files()
-                .filter(|(of, name)| *of == split && !named.contains(name))
-                .map(|(_, name)| in_folder(folder, name))
-                .collect();
+            let stored = index.iter().flat_map(DatasetIndex::stored_files);
+            let listed: BTreeSet<String> =
+                stored.map(|(name, _)| in_folder(&folder, name)).collect();
+            let own = found.files().map(|file| &file.at);
+            let own = own.filter(|at| folder_of(at) == folder && !listed.contains(*at));
+            let mut names: Vec<String> = own.cloned().collect();
             if index.is_none() {
                 let sides = [PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME];
-                let sides = sides.map(|name| match to {
-                    Some(to) => in_folder(folder, &side_name(to, name)),
-                    None => in_folder(folder, name),
-                });
-                names.extend(sides);
+                names.extend(sides.map(|name| match to {
+                    Some(to) => in_folder(&folder, &side_name(to, name)),
+                    None => in_folder(&folder, name),
+                }));
             }
             add(target, names, "journal", &mut files)?;
         }

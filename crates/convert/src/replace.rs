@@ -16,7 +16,7 @@ use crate::error::ConvertError;
 use crate::export::SideFiles;
 use crate::options::ConvertOptions;
 use crate::pending;
-use crate::target::{Target, in_folder, side_name};
+use crate::target::{Target, folder_of, in_folder, side_name};
 
 /// The name of the note.
 const NOTE_NAME: &str = ".shardmill/replaced";
@@ -208,8 +208,4 @@ impl Note {
         let names = self.files.iter().map(String::as_str);
         names.filter(is_free).collect()
     }
-}
-
-fn folder_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }

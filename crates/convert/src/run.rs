@@ -137,7 +137,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
             // restored.
             let cleaned = dest::discard(target, (&plan.folders, &plan.form), options)
-                .and_then(|()| lease.remove_folder(&OF_PARTS, cancel));
+                .and_then(|()| Ok(lease.remove_folder(&OF_PARTS, cancel)?));
             if let Some(dir) = destination
                 .as_local()
                 .filter(|_| cleaned.is_ok() && !existed)
@@ -213,7 +213,6 @@ fn convert(
         target,
         &header,
         found,
-        &plan.folders,
         options.source.resources.jobs,
         may_start_in_the_middle,
     )?;

@@ -88,12 +88,12 @@ impl<'a> Target<'a> {
 
     /// Calls `work` for every item, on several threads. A local disk uses `jobs` threads, a store at least 32. The
     /// results are in order. An error stops the loop.
-    pub(crate) fn for_each<I: Sync, T: Send>(
+    pub(crate) fn for_each<I: Sync, T: Send, E: Send>(
         &self,
         items: &[I],
         jobs: usize,
-        work: impl Fn(&I) -> Result<T, StorageError> + Sync,
-    ) -> Result<Vec<T>, StorageError> {
+        work: impl Fn(&I) -> Result<T, E> + Sync,
+    ) -> Result<Vec<T>, E> {
         /// The number of concurrent small requests to a store.
         const REQUESTS: usize = 32;
 
@@ -130,6 +130,11 @@ pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
         true => Cow::Owned(format!(".{name}")),
         false => Cow::Borrowed(name),
     }
+}
+
+/// Returns the folder of a file; `""` is the root.
+pub(crate) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// Removes a directory that a failed run created, if it is empty. Errors are ignored, because the original one is

@@ -220,9 +220,9 @@ impl Addition<'_> {
         let is_resumed = found.is_some();
         target.remove_temporary()?;
         let identity = self.increment.identity(&plan.identity);
-        let (folders, jobs) = (&plan.folders, plan.options.source.resources.jobs);
+        let jobs = plan.options.source.resources.jobs;
         // The record needs the samples of every unit, so all units are read.
-        let journal = Journal::open(target, &identity.to_json(), found, folders, jobs, false)?;
+        let journal = Journal::open(target, &identity.to_json(), found, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
             true => None,
             false => {

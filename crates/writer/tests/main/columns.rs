@@ -10,9 +10,9 @@ use shardmill_core::{Diagnostic, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{CancelToken, Destination, Dir};
 use shardmill_writer::{
-    Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardFormat, Target,
-    WriteError, default_target, run,
+    Base, Batches, Checkpoint, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Position,
+    Resources, RowEncoder, RowNumbers, ShardEnds, ShardFormat, ShardRecord, Target, WriteError,
+    default_target, run,
 };
 
 struct One(RecordBatch);
@@ -57,7 +57,7 @@ fn shards(index: &DatasetIndex) -> &[shardmill_mds::ShardEntry] {
 }
 
 impl Checkpoint for Forgetful {
-    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
+    fn reusable(&self, _: usize, _: u64) -> Option<&ShardRecord> {
         None
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
@@ -65,7 +65,7 @@ impl Checkpoint for Forgetful {
     }
     fn published(
         &self,
-        _: &Published<'_>,
+        _: &ShardRecord,
         _: &mut CancelToken<'_>,
     ) -> Result<(), shardmill_storage::StorageError> {
         Ok(())
