@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, Progress, shell_word};
+use shardmill_core::{Progress, shell_word};
 use shardmill_dataset::{IndexShape, PROVENANCE_NAME};
-use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions};
-use shardmill_writer::parts::{CommitOptions, Manifest, PARTS_FOLDER, Verify, remove_leftovers};
+use shardmill_storage::{Destination, Location, RemoteOptions};
+use shardmill_writer::parts::{CommitOptions, Manifest, PARTS_FOLDER, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
 
 use crate::error::{ConvertError, ConvertProblem};
@@ -21,16 +20,12 @@ use crate::target::{Target, in_folder};
 pub struct CommitPartsOptions {
     /// The destination of the parts.
     pub dest: Location,
-    /// How thoroughly files are checked.
-    pub verify: Verify,
+    /// How the writer commits. The number of parts comes from their manifests.
+    pub commit: CommitOptions,
     /// The options for accessing stores.
     pub remote: RemoteOptions,
     /// The directory for temporary files that are uploaded to a store.
     pub temp_dir: Option<PathBuf>,
-    /// The time without a heartbeat after which the lease of another writer in a store is taken over.
-    pub lease_patience: Duration,
-    /// The limits for reading files.
-    pub limits: Limits,
 }
 
 impl CommitPartsOptions {
@@ -39,11 +34,9 @@ impl CommitPartsOptions {
     pub fn new(dest: Location) -> Self {
         Self {
             dest,
-            verify: Verify::Sizes,
+            commit: CommitOptions::default(),
             remote: RemoteOptions::default(),
             temp_dir: None,
-            lease_patience: LEASE_PATIENCE,
-            limits: Limits::default(),
         }
     }
 }
@@ -83,7 +76,7 @@ pub fn commit(
     let spool = options.temp_dir.as_deref();
     let destination = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&destination, progress);
-    let mut known = manifests(target, &options.limits)?;
+    let mut known = manifests(target, &options.commit.limits)?;
     known.sort_by_key(|(manifest, _)| manifest.part);
     let dest = options.dest.to_string();
     let Some((first, about)) = known.first() else {
@@ -128,9 +121,7 @@ pub fn commit(
     let stored_bytes = shards().map(|shard| shard.entry.stored_bytes()).sum();
     let commit = CommitOptions {
         parts: Some(count),
-        verify: options.verify,
-        lease_patience: Some(options.lease_patience),
-        limits: options.limits.clone(),
+        ..options.commit.clone()
     };
     let cancel = &mut || !progress.is_cancelled();
     let done = shardmill_writer::parts::commit(&destination, &staging, parts, &commit, cancel)?;
@@ -162,7 +153,7 @@ pub fn commit(
         side.insert("content".to_owned(), json!(content.to_string()));
         let text = provenance::text_of(&json!(side));
         // A killed commit leaves the temporary file next to the manifests, which are removed last.
-        target.publish_from(PARTS_FOLDER, PROVENANCE_NAME, text.as_bytes())?;
+        target.publish_from(Some(PARTS_FOLDER), PROVENANCE_NAME, text.as_bytes())?;
     }
     clean(target, options)?;
     Ok(report)
@@ -177,7 +168,7 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
     let mut cancel = target.cancel();
     remove_leftovers(
         target.destination,
-        Some(options.lease_patience),
+        options.commit.lease_patience,
         &mut || cancel(0),
     );
     Ok(())
@@ -205,8 +196,8 @@ fn done_before(
     let dest = options.dest.to_string();
     let side = provenance::read(target, "");
     let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
-    let index = target.read(INDEX_NAME, options.limits.index_bytes)?;
-    let index = index.and_then(|index| DatasetIndex::parse(&index, &options.limits).ok());
+    let index = target.read(INDEX_NAME, options.commit.limits.index_bytes)?;
+    let index = index.and_then(|index| DatasetIndex::parse(&index, &options.commit.limits).ok());
     let (Some(parts), Some(index)) = (parts, index) else {
         let hint = format!(
             "write them with `shardmill convert SOURCE {} --part I/N`",

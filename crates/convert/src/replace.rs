@@ -13,7 +13,7 @@ use shardmill_writer::DatasetIndex;
 
 use crate::dataset_files::{dataset_files, dataset_folders, remove_empty, remove_in_order};
 use crate::error::ConvertError;
-use crate::export::SideFiles;
+use crate::export::publish_all;
 use crate::options::ConvertOptions;
 use crate::pending;
 use crate::target::{Target, folder_of, in_folder, side_name};
@@ -30,7 +30,7 @@ pub(crate) struct NewDataset<'a> {
     pub(crate) index: &'a DatasetIndex,
     /// Its side files, which other files may replace only together with the index.
     pub(crate) files: Vec<(&'static str, String)>,
-    /// The indexes of other readers.
+    /// The indexes of other readers, by path.
     pub(crate) exported: Vec<(String, Vec<u8>)>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn publish(
         pending::publish(target, dataset.folder, to, &index, files)?;
     }
     for dataset in new {
-        SideFiles::beside(target, dataset.folder).publish_all(&dataset.exported, true)?;
+        publish_all(target, Some(WORK_FOLDER), &dataset.exported, true)?;
     }
     Ok(finish(target, options.source.limits.index_bytes)?)
 }
@@ -142,7 +142,7 @@ impl Note {
             kept.extend(stored.map(|(name, _)| at(name)));
             let files = dataset.files.iter();
             kept.extend(files.map(|(name, _)| at(&side_name(to, name))));
-            kept.extend(dataset.exported.iter().map(|(name, _)| at(name)));
+            kept.extend(dataset.exported.iter().map(|(path, _)| path.clone()));
         }
         let old = dataset_files(target, options)?;
         note.files.extend(old.files);

@@ -7,12 +7,12 @@ use serde_json::json;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Destination, DestinationLease, StorageError};
-use shardmill_writer::{Base, DatasetIndex, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, TarKeys, WriteError, publish_index};
 
 use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
-use crate::export::{self, SideFiles};
+use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
 use crate::lengths::{LengthsOptions, write_lengths, write_videos};
@@ -235,11 +235,9 @@ fn convert(
         .zip(&written.indexes)
         .zip(&written.contents)
     {
-        let exported = match index {
-            DatasetIndex::Tar(index) if !options.shards.tar.index_for.is_empty() => {
-                export::prepare_index(target, folder, index, options, progress)?
-            }
-            _ => Vec::new(),
+        let exported = match options.shards.tar.index_for.as_slice() {
+            [] => Vec::new(),
+            _ => export::prepare_index(target, folder, index, options, progress)?,
         };
         let mut files = Vec::new();
         if options.run.incremental {
@@ -287,7 +285,7 @@ fn publish(
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
     for dataset in new {
-        SideFiles::beside(target, dataset.folder).publish_all(&dataset.exported, true)?;
+        export::publish_all(target, Some(WORK_FOLDER), &dataset.exported, true)?;
         for (name, text) in &dataset.files {
             let name = in_folder(dataset.folder, &side_name(options.shards.to, name));
             target.publish(&name, text.as_bytes())?;

@@ -105,22 +105,22 @@ impl<'a> Target<'a> {
         parallel::map(items.len(), jobs.max(1), |at| work(&items[at]))
     }
 
-    /// Publishes bytes through a temporary file in a folder, and replaces an existing file.
+    /// Publishes bytes through a temporary file in a folder, or in the root, and replaces an existing file.
     pub(crate) fn publish_from(
         &self,
-        folder: &str,
+        folder: Option<&str>,
         name: &str,
         bytes: &[u8],
     ) -> Result<(), StorageError> {
         let mode = PublishMode::Replace;
         self.with(|destination, cancel| {
-            destination.publish_bytes(Some(folder), name, bytes, mode, cancel)
+            destination.publish_bytes(folder, name, bytes, mode, cancel)
         })
     }
 
     /// Publishes bytes through a temporary file in the work folder, and replaces an existing file.
     pub(crate) fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        self.publish_from(WORK_FOLDER, name, bytes)
+        self.publish_from(Some(WORK_FOLDER), name, bytes)
     }
 }
 

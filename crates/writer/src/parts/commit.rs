@@ -234,7 +234,7 @@ impl Commit<'_> {
         }
         let index = parse_index(self.destination, text, &self.options.limits)?;
         let samples = index.samples();
-        let listed: Vec<String> = index.into_entries().map(|entry| entry.to_json()).collect();
+        let listed: Vec<String> = index.entries.iter().map(IndexEntry::to_json).collect();
         let own: Vec<String> = self.entries.iter().map(IndexEntry::to_json).collect();
         // Other jobs may have appended shards after these.
         let is_listed = match (staging.mode(), own.first()) {
@@ -358,8 +358,8 @@ fn in_order(
             return Err(WriteProblem::PartTwice.at(None, reason));
         }
         let is_tar = matches!(staging.names(), NameForm::Tar(_));
-        let odd = |entry: &IndexEntry| matches!(entry, IndexEntry::Tar(_)) != is_tar;
-        if manifest.shards.iter().any(|shard| odd(&shard.entry)) {
+        let mut entries = manifest.shards.iter().map(|shard| &shard.entry);
+        if entries.any(|entry| entry.tar().is_some() != is_tar) {
             return Err(part_names(staging, "another format"));
         }
         by_part.insert(part, manifest);
@@ -397,8 +397,7 @@ fn joined(
     before: Option<DatasetIndex>,
     new: Vec<IndexEntry>,
 ) -> Result<DatasetIndex, WriteError> {
-    let before = before.into_iter().flat_map(DatasetIndex::into_entries);
-    let before: Vec<IndexEntry> = before.collect();
+    let before = before.map_or_else(Vec::new, |index| index.entries);
     let mut names = BTreeSet::new();
     let listed = before.iter().chain(&new);
     for (name, _) in listed.flat_map(IndexEntry::stored_files) {
@@ -418,7 +417,8 @@ fn joined(
         let reason = format!("the dataset has shards of {found}, the job writes {expected}");
         return Err(WriteProblem::DatasetFormat.at(destination.display(INDEX_NAME), reason));
     }
-    Ok(staging.names().format().index(kept.into_iter().chain(new)))
+    let entries = kept.into_iter().chain(new);
+    Ok(DatasetIndex::new(staging.names().format(), entries))
 }
 
 /// Returns whether one index may list both entries.

@@ -107,11 +107,11 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
 pub(crate) struct Forgetful;
 
 /// The shards of an index of MosaicML Streaming.
-fn shards(index: &DatasetIndex) -> &[ShardEntry] {
-    match index {
-        DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
-    }
+fn shards(index: &DatasetIndex) -> Vec<ShardEntry> {
+    let entries = index.entries.iter();
+    entries
+        .map(|entry| entry.streaming().unwrap().clone())
+        .collect()
 }
 
 impl Checkpoint for Forgetful {
@@ -395,7 +395,7 @@ fn compressed_shards_do_not_depend_on_thread_count() {
                     .to_string(),
                 hash_hex(HashAlgo::Sha256, &raw)
             );
-            ShardView::open(entry, &raw, None, &Limits::default()).unwrap();
+            ShardView::open(&entry, &raw, None, &Limits::default()).unwrap();
         }
         assert!(shards(&written.indexes[0]).len() >= 2);
         outputs.push((files(&dir), written.indexes[0].to_json()));
