@@ -272,7 +272,7 @@ pub const ONE_VERSION: &[&str] = &[
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
     ("shardmill-codec", 1495),
-    ("shardmill-convert", 9044),
+    ("shardmill-convert", 8751),
     ("shardmill-core", 1393),
     ("shardmill-dataset", 9171),
     ("shardmill-delta", 1868),
@@ -286,7 +286,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
     ("shardmill-view", 2315),
-    ("shardmill-writer", 8708),
+    ("shardmill-writer", 8698),
     ("shardmill-mds", 4531),
     ("shardmill-parquet", 2187),
     ("shardmill-records", 335),
