@@ -286,7 +286,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
     ("shardmill-view", 2315),
-    ("shardmill-writer", 8698),
+    ("shardmill-writer", 8705),
     ("shardmill-mds", 4531),
     ("shardmill-parquet", 2187),
     ("shardmill-records", 335),

@@ -4,7 +4,7 @@ use shardmill_core::{Diagnostic, ErrorKind, Limits, begins_as_tar_index};
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
 
-use crate::form::ShardFormat;
+use crate::form::{ShardForm, ShardFormat};
 use crate::table::{TableFile, TableIndex, begins_as_table_index};
 
 /// The index of a dataset.
@@ -154,6 +154,14 @@ impl DatasetIndex {
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         sum(self.entries.iter().map(IndexEntry::stored_bytes))
+    }
+}
+
+impl ShardForm {
+    /// Creates an index of these entries.
+    #[must_use]
+    pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
+        DatasetIndex::new(self.format(), entries)
     }
 }
 

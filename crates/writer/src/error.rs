@@ -106,6 +106,9 @@ pub enum WriteError {
     /// A sample is larger than the format or the limit allows.
     #[error("{row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
     SampleTooLarge { row: String, bytes: u64, limit: u64 },
+    /// The format cannot store this set of columns.
+    #[error("{reason}")]
+    Columns { column: String, reason: String },
     /// A shard cannot be encoded in its format.
     #[error("shard {shard} could not be encoded")]
     Format {
@@ -254,7 +257,9 @@ impl Diagnostic for WriteError {
             | Self::SampleTooLarge { .. }
             | Self::Sample { .. }
             | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
-            Self::Closed | Self::PartMissing { .. } => ErrorKind::InvalidInput,
+            Self::Columns { .. } | Self::Closed | Self::PartMissing { .. } => {
+                ErrorKind::InvalidInput
+            }
             Self::Thread { .. } => ErrorKind::Resource,
             Self::Interrupted { .. } => ErrorKind::Interrupted,
             _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
@@ -279,6 +284,7 @@ impl Diagnostic for WriteError {
             Self::Null { .. } => "value-null",
             Self::Table { .. } => "parquet-encode",
             Self::SampleTooLarge { .. } => "limit-sample-bytes",
+            Self::Columns { .. } => "config-columns",
             Self::Sample { source, .. } => source.id(),
             Self::DuplicateKey { .. } => "sample-key-twice",
             Self::PartMissing { .. } => "part-missing",
@@ -295,7 +301,8 @@ impl Diagnostic for WriteError {
             | Self::Value { column, .. }
             | Self::Null { column, .. }
             | Self::Sample { column, .. }
-            | Self::DuplicateKey { column, .. } => Some(format!("column {}", escape(column))),
+            | Self::DuplicateKey { column, .. }
+            | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
             Self::Input { location, .. } => location.clone(),
             Self::Index { location, .. } | Self::PartMissing { location, .. } => {
                 Some(location.clone())

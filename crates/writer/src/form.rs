@@ -8,7 +8,6 @@ use shardmill_core::{Format, INDEX_NAME, TABLE_INDEX_NAME, check_relative_path, 
 use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
-use crate::entry::{DatasetIndex, IndexEntry};
 use crate::part_names::{is_digits, name_in, part_of, without_part};
 use crate::table::EncodeTable;
 
@@ -128,12 +127,6 @@ impl ShardForm {
             Self::Tar(form) => form.size_limit,
             Self::Table(form) => form.size_limit,
         }
-    }
-
-    /// Creates an index of these entries.
-    #[must_use]
-    pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
-        DatasetIndex::new(self.format(), entries)
     }
 
     /// Returns the start of the shard file names, before the number.
