@@ -51,7 +51,17 @@ STATE = {
         "order": {"shuffle_algo": "py1e", "samples": 1000},
     },
 }
-MANIFEST = {"attempt": "a", "form": None, "job": "j", "part": 3, "samples": 0, "shards": [], "version": 1}
+STAGING = {"base": None, "first_part": 0, "job": "j", "mode": "error", "names": "mds", "version": 1}
+MANIFEST = {
+    "about": None,
+    "attempt": "a",
+    "form": None,
+    "part": 3,
+    "samples": 0,
+    "shards": [],
+    "staging": STAGING,
+    "version": 1,
+}
 
 SEEDS: dict[str, list[bytes]] = {
     "braces": [b"s3://bucket/{train,val}-{000000..000012}.tar", b"{a,b}{1..3}", b"\\{x\\}", b"{0..}"],

@@ -36,12 +36,12 @@ pub struct CommitArgs {
 pub fn run(args: &CommitArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let mut options = CommitPartsOptions::new(args.dest.clone());
     options.remote = options::remote(&args.storage)?;
-    options.lease_patience = args.takeover.patience();
+    options.commit.lease_patience = Some(args.takeover.patience());
     args.takeover.single_writer.apply(&mut options.remote);
     options::announce_waits(&mut options.remote, out);
-    options.limits = limits;
+    options.commit.limits = limits;
     if args.deep {
-        options.verify = Verify::Hashes;
+        options.commit.verify = Verify::Hashes;
     }
     let progress = signals::cancelled_by_signals(out.console());
     let report = commit(&options, &progress)?;

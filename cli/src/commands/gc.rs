@@ -1,7 +1,7 @@
 //! The command `shardmill gc`: finds and removes the leftovers of abandoned conversions.
 
 use clap::Args;
-use shardmill_convert::{GcFile, GcOptions, GcReport, Part, WaitingPart, gc};
+use shardmill_convert::{GcEntry, GcOptions, GcReport, Part, WaitingPart, gc};
 use shardmill_core::{Limits, escape, shell_word};
 use shardmill_storage::Location;
 
@@ -106,7 +106,7 @@ fn show_parts(report: &GcReport, out: &mut Output) -> Result<(), Stop> {
 }
 
 /// Formats the number and the size of files.
-fn amount(files: &[GcFile]) -> String {
+fn amount(files: &[GcEntry]) -> String {
     let all = files
         .iter()
         .fold(0_u64, |all, file| all.saturating_add(file.bytes));

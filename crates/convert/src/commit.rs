@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, Progress, shell_word};
+use shardmill_core::{Progress, shell_word};
 use shardmill_dataset::{IndexShape, PROVENANCE_NAME};
-use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions};
-use shardmill_writer::parts::{CommitOptions, PARTS_FOLDER, Verify, remove_leftovers};
+use shardmill_storage::{Destination, Location, RemoteOptions};
+use shardmill_writer::parts::{CommitOptions, Manifest, PARTS_FOLDER, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
 
 use crate::error::{ConvertError, ConvertProblem};
-use crate::part_manifest::{PartManifest, manifests};
+use crate::part_manifest::{AboutPart, manifests, part_of};
 use crate::provenance;
 use crate::target::{Target, in_folder};
 
@@ -21,16 +20,12 @@ use crate::target::{Target, in_folder};
 pub struct CommitPartsOptions {
     /// The destination of the parts.
     pub dest: Location,
-    /// How thoroughly files are checked.
-    pub verify: Verify,
+    /// How the writer commits. The number of parts comes from their manifests.
+    pub commit: CommitOptions,
     /// The options for accessing stores.
     pub remote: RemoteOptions,
     /// The directory for temporary files that are uploaded to a store.
     pub temp_dir: Option<PathBuf>,
-    /// The time without a heartbeat after which the lease of another writer in a store is taken over.
-    pub lease_patience: Duration,
-    /// The limits for reading files.
-    pub limits: Limits,
 }
 
 impl CommitPartsOptions {
@@ -39,11 +34,9 @@ impl CommitPartsOptions {
     pub fn new(dest: Location) -> Self {
         Self {
             dest,
-            verify: Verify::Sizes,
+            commit: CommitOptions::default(),
             remote: RemoteOptions::default(),
             temp_dir: None,
-            lease_patience: LEASE_PATIENCE,
-            limits: Limits::default(),
         }
     }
 }
@@ -83,39 +76,44 @@ pub fn commit(
     let spool = options.temp_dir.as_deref();
     let destination = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&destination, progress);
-    let mut known = manifests(target, &options.limits)?;
-    known.sort_by_key(|known| known.manifest.part);
+    let mut known = manifests(target, &options.commit.limits)?;
+    known.sort_by_key(|(manifest, _)| manifest.part);
     let dest = options.dest.to_string();
-    let Some(first) = known.first() else {
+    let Some((first, about)) = known.first() else {
         return done_before(target, options);
     };
-    let (staging, count) = (first.staging.clone(), first.count);
+    let (staging, count) = (first.staging.clone(), about.parts);
     let part_count = u64::try_from(known.len()).unwrap_or(u64::MAX);
-    if part_count < count && is_published(target, first)? {
+    if part_count < count && is_published(target, about)? {
         // An earlier commit was killed while it removed the manifests.
         return done_before(target, options);
     }
-    let dropped = known.iter().map(|known| known.dropped).sum::<u64>();
-    let content: Content = known.iter().map(|known| known.content).collect();
+    let is_other = |(manifest, about): &&(Manifest, AboutPart)| {
+        manifest.staging != staging || about.parts != count
+    };
+    if let Some(other) = known.iter().find(is_other) {
+        let hint = format!(
+            "`shardmill gc {dest} --part {part} --delete` removes one of them, `shardmill gc {dest} --delete --older-than 0` all; then make all parts in the same way",
+            dest = shell_word(&dest),
+            part = part_of(other),
+        );
+        let reason = format!(
+            "it holds parts of several conversions: {}",
+            conversions(&known)
+        );
+        return Err(ConvertError::conflict(dest, "parts-conflict", reason, hint));
+    }
+    let dropped = known.iter().map(|(_, about)| about.dropped).sum::<u64>();
     let mut side = Value::Null;
-    let mixed = conversions(&known);
     let mut parts = Vec::with_capacity(known.len());
-    for known in known {
-        if known.staging != staging || known.count != count {
-            let hint = format!(
-                "`shardmill gc {dest} --part {part} --delete` removes one of them, `shardmill gc {dest} --delete --older-than 0` all; then make all parts in the same way",
-                dest = shell_word(&dest),
-                part = known.part(),
-            );
-            let reason = format!("it holds parts of several conversions: {mixed}");
-            return Err(ConvertError::conflict(dest, "parts-conflict", reason, hint));
+    for (manifest, about) in known {
+        if manifest.part == 0 {
+            side = about.provenance;
         }
-        if known.manifest.part == 0 {
-            side = known.provenance;
-        }
-        parts.push(known.manifest);
+        parts.push(manifest);
     }
     let shards = || parts.iter().flat_map(|part| &part.shards);
+    let content: Content = shards().map(|shard| shard.content).collect();
     let order: Vec<(String, u64)> = shards()
         .map(|shard| (shard.entry.raw_name().to_owned(), shard.entry.samples()))
         .collect();
@@ -123,9 +121,7 @@ pub fn commit(
     let stored_bytes = shards().map(|shard| shard.entry.stored_bytes()).sum();
     let commit = CommitOptions {
         parts: Some(count),
-        verify: options.verify,
-        lease_patience: Some(options.lease_patience),
-        limits: options.limits.clone(),
+        ..options.commit.clone()
     };
     let cancel = &mut || !progress.is_cancelled();
     let done = shardmill_writer::parts::commit(&destination, &staging, parts, &commit, cancel)?;
@@ -157,7 +153,7 @@ pub fn commit(
         side.insert("content".to_owned(), json!(content.to_string()));
         let text = provenance::text_of(&json!(side));
         // A killed commit leaves the temporary file next to the manifests, which are removed last.
-        target.publish_from(PARTS_FOLDER, PROVENANCE_NAME, text.as_bytes())?;
+        target.publish_from(Some(PARTS_FOLDER), PROVENANCE_NAME, text.as_bytes())?;
     }
     clean(target, options)?;
     Ok(report)
@@ -172,22 +168,22 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
     let mut cancel = target.cancel();
     remove_leftovers(
         target.destination,
-        Some(options.lease_patience),
+        options.commit.lease_patience,
         &mut || cancel(0),
     );
     Ok(())
 }
 
 /// Returns whether the existing dataset was made from the same conversion as this part.
-fn is_published(target: Target<'_>, known: &PartManifest) -> Result<bool, ConvertError> {
+fn is_published(target: Target<'_>, part: &AboutPart) -> Result<bool, ConvertError> {
     if target.file_version(INDEX_NAME)?.is_none() {
         return Ok(false);
     }
     let Some(side) = provenance::read(target, "") else {
         return Ok(false);
     };
-    let is_same = |key: &str| side.get(key).is_some() && side.get(key) == known.config.get(key);
-    Ok(side["parts"].as_u64() == Some(known.count)
+    let is_same = |key: &str| side.get(key).is_some() && side.get(key) == part.identity.get(key);
+    Ok(side["parts"].as_u64() == Some(part.parts)
         && is_same("config_fingerprint")
         && is_same("source_fingerprint"))
 }
@@ -200,8 +196,8 @@ fn done_before(
     let dest = options.dest.to_string();
     let side = provenance::read(target, "");
     let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
-    let index = target.read(INDEX_NAME, options.limits.index_bytes)?;
-    let index = index.and_then(|index| DatasetIndex::parse(&index, &options.limits).ok());
+    let index = target.read(INDEX_NAME, options.commit.limits.index_bytes)?;
+    let index = index.and_then(|index| DatasetIndex::parse(&index, &options.commit.limits).ok());
     let (Some(parts), Some(index)) = (parts, index) else {
         let hint = format!(
             "write them with `shardmill convert SOURCE {} --part I/N`",
@@ -223,11 +219,11 @@ fn done_before(
 }
 
 /// Lists the parts of each conversion, for messages.
-fn conversions(known: &[PartManifest]) -> String {
+fn conversions(known: &[(Manifest, AboutPart)]) -> String {
     let mut jobs: BTreeMap<(&str, u64), Vec<String>> = BTreeMap::new();
-    for known in known {
-        let job = (known.staging.job(), known.count);
-        jobs.entry(job).or_default().push(known.part().to_string());
+    for part in known {
+        let job = (part.0.staging.job(), part.1.parts);
+        jobs.entry(job).or_default().push(part_of(part).to_string());
     }
     let jobs: Vec<String> = jobs.into_values().map(|parts| parts.join(", ")).collect();
     format!("one of them made {}", jobs.join(", another "))

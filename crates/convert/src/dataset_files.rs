@@ -101,7 +101,7 @@ struct KnownFiles {
 impl KnownFiles {
     fn of(target: Target<'_>, folder: &str, limits: &Limits) -> Result<Self, StorageError> {
         let (indexes, _) = indexes_in(target, folder, limits)?;
-        let has_own_names = |index: &&DatasetIndex| !matches!(index, DatasetIndex::Streaming(_));
+        let has_own_names = |index: &&DatasetIndex| index.format != ShardFormat::Mds;
         let indexes = indexes.iter().filter(has_own_names);
         let files = indexes.flat_map(DatasetIndex::stored_files);
         let listed = files.map(|(name, _)| name.to_owned()).collect();

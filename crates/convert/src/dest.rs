@@ -273,7 +273,7 @@ pub(crate) fn discard(
     target: Target<'_>,
     (folders, form): (&[String], &ShardForm),
     options: &ConvertOptions,
-) -> Result<(), StorageError> {
+) -> Result<(), ConvertError> {
     let limits = &options.source.limits;
     if let Some(found) = Found::read(target, limits)? {
         forget(target, options)?;
@@ -326,20 +326,16 @@ pub(crate) fn discard(
 }
 
 /// Removes the journal of a run that will not be resumed, and the files in it that no index lists.
-pub(crate) fn forget(target: Target<'_>, options: &ConvertOptions) -> Result<(), StorageError> {
+pub(crate) fn forget(target: Target<'_>, options: &ConvertOptions) -> Result<(), ConvertError> {
     let limits = &options.source.limits;
     let Some(found) = Found::read(target, limits)? else {
         return Ok(());
     };
-    let folders = found.folders();
-    let mut listed = Vec::with_capacity(folders.len());
-    for folder in &folders {
-        listed.push(listed_in(target, folder, limits)?.unwrap_or_default());
+    let mut listed = BTreeSet::new();
+    for folder in found.folders() {
+        let names = listed_in(target, &folder, limits)?.unwrap_or_default();
+        listed.extend(names.iter().map(|name| in_folder(&folder, name)));
     }
-    let is_listed = |split: usize, name: &str| {
-        let listed: Option<&BTreeSet<String>> = listed.get(split);
-        listed.is_some_and(|listed| listed.contains(name))
-    };
-    found.remove_files(target, &folders, |split, name| !is_listed(split, name))?;
-    Found::remove(target)
+    found.remove_files(target, |path| listed.contains(path))?;
+    Ok(Found::remove(target)?)
 }

@@ -11,13 +11,13 @@ use shardmill_storage::{
 use shardmill_webdataset::sidecar::{
     SidecarShard, dali_index, dali_name, open_clip_sizes, wids_index,
 };
-use shardmill_webdataset::{Consumer, Index, SampleEntry};
-use shardmill_writer::{INDEX_NAME, ShardPattern};
+use shardmill_webdataset::{Consumer, IndexShard, SampleEntry};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, IndexEntry, ShardPattern};
 
 use crate::error::ConvertError;
 use crate::options::ConvertOptions;
 use crate::report::is_zero;
-use crate::target::{Target, WORK_FOLDER, in_folder};
+use crate::target::{Target, in_folder};
 
 /// The names of the indexes of wids and `open_clip`.
 const WIDS_NAME: &str = "shardindex.json";
@@ -146,10 +146,10 @@ fn export_to(
         Some(stored - shard.live_samples(stored))
     });
     let deleted_samples = deleted.sum();
-    let side_files = SideFiles::new(Target::new(&destination, progress), "");
+    let target = Target::new(&destination, progress);
     progress.set_totals(0, 0, set.shards().len() as u64);
     let (exported, files) = prepare(set.shards(), options, Some(progress), progress)?;
-    side_files.publish_all(&files, options.replace)?;
+    publish_all(target, None, &files, options.replace)?;
     Ok(Exported {
         deleted_samples,
         ..exported
@@ -179,28 +179,19 @@ fn prefix_of(location: &RemoteLocation) -> RemoteLocation {
 /// The name of a file, and its contents.
 type NewFile = (String, Vec<u8>);
 
-/// The destination of side files.
-pub(crate) struct SideFiles<'a> {
-    target: Target<'a>,
-    /// The folder of the dataset in the root; `""` is the root itself.
-    folder: &'a str,
-    /// The folder for temporary files in a local directory. `None` means the directory itself.
-    temp_folder: Option<&'a str>,
-}
-
-/// Returns the indexes for shards that a conversion has just published in a folder of its destination, by name.
+/// Returns the indexes for shards that a conversion has just published in a folder of its destination, by path.
 pub(crate) fn prepare_index(
     target: Target<'_>,
     folder: &str,
-    index: &Index,
+    index: &DatasetIndex,
     options: &ConvertOptions,
     progress: &Progress,
-) -> Result<Vec<(String, Vec<u8>)>, ConvertError> {
+) -> Result<Vec<NewFile>, ConvertError> {
     let mut root = Folder::open(&target.destination.location(), &options.source.remote)?;
     if !folder.is_empty() {
         root = root.open_folder(folder)?;
     }
-    let entries = index.shards.iter().cloned();
+    let entries = index.entries.iter().filter_map(IndexEntry::tar).cloned();
     let shards: Vec<TarFile> = entries
         .map(|entry| TarFile::of_entry(&root, entry))
         .collect();
@@ -213,7 +204,10 @@ pub(crate) fn prepare_index(
     };
     // Reading the shards again does not count as progress of the conversion.
     let (_, files) = prepare(&shards, &options, None, progress)?;
-    Ok(files)
+    let files = files.into_iter();
+    Ok(files
+        .map(|(name, bytes)| (in_folder(folder, &name), bytes))
+        .collect())
 }
 
 /// Publishes the indexes beside a finished dataset if one of them is missing, because a run was killed before it wrote
@@ -221,35 +215,34 @@ pub(crate) fn prepare_index(
 pub(crate) fn complete(
     target: Target<'_>,
     folder: &str,
-    index: &Index,
+    index: &DatasetIndex,
     options: &ConvertOptions,
     progress: &Progress,
 ) -> Result<(), ConvertError> {
     let mut names = Vec::new();
-    for reader in &options.shards.tar.index_for {
+    for reader in options.shards.tar.readers() {
         match reader {
-            Consumer::Wids => names.push(WIDS_NAME.to_owned()),
-            Consumer::OpenClip => names.push(OPEN_CLIP_NAME.to_owned()),
+            Consumer::Wids => names.push(in_folder(folder, WIDS_NAME)),
+            Consumer::OpenClip => names.push(in_folder(folder, OPEN_CLIP_NAME)),
             Consumer::Dali => {
-                let shards = index.shards.iter();
-                names.extend(shards.map(|shard| dali_name(&shard.stored().basename)));
+                let shards = index.entries.iter().filter_map(IndexEntry::tar);
+                let name = |shard: &IndexShard| dali_name(&shard.stored().basename);
+                names.extend(shards.map(|shard| in_folder(folder, &name(shard))));
             }
             Consumer::Webdataset | Consumer::Hf | Consumer::Energon => {}
         }
     }
     let jobs = options.source.resources.jobs;
-    let is_there = target.for_each(&names, jobs, |name| {
-        target.file_version(&in_folder(folder, name))
-    })?;
-    if is_there.iter().all(Option::is_some) {
-        return Ok(());
-    }
+    let is_there = target.for_each(&names, jobs, |name| target.file_version(name))?;
     let missing: BTreeSet<&String> = (names.iter().zip(is_there))
         .filter_map(|(name, found)| found.is_none().then_some(name))
         .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
     let mut files = prepare_index(target, folder, index, options, progress)?;
     files.retain(|(name, _)| missing.contains(name));
-    SideFiles::new(target, folder).publish_all(&files, false)
+    publish_all(target, None, &files, false)
 }
 
 /// The samples of a shard, as each of the readers groups them.
@@ -407,67 +400,51 @@ fn located(mut error: ConvertError, shard: &TarFile) -> ConvertError {
     error
 }
 
-impl<'a> SideFiles<'a> {
-    /// Creates side files in a folder. Temporary files are written there too.
-    pub(crate) const fn new(target: Target<'a>, folder: &'a str) -> Self {
-        Self {
-            target,
-            folder,
-            temp_folder: None,
+/// Publishes the indexes of other readers. Temporary files are written to `temp_folder` of a local directory, or to the
+/// directory itself.
+pub(crate) fn publish_all(
+    target: Target<'_>,
+    temp_folder: Option<&str>,
+    files: &[NewFile],
+    replace: bool,
+) -> Result<(), ConvertError> {
+    // In a local directory one thread is enough, because the disk serializes the writes.
+    let jobs = target.destination.publishers();
+    parallel::for_each(files.len(), jobs, |at, (): &mut ()| {
+        // INVARIANT: the loop counts up to the number of files.
+        let (name, bytes) = &files[at];
+        publish(target, temp_folder, name, bytes, replace)
+    })
+}
+
+/// Publishes the index of another reader, unless a file with the same contents exists.
+pub(crate) fn publish(
+    target: Target<'_>,
+    temp_folder: Option<&str>,
+    name: &str,
+    bytes: &[u8],
+    replace: bool,
+) -> Result<(), ConvertError> {
+    let destination = target.destination;
+    let conflict = || {
+        let (reason, hint) = ("another file exists", "replace it with --force");
+        ConvertError::conflict(destination.display(name), "index-exists", reason, hint)
+    };
+    let limit = bytes.len() as u64;
+    if let Some(file_version) = target.file_version(name)? {
+        if file_version.bytes == limit && target.read(name, limit)?.as_deref() == Some(bytes) {
+            return Ok(());
+        }
+        if !replace {
+            return Err(conflict());
         }
     }
-
-    /// Creates side files in a folder of a destination whose lease the caller holds.
-    pub(crate) const fn beside(target: Target<'a>, folder: &'a str) -> Self {
-        Self {
-            target,
-            folder,
-            temp_folder: Some(WORK_FOLDER),
-        }
-    }
-
-    /// Publishes the indexes of other readers.
-    pub(crate) fn publish_all(&self, files: &[NewFile], replace: bool) -> Result<(), ConvertError> {
-        let destination = self.target.destination;
-        // In a local directory one thread is enough, because the disk serializes the writes.
-        parallel::for_each(files.len(), destination.publishers(), |at, (): &mut ()| {
-            // INVARIANT: the loop counts up to the number of files.
-            let (name, bytes) = &files[at];
-            self.publish(name, bytes, replace)
-        })
-    }
-
-    /// Publishes a file, unless a file with the same contents exists.
-    pub(crate) fn publish(
-        &self,
-        name: &str,
-        bytes: &[u8],
-        replace: bool,
-    ) -> Result<(), ConvertError> {
-        let (destination, name) = (self.target.destination, &in_folder(self.folder, name));
-        let conflict = || {
-            let (reason, hint) = ("another file exists", "replace it with --force");
-            ConvertError::conflict(destination.display(name), "index-exists", reason, hint)
-        };
-        let limit = bytes.len() as u64;
-        if let Some(file_version) = self.target.file_version(name)? {
-            if file_version.bytes == limit
-                && self.target.read(name, limit)?.as_deref() == Some(bytes)
-            {
-                return Ok(());
-            }
-            if !replace {
-                return Err(conflict());
-            }
-        }
-        let mode = match replace {
-            true => PublishMode::Replace,
-            false => PublishMode::CreateNew,
-        };
-        let cancel = &mut self.target.cancel();
-        match destination.publish_bytes(self.temp_folder, name, bytes, mode, cancel) {
-            Err(StorageError::Exists { .. }) => Err(conflict()),
-            published => Ok(published?),
-        }
+    let mode = match replace {
+        true => PublishMode::Replace,
+        false => PublishMode::CreateNew,
+    };
+    match destination.publish_bytes(temp_folder, name, bytes, mode, &mut target.cancel()) {
+        Err(StorageError::Exists { .. }) => Err(conflict()),
+        published => Ok(published?),
     }
 }

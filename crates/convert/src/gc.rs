@@ -8,7 +8,8 @@ use serde::Serialize;
 use shardmill_core::{Limits, Progress, check_relative_path};
 use shardmill_dataset::{COLUMNS_FOLDER, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions, StorageError};
-use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat, parts as writer_parts};
+use shardmill_writer::parts::{self, GcEntry, GcReason};
+use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat};
 
 use crate::dataset_files::{orphan_columns, orphan_shards};
 use crate::error::{ConvertError, ConvertProblem};
@@ -16,7 +17,7 @@ use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
 use crate::replace;
-use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, in_folder, side_name};
+use crate::target::{LEASE_NAME, OF_PARTS, Target, WORK_FOLDER, folder_of, in_folder, side_name};
 
 /// The options of [`gc`].
 #[derive(Clone, Debug)]
@@ -60,29 +61,13 @@ impl GcOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct GcReport {
     /// The files that belong to no dataset, with paths relative to the destination, in the order of removal.
-    pub files: Vec<GcFile>,
+    pub files: Vec<GcEntry>,
     /// The files of uncommitted parts that are too recent to be selected.
-    pub kept: Vec<GcFile>,
+    pub kept: Vec<GcEntry>,
     /// The parts that waited for a commit before the removal.
     pub parts: Vec<WaitingPart>,
     /// Whether the files were removed.
     pub deleted: bool,
-}
-
-/// A file or folder that belongs to no dataset.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct GcFile {
-    /// Its path.
-    pub name: String,
-    /// Its size in bytes. The size of a folder is the sum of its files.
-    pub bytes: u64,
-    /// The reason why it is garbage:
-    ///
-    /// - `journal`: left by an interrupted conversion;
-    /// - `attempt`: of a part that was not committed;
-    /// - `unlisted`: a shard that the index does not list;
-    /// - `temporary`: a temporary file.
-    pub reason: &'static str,
 }
 
 /// Finds the leftovers of conversions, and removes them if the options say so. Files that an index lists are never
@@ -116,7 +101,7 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
         (true, false) => left(target, &options.limits)?,
         (true, true) => remove(target, options)?,
     };
-    let rules = writer_parts::GcOptions {
+    let rules = parts::GcOptions {
         delete: options.delete,
         // A zero age selects everything, even if the store does not report ages.
         before: (!options.older_than.is_zero())
@@ -125,20 +110,15 @@ pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertE
         only,
         lease_patience: Some(options.lease_patience),
         limits: options.limits.clone(),
-        ..writer_parts::GcOptions::default()
+        ..parts::GcOptions::default()
     };
-    let of_parts = writer_parts::gc(&destination, &rules, &mut || !progress.is_cancelled())?;
-    let file = |entry: writer_parts::GcEntry| GcFile {
-        name: entry.name,
-        bytes: entry.bytes,
-        reason: entry.reason.name(),
-    };
+    let of_parts = parts::gc(&destination, &rules, &mut || !progress.is_cancelled())?;
     let known: BTreeSet<String> = files.iter().map(|file| file.name.clone()).collect();
-    let is_new = |entry: &writer_parts::GcEntry| !known.contains(&entry.name);
-    files.extend(of_parts.entries.into_iter().filter(is_new).map(file));
+    let is_new = |entry: &GcEntry| !known.contains(&entry.name);
+    files.extend(of_parts.entries.into_iter().filter(is_new));
     Ok(GcReport {
         files,
-        kept: of_parts.kept.into_iter().filter(is_new).map(file).collect(),
+        kept: of_parts.kept.into_iter().filter(is_new).collect(),
         parts: waiting,
         deleted: options.delete,
     })
@@ -167,7 +147,7 @@ fn names_of(
 }
 
 /// Removes the leftovers of an interrupted conversion while holding the lease.
-fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, ConvertError> {
+fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcEntry>, ConvertError> {
     let destination = target.destination;
     let cancel = &mut target.cancel();
     let lease = target.lease(options.lease_patience)?;
@@ -205,17 +185,16 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcFile>, Conver
 }
 
 /// Returns the files that belong to no dataset.
-fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError> {
+fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcEntry>, ConvertError> {
     let mut files = Vec::new();
     let replaced = replace::leftovers(target, limits.index_bytes)?;
-    add(target, replaced, "unlisted", &mut files)?;
+    add(target, replaced, GcReason::Unlisted, &mut files)?;
     let orphans = orphan_columns(target, limits)?;
-    add(target, orphans, "unlisted", &mut files)?;
+    add(target, orphans, GcReason::Unlisted, &mut files)?;
     if let Some(found) = Found::read(target, limits)? {
-        let folders = found.folders();
-        for (split, folder) in folders.iter().enumerate() {
-            let to = found.format();
-            let index = in_folder(folder, to.map_or(INDEX_NAME, ShardFormat::index_name));
+        let to = found.format();
+        for folder in found.folders() {
+            let index = in_folder(&folder, to.map_or(INDEX_NAME, ShardFormat::index_name));
             let index = match target.read(&index, limits.index_bytes)? {
                 Some(bytes) => Some(DatasetIndex::parse(&bytes, limits).map_err(|error| {
                     let reason = format!(
@@ -227,32 +206,30 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
                 })?),
                 None => None,
             };
-            let stored = index.as_ref().map(DatasetIndex::stored_files);
-            let named: BTreeSet<&str> = stored.iter().flatten().map(|(name, _)| *name).collect();
-            let mut names: Vec<String> = found
-                .files()
-                .filter(|(of, name)| *of == split && !named.contains(name))
-                .map(|(_, name)| in_folder(folder, name))
-                .collect();
+            let stored = index.iter().flat_map(DatasetIndex::stored_files);
+            let listed: BTreeSet<String> =
+                stored.map(|(name, _)| in_folder(&folder, name)).collect();
+            let own = found.files().map(|file| &file.at);
+            let own = own.filter(|at| folder_of(at) == folder && !listed.contains(*at));
+            let mut names: Vec<String> = own.cloned().collect();
             if index.is_none() {
                 let sides = [PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME];
-                let sides = sides.map(|name| match to {
-                    Some(to) => in_folder(folder, &side_name(to, name)),
-                    None => in_folder(folder, name),
-                });
-                names.extend(sides);
+                names.extend(sides.map(|name| match to {
+                    Some(to) => in_folder(&folder, &side_name(to, name)),
+                    None => in_folder(&folder, name),
+                }));
             }
-            add(target, names, "journal", &mut files)?;
+            add(target, names, GcReason::Journal, &mut files)?;
         }
     }
     let mut work = Vec::new();
     below(target, WORK_FOLDER, 0, &mut work)?;
     // The lease excludes other writers, so it is removed last.
     work.sort_by_key(|name| name == LEASE_NAME);
-    add(target, work, "journal", &mut files)?;
+    add(target, work, GcReason::Journal, &mut files)?;
     let mut orphans = orphan_shards(target, limits)?;
     orphans.retain(|orphan| files.iter().all(|file| file.name != *orphan));
-    add(target, orphans, "unlisted", &mut files)?;
+    add(target, orphans, GcReason::Unlisted, &mut files)?;
     Ok(files)
 }
 
@@ -260,16 +237,17 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcFile>, ConvertError
 fn add(
     target: Target<'_>,
     names: Vec<String>,
-    reason: &'static str,
-    files: &mut Vec<GcFile>,
+    reason: GcReason,
+    files: &mut Vec<GcEntry>,
 ) -> Result<(), StorageError> {
     let file_versions = target.for_each(&names, 1, |name| target.file_version(name))?;
     let there = names.into_iter().zip(file_versions);
     files.extend(there.filter_map(|(name, file_version)| {
-        Some(GcFile {
+        Some(GcEntry {
             name,
             bytes: file_version?.bytes,
             reason,
+            is_folder: false,
         })
     }));
     Ok(())

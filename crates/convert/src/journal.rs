@@ -4,31 +4,22 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
-use shardmill_mds::hash_hex;
-use shardmill_storage::{CancelToken, Destination, DestinationLog, StorageError};
-use shardmill_writer::{
-    Checkpoint, Content, FileRecord, IndexEntry, Position, Published, ShardFormat, ShardRecord,
-};
+use shardmill_storage::{CancelToken, DestinationLog, StorageError};
+use shardmill_writer::parts::Verify;
+use shardmill_writer::{Checkpoint, FileRecord, FileState, Position, ShardFormat, ShardRecord};
 
+use crate::error::ConvertError;
 use crate::identity::Identity;
-use crate::target::{Target, in_folder};
+use crate::target::Target;
 
 const MAX_BYTES: u64 = 4 << 30;
-
-/// A shard that an earlier run published.
-#[derive(Clone, Debug)]
-struct Record {
-    start: Position,
-    content: Content,
-    shard: ShardRecord,
-}
 
 /// The journal of an earlier run.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The identity of the conversion that wrote it.
     pub(crate) header: Value,
-    records: BTreeMap<(usize, u64), Record>,
+    records: BTreeMap<(usize, u64), ShardRecord>,
     /// The length of the readable part in bytes.
     bytes: u64,
 }
@@ -64,10 +55,10 @@ impl Found {
                     })
                 }
                 Some(found) => {
-                    let Some((key, record)) = parse_record(&value, limits) else {
+                    let Some(shard) = ShardRecord::parse(&value, limits) else {
                         break;
                     };
-                    found.records.insert(key, record);
+                    found.records.insert((shard.split, shard.shard), shard);
                     found.bytes = at;
                 }
             }
@@ -117,76 +108,34 @@ impl Found {
         self.records.len()
     }
 
-    /// Returns the names of all files in the journal, with their splits.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &str)> {
-        let files = self.records();
-        files.map(|(split, file)| (split, file.check.name.as_str()))
+    /// Returns all files in the journal.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &FileRecord> {
+        self.records.values().flat_map(|shard| &shard.files)
     }
 
-    fn records(&self) -> impl Iterator<Item = (usize, &FileRecord)> {
-        self.records.iter().flat_map(|((split, _), record)| {
-            let files = record.shard.files.iter();
-            files.map(|file| (*split, file))
-        })
-    }
-
-    /// Removes the files in the journal that `is_unlisted` selects by their splits and names. Objects in a store that
-    /// have changed since are kept, because another writer has replaced them.
+    /// Removes the files in the journal that `is_listed` does not select by their paths. Objects in a store that have
+    /// changed since are kept, because another writer has replaced them.
     pub(crate) fn remove_files(
         &self,
         target: Target<'_>,
-        folders: &[String],
-        is_unlisted: impl Fn(usize, &str) -> bool,
-    ) -> Result<(), StorageError> {
-        let files = self.records();
-        let files: Vec<_> = files
-            .filter(|(split, file)| is_unlisted(*split, &file.check.name))
-            .collect();
+        is_listed: impl Fn(&str) -> bool,
+    ) -> Result<(), ConvertError> {
+        let files: Vec<_> = self.files().filter(|file| !is_listed(&file.at)).collect();
         // Only the holder of the lease writes in a directory.
         let is_own = target.destination.as_local().is_some();
-        target.for_each(&files, 1, |(split, file)| {
-            let folder = folders.get(*split).map_or("", String::as_str);
-            match is_own || is_intact(target, folder, file)? {
-                true => target.remove(&in_folder(folder, &file.check.name)),
-                false => Ok(()),
-            }
+        target.for_each(&files, 1, |file| match is_own || is_intact(target, file)? {
+            true => Ok::<_, ConvertError>(target.remove(&file.at)?),
+            false => Ok(()),
         })?;
         Ok(())
     }
-}
-
-fn parse_record(value: &Value, limits: &Limits) -> Option<((usize, u64), Record)> {
-    let number = |key: &str| value[key].as_u64();
-    let split = usize::try_from(number("split")?).ok()?;
-    let shard = ShardRecord::parse(value, limits).ok()?;
-    let content = Content::parse(value["content"].as_str()?)?;
-    let start = Position {
-        unit: usize::try_from(number("unit")?).ok()?,
-        sample: number("sample")?,
-    };
-    let record = Record {
-        start,
-        content,
-        shard,
-    };
-    Some(((split, number("shard")?), record))
-}
-
-fn record_line(shard: &Published<'_>) -> String {
-    let mut line = shard.record.to_json();
-    line["split"] = shard.split.into();
-    line["shard"] = shard.shard.into();
-    line["unit"] = shard.start.unit.into();
-    line["sample"] = shard.start.sample.into();
-    line["content"] = shard.content.to_string().into();
-    line.to_string()
 }
 
 /// The journal of the running conversion.
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: DestinationLog,
-    reusable: BTreeMap<(usize, u64), Record>,
+    reusable: BTreeMap<(usize, u64), ShardRecord>,
     resume: bool,
 }
 
@@ -200,12 +149,11 @@ impl Journal {
         target: Target<'_>,
         header: &Value,
         found: Option<Found>,
-        folders: &[String],
         jobs: usize,
         resume: bool,
-    ) -> Result<Self, StorageError> {
+    ) -> Result<Self, ConvertError> {
         let (records, keep) = match found {
-            Some(found) => (check(target, found.records, folders, jobs)?, found.bytes),
+            Some(found) => (check(target, found.records, jobs)?, found.bytes),
             None => (BTreeMap::new(), 0),
         };
         let cancel = &mut target.cancel();
@@ -222,10 +170,8 @@ impl Journal {
 }
 
 impl Checkpoint for Journal {
-    fn reusable(&self, split: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
-        self.reusable
-            .get(&(split, shard))
-            .map(|record| (&record.shard.entry, record.content))
+    fn reusable(&self, split: usize, shard: u64) -> Option<&ShardRecord> {
+        self.reusable.get(&(split, shard))
     }
 
     fn resume_at(&self) -> Option<(u64, Position)> {
@@ -243,57 +189,38 @@ impl Checkpoint for Journal {
 
     fn published(
         &self,
-        shard: &Published<'_>,
+        shard: &ShardRecord,
         cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError> {
-        self.log.add_line(&record_line(shard), cancel)
+        self.log.add_line(&shard.to_json().to_string(), cancel)
     }
 }
 
 /// Returns the records whose files are intact.
 fn check(
     target: Target<'_>,
-    records: BTreeMap<(usize, u64), Record>,
-    folders: &[String],
+    records: BTreeMap<(usize, u64), ShardRecord>,
     jobs: usize,
-) -> Result<BTreeMap<(usize, u64), Record>, StorageError> {
-    let list: Vec<((usize, u64), Record)> = records.into_iter().collect();
-    let are_good = target.for_each(&list, jobs, |(key, record)| {
-        let folder = folders.get(key.0).map_or("", String::as_str);
-        for file in &record.shard.files {
-            if !is_intact(target, folder, file)? {
+) -> Result<BTreeMap<(usize, u64), ShardRecord>, ConvertError> {
+    let list: Vec<((usize, u64), ShardRecord)> = records.into_iter().collect();
+    let are_good = target.for_each(&list, jobs, |(_, shard)| {
+        for file in &shard.files {
+            if !is_intact(target, file)? {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok::<_, ConvertError>(true)
     })?;
     let list = list.into_iter().zip(are_good);
     let good = list.filter_map(|(record, is_good)| is_good.then_some(record));
     Ok(good.collect())
 }
 
-/// Returns whether a file is intact. In a store, the ETag is compared. In a local directory, or without an ETag, the
-/// bytes are hashed.
-fn is_intact(target: Target<'_>, folder: &str, known: &FileRecord) -> Result<bool, StorageError> {
-    let name = in_folder(folder, &known.check.name);
-    if let Destination::Local(dir) = target.destination {
-        // A file that cannot be read is written again.
-        return Ok(matches!(
-            known.check.is_same(dir, &name, &mut || true),
-            Ok(true)
-        ));
+/// Returns whether a file is intact. In a local directory, a file that cannot be read is not.
+fn is_intact(target: Target<'_>, file: &FileRecord) -> Result<bool, ConvertError> {
+    let (destination, cancel) = (target.destination, &mut target.cancel());
+    match file.compare(destination, &file.at, Verify::Contents, &mut || cancel(0)) {
+        Err(error) if destination.as_local().is_none() => Err(error.into()),
+        state => Ok(matches!(state, Ok(FileState::Intact))),
     }
-    let Some(file_version) = target.file_version(&name)? else {
-        return Ok(false);
-    };
-    if file_version.bytes != known.check.bytes {
-        return Ok(false);
-    }
-    if file_version.etag.is_some() && known.etag.is_some() {
-        return Ok(file_version.etag == known.etag);
-    }
-    let Some(bytes) = target.read(&name, file_version.bytes)? else {
-        return Ok(false);
-    };
-    Ok(hash_hex(known.check.algo, &bytes) == known.check.hex)
 }

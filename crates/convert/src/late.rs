@@ -16,7 +16,7 @@ use shardmill_mds::{
     basename, decode, encode_header, hash_hex,
 };
 use shardmill_source::SourceOptions;
-use shardmill_storage::{Destination, LEASE_PATIENCE, Location, PublishMode, StorageError};
+use shardmill_storage::{Destination, LEASE_PATIENCE, Location, StorageError};
 use shardmill_writer::WriteError;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -166,7 +166,8 @@ impl Addition<'_> {
         let stored = entries.iter().flat_map(ShardEntry::stored);
         let stored_bytes = stored.map(|file| file.bytes).sum();
         let late = LateColumns::new(&digest, entries);
-        self.publish(COLUMNS_NAME, late.to_json().as_bytes())?;
+        self.target
+            .publish_from(None, COLUMNS_NAME, late.to_json().as_bytes())?;
         self.target.destination.sync()?;
         let before = shards.first().and_then(|entry| entry.halves());
         let before = before.and_then(|[_, late]| {
@@ -390,7 +391,7 @@ impl Addition<'_> {
             }
         };
         let name = zip_data.as_ref().unwrap_or(&raw_data);
-        self.publish(&name.basename, &stored)?;
+        self.target.publish_from(None, &name.basename, &stored)?;
         Ok(ShardEntry {
             config: Arc::new(config),
             samples: entry.samples,
@@ -399,11 +400,6 @@ impl Addition<'_> {
             raw_meta: None,
             zip_meta: None,
         })
-    }
-
-    fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        let (destination, cancel) = (self.target.destination, &mut self.target.cancel());
-        destination.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
     }
 
     fn refused(&self, id: &'static str, reason: String, hint: Option<&str>) -> ConvertError {

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use shardmill_core::{Limits, Progress};
 use shardmill_dataset::{Dataset, DatasetError, DatasetProblem, Lengths, OpenOptions, Videos};
-use shardmill_storage::{Destination, Location, PublishMode, RemoteOptions, StorageError};
+use shardmill_storage::{Destination, Location, RemoteOptions, StorageError};
 
 use crate::error::ConvertError;
+use crate::target::Target;
 
 /// The options of [`write_lengths`].
 #[derive(Clone, Debug)]
@@ -110,8 +111,7 @@ fn publish(
     progress: &Progress,
 ) -> Result<(), StorageError> {
     let destination = Destination::open(location, &options.remote, None)?;
-    let cancel = &mut |_: u64| !progress.is_cancelled();
-    destination.publish_bytes(None, name, bytes, PublishMode::Replace, cancel)
+    Target::new(&destination, progress).publish_from(None, name, bytes)
 }
 
 /// Returns whether a file of lengths with this problem is written again.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use shardmill_core::Limits;
 use shardmill_storage::StorageError;
-use shardmill_writer::Content;
-use shardmill_writer::parts::{Manifest, PARTS_FOLDER, Staging};
+use shardmill_writer::parts::{Manifest, PARTS_FOLDER};
 
 use crate::error::{ConvertError, ConvertProblem};
 use crate::options::Part;
@@ -17,60 +17,30 @@ pub(crate) const MANIFEST: &str = ".json";
 /// The maximum size of a manifest in bytes.
 pub(crate) const MAX_BYTES: u64 = 1 << 30;
 
-/// The data that a part stores for the commit.
-pub(crate) struct PartManifest {
-    pub(crate) count: u64,
-    pub(crate) staging: Staging,
-    pub(crate) manifest: Manifest,
-    pub(crate) config: Value,
+/// What a part notes for the commit beside its shards.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct AboutPart {
+    /// The number of parts.
+    pub(crate) parts: u64,
+    pub(crate) identity: Value,
+    /// All parts have the same provenance, so only the first stores it.
     pub(crate) provenance: Value,
-    pub(crate) content: Content,
     pub(crate) dropped: u64,
 }
 
-impl PartManifest {
-    pub(crate) fn part(&self) -> Part {
-        Part {
-            number: self.manifest.part,
-            count: self.count,
-        }
-    }
+/// Parses the manifest of a part.
+pub(crate) fn parse(text: &[u8], limits: &Limits) -> Result<(Manifest, AboutPart), String> {
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    let mut manifest = Manifest::parse(text, limits).map_err(|error| error.to_string())?;
+    let about = serde_json::from_value(manifest.about.take());
+    Ok((manifest, about.map_err(|error| error.to_string())?))
+}
 
-    pub(crate) fn to_json(&self) -> String {
-        json!({
-            "version": 1,
-            "parts": self.count,
-            "staging": self.staging.to_json(),
-            "manifest": self.manifest.to_json(),
-            "identity": self.config,
-            // All parts have the same provenance, so only the first stores it.
-            "provenance": (self.manifest.part == 0).then_some(&self.provenance),
-            "content": self.content.to_string(),
-            "dropped": self.dropped,
-        })
-        .to_string()
-    }
-
-    pub(crate) fn parse(text: &[u8], limits: &Limits) -> Result<Self, String> {
-        let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let number = |key: &str| value[key].as_u64();
-        let string = |key: &str| {
-            let text = value[key].as_str();
-            text.ok_or_else(|| format!("`{key}` is missing"))
-        };
-        if number("version") != Some(1) {
-            return Err("it has no version, or another one than 1".to_owned());
-        }
-        Ok(Self {
-            count: number("parts").ok_or("`parts` is missing")?,
-            staging: Staging::parse(string("staging")?).map_err(|error| error.to_string())?,
-            manifest: Manifest::parse(string("manifest")?, limits)
-                .map_err(|error| error.to_string())?,
-            config: value["identity"].clone(),
-            provenance: value["provenance"].clone(),
-            content: Content::parse(string("content")?).ok_or("`content` is no hash")?,
-            dropped: number("dropped").unwrap_or(0),
-        })
+/// Returns the part of a manifest.
+pub(crate) fn part_of((manifest, about): &(Manifest, AboutPart)) -> Part {
+    Part {
+        number: manifest.part,
+        count: about.parts,
     }
 }
 
@@ -78,7 +48,7 @@ impl PartManifest {
 pub(crate) fn manifests(
     target: Target<'_>,
     limits: &Limits,
-) -> Result<Vec<PartManifest>, ConvertError> {
+) -> Result<Vec<(Manifest, AboutPart)>, ConvertError> {
     let entries = target.entries(PARTS_FOLDER)?.into_iter();
     let names: Vec<String> = entries
         .filter(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST))
@@ -89,8 +59,7 @@ pub(crate) fn manifests(
     for (name, text) in names.iter().zip(texts) {
         // Another commit has removed the manifest since it was listed.
         let Some(text) = text else { continue };
-        let parsed = PartManifest::parse(&text, limits);
-        known.push(parsed.map_err(|reason| {
+        known.push(parse(&text, limits).map_err(|reason| {
             let reason = format!("it is not a manifest of a part: {reason}");
             ConvertProblem::Manifest.at(&target.destination.display(name), reason, None)
         })?);
@@ -99,7 +68,7 @@ pub(crate) fn manifests(
 }
 
 /// A part that waits for a commit.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitingPart {
     /// Its number and the number of parts, as in `--part`: `0/4`.
     pub part: String,
@@ -122,22 +91,24 @@ pub(crate) fn waiting(
     limits: &Limits,
 ) -> Result<Vec<WaitingPart>, ConvertError> {
     let mut known = manifests(target, limits)?;
-    known.sort_by_key(|known| (known.staging.job().to_owned(), known.manifest.part));
+    let job = |manifest: &Manifest| manifest.staging.job().to_owned();
+    known.sort_by_key(|(manifest, _)| (job(manifest), manifest.part));
     let folders = target.entries(PARTS_FOLDER)?;
     let parts = known.into_iter().map(|known| {
-        let stem = format!("{}-{:05}", known.staging.job(), known.manifest.part);
+        let (manifest, _) = &known;
+        let stem = format!("{}-{:05}", manifest.staging.job(), manifest.part);
         let attempts = folders.iter().filter(|entry| {
             let rest = entry.name.strip_prefix(&stem);
             rest.is_some_and(|rest| rest.starts_with(['-', '.']))
         });
-        let files = || known.manifest.shards.iter().flat_map(|shard| &shard.files);
+        let files = || manifest.shards.iter().flat_map(|shard| &shard.files);
         let mut names: BTreeSet<String> = files().map(|file| file.at.clone()).collect();
         names.extend(attempts.map(|entry| in_folder(PARTS_FOLDER, &entry.name)));
         WaitingPart {
-            part: known.part().to_string(),
-            conversion: known.staging.job().to_owned(),
-            samples: known.manifest.samples(),
-            shards: u64::try_from(known.manifest.shards.len()).unwrap_or(u64::MAX),
+            part: part_of(&known).to_string(),
+            conversion: job(manifest),
+            samples: manifest.samples(),
+            shards: u64::try_from(manifest.shards.len()).unwrap_or(u64::MAX),
             bytes: files().map(|file| file.check.bytes).sum(),
             names,
         }
@@ -149,23 +120,4 @@ pub(crate) fn waiting(
 pub(crate) fn are_there(target: Target<'_>) -> Result<bool, StorageError> {
     let mut entries = target.entries(PARTS_FOLDER)?.into_iter();
     Ok(entries.any(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn invalid_part_manifest_is_an_error() {
-        let limits = Limits::default();
-        for (text, reason) in [
-            ("", "EOF"),
-            ("{}", "version"),
-            (r#"{"version":1}"#, "`parts` is missing"),
-            (r#"{"version":1,"parts":2}"#, "`staging` is missing"),
-        ] {
-            let found = PartManifest::parse(text.as_bytes(), &limits).err().unwrap();
-            assert!(found.contains(reason), "{text}: {found}");
-        }
-    }
 }

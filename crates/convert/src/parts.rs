@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use shardmill_core::{Progress, Unfinished, lock};
 use shardmill_storage::{CancelToken, Destination, StorageError, random_number};
 use shardmill_writer::parts::{
-    Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
+    Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, Verify, WORK_FOLDER,
 };
 use shardmill_writer::{
-    Base, Batches, Checkpoint, DatasetIndex, INDEX_NAME, Input, Output, Published, ShardForm,
+    Base, Batches, Checkpoint, DatasetIndex, FileState, INDEX_NAME, Input, Output, ShardForm,
     ShardRecord, WriteError, Written,
 };
 use xxhash_rust::xxh3::xxh3_128;
@@ -21,7 +21,7 @@ use crate::error::ConvertError;
 use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::options::Part;
-use crate::part_manifest::{MANIFEST, MAX_BYTES, PartManifest};
+use crate::part_manifest::{self, AboutPart, MANIFEST, MAX_BYTES};
 use crate::pipeline::{self, report, report_written};
 use crate::plan::ConvertPlan;
 use crate::report::{ConvertReport, Outcome, SplitReport};
@@ -54,10 +54,10 @@ pub(crate) fn run_part(
         part.number
     );
     if let Some(text) = target.read(&name, MAX_BYTES)?
-        && let Ok(known) = PartManifest::parse(&text, &options.source.limits)
-        && is_intact(target, &known.manifest, options.source.resources.jobs)?
+        && let Ok((manifest, _)) = part_manifest::parse(&text, &options.source.limits)
+        && is_intact(target, &manifest, options.source.resources.jobs)?
     {
-        let shards = known.manifest.shards.into_iter();
+        let shards = manifest.shards.into_iter();
         let index = plan.form.index(shards.map(|shard| shard.entry));
         return Ok(report(plan, &[index], Outcome::AlreadyDone, began));
     }
@@ -72,18 +72,20 @@ pub(crate) fn run_part(
         for shard in checkpoint.take().into_values() {
             builder.add(shard);
         }
-        let known = PartManifest {
-            count: part.count,
-            staging: staging.clone(),
-            manifest: builder.finish(),
-            config: plan.identity.to_json(),
-            // The counts are only known at the commit.
-            provenance: plan.provenance(&SplitReport::default()).to_json(),
-            content: written.contents.iter().copied().collect(),
+        let about = AboutPart {
+            parts: part.count,
+            identity: plan.identity.to_json(),
+            provenance: match part.number {
+                // The counts are only known at the commit.
+                0 => plan.provenance(&SplitReport::default()).to_json(),
+                _ => Value::Null,
+            },
             dropped: written.dropped,
         };
+        let mut manifest = builder.finish();
+        manifest.about = json!(about);
         destination.make_folder(PARTS_FOLDER)?;
-        target.publish(&name, known.to_json().as_bytes())?;
+        target.publish(&name, manifest.to_json().as_bytes())?;
         Ok(report_written(
             plan,
             &written.indexes,
@@ -171,13 +173,11 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
 fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<bool, ConvertError> {
     let files = manifest.shards.iter().flat_map(|shard| &shard.files);
     let files: Vec<_> = files.collect();
-    let intact = target.for_each(&files, jobs, |file| {
-        let file_version = target.file_version(&file.at)?;
-        Ok(file_version.is_some_and(|file_version| {
-            file_version.bytes == file.check.bytes && file_version.etag == file.etag
-        }))
+    let states = target.for_each(&files, jobs, |file| {
+        let (destination, cancel) = (target.destination, &mut target.cancel());
+        file.compare(destination, &file.at, Verify::Sizes, &mut || cancel(0))
     })?;
-    Ok(intact.into_iter().all(|is_intact| is_intact))
+    Ok(states.iter().all(|state| *state == FileState::Intact))
 }
 
 /// The units of one part.
@@ -245,13 +245,8 @@ impl Gathered {
 }
 
 impl Checkpoint for Gathered {
-    fn published(
-        &self,
-        shard: &Published<'_>,
-        _: &mut CancelToken<'_>,
-    ) -> Result<(), StorageError> {
-        let mut shards = lock(&self.0);
-        shards.insert(shard.shard, shard.record.clone());
+    fn published(&self, shard: &ShardRecord, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
+        lock(&self.0).insert(shard.shard, shard.clone());
         Ok(())
     }
 }

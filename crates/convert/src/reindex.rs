@@ -13,7 +13,7 @@ use shardmill_webdataset::{
 use shardmill_writer::hash_all;
 
 use crate::error::ConvertError;
-use crate::export::SideFiles;
+use crate::export::publish;
 use crate::target::Target;
 
 /// The options of [`reindex_tars`].
@@ -54,7 +54,7 @@ pub fn reindex_tars(
     check_names(shards)?;
     let location = Location::Local(folder.to_owned());
     let destination = Destination::open(&location, &RemoteOptions::default(), None)?;
-    let side_files = SideFiles::new(Target::new(&destination, progress), "");
+    let target = Target::new(&destination, progress);
     progress.set_totals(0, 0, shards.len() as u64);
     let mut index = Index::default();
     let work = |at: usize| {
@@ -67,7 +67,7 @@ pub fn reindex_tars(
         progress.add_samples(entry.samples);
         // INVARIANT: `describe` sets the name of the offset table.
         if let Some(file) = &entry.offsets {
-            side_files.publish(&file.basename, &table, options.replace)?;
+            publish(target, None, &file.basename, &table, options.replace)?;
         }
         // Shards with the same fields share one set, because there may be a million of them.
         if let Some(last) = index.shards.last()

@@ -13,10 +13,10 @@ use shardmill_writer::DatasetIndex;
 
 use crate::dataset_files::{dataset_files, dataset_folders, remove_empty, remove_in_order};
 use crate::error::ConvertError;
-use crate::export::SideFiles;
+use crate::export::publish_all;
 use crate::options::ConvertOptions;
 use crate::pending;
-use crate::target::{Target, in_folder, side_name};
+use crate::target::{Target, folder_of, in_folder, side_name};
 
 /// The name of the note.
 const NOTE_NAME: &str = ".shardmill/replaced";
@@ -30,7 +30,7 @@ pub(crate) struct NewDataset<'a> {
     pub(crate) index: &'a DatasetIndex,
     /// Its side files, which other files may replace only together with the index.
     pub(crate) files: Vec<(&'static str, String)>,
-    /// The indexes of other readers.
+    /// The indexes of other readers, by path.
     pub(crate) exported: Vec<(String, Vec<u8>)>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn publish(
         pending::publish(target, dataset.folder, to, &index, files)?;
     }
     for dataset in new {
-        SideFiles::beside(target, dataset.folder).publish_all(&dataset.exported, true)?;
+        publish_all(target, Some(WORK_FOLDER), &dataset.exported, true)?;
     }
     Ok(finish(target, options.source.limits.index_bytes)?)
 }
@@ -151,9 +151,9 @@ impl Note {
             kept.extend(stored.map(|(name, _)| at(name)));
             let files = dataset.files.iter();
             kept.extend(files.map(|(name, _)| at(&side_name(to, name))));
-            for (name, bytes) in &dataset.exported {
-                kept.insert(at(name));
-                note.exported.insert(at(name), Pending::hash(bytes));
+            for (path, bytes) in &dataset.exported {
+                kept.insert(path.clone());
+                note.exported.insert(path.clone(), Pending::hash(bytes));
             }
         }
         let old = dataset_files(target, options)?;
@@ -220,8 +220,4 @@ impl Note {
         let names = self.files.iter().map(String::as_str);
         names.filter(is_free).collect()
     }
-}
-
-fn folder_of(name: &str) -> &str {
-    name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }

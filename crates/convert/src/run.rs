@@ -7,12 +7,12 @@ use serde_json::json;
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Destination, DestinationLease, StorageError};
-use shardmill_writer::{Base, DatasetIndex, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, TarKeys, WriteError, publish_index};
 
 use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};
 use crate::error::ConvertError;
-use crate::export::{self, SideFiles};
+use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
 use crate::lengths::{LengthsOptions, write_lengths, write_videos};
@@ -86,9 +86,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
         let target = Target::new(&destination, progress);
         remove_leftover(target, options)?;
         for (folder, index) in plan.folders.iter().zip(&indexes) {
-            if let DatasetIndex::Tar(index) = index {
-                export::complete(target, folder, index, options, progress)?;
-            }
+            export::complete(target, folder, index, options, progress)?;
         }
         return Ok(report(&plan, &indexes, Outcome::AlreadyDone, began));
     }
@@ -143,7 +141,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             // The error would occur again, or no shard is complete. No index lists the shards, so the destination is
             // restored.
             let cleaned = dest::discard(target, (&plan.folders, &plan.form), options)
-                .and_then(|()| lease.remove_folder(&OF_PARTS, cancel));
+                .and_then(|()| Ok(lease.remove_folder(&OF_PARTS, cancel)?));
             if let Some(dir) = destination
                 .as_local()
                 .filter(|_| cleaned.is_ok() && !existed)
@@ -219,7 +217,6 @@ fn convert(
         target,
         &header,
         found,
-        &plan.folders,
         options.source.resources.jobs,
         may_start_in_the_middle,
     )?;
@@ -242,11 +239,9 @@ fn convert(
         .zip(&written.indexes)
         .zip(&written.contents)
     {
-        let exported = match index {
-            DatasetIndex::Tar(index) if !options.shards.tar.readers().is_empty() => {
-                export::prepare_index(target, folder, index, options, progress)?
-            }
-            _ => Vec::new(),
+        let exported = match options.shards.tar.readers() {
+            [] => Vec::new(),
+            _ => export::prepare_index(target, folder, index, options, progress)?,
         };
         let mut files = Vec::new();
         if options.run.incremental {
@@ -294,7 +289,7 @@ fn publish(
     options: &ConvertOptions,
 ) -> Result<(), ConvertError> {
     for dataset in new {
-        SideFiles::beside(target, dataset.folder).publish_all(&dataset.exported, true)?;
+        export::publish_all(target, Some(WORK_FOLDER), &dataset.exported, true)?;
         for (name, text) in &dataset.files {
             let name = in_folder(dataset.folder, &side_name(options.shards.to, name));
             target.publish(&name, text.as_bytes())?;

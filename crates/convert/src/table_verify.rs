@@ -76,7 +76,7 @@ pub fn verify_table(
 
 /// Compares the index with what the conversion recorded.
 fn check_order(folder: &Folder, index: TableIndex, limits: &Limits, report: &mut VerifyReport) {
-    let index = DatasetIndex::Table(index);
+    let index = DatasetIndex::from(index);
     let to = ShardFormat::Parquet;
     let read = |name: &str, max| match folder.read(&side_name(to, name), max) {
         Err(error) if error.is_not_found() => Ok(None),

@@ -88,12 +88,12 @@ impl<'a> Target<'a> {
 
     /// Calls `work` for every item, on several threads. A local disk uses `jobs` threads, a store at least 32. The
     /// results are in order. An error stops the loop.
-    pub(crate) fn for_each<I: Sync, T: Send>(
+    pub(crate) fn for_each<I: Sync, T: Send, E: Send>(
         &self,
         items: &[I],
         jobs: usize,
-        work: impl Fn(&I) -> Result<T, StorageError> + Sync,
-    ) -> Result<Vec<T>, StorageError> {
+        work: impl Fn(&I) -> Result<T, E> + Sync,
+    ) -> Result<Vec<T>, E> {
         /// The number of concurrent small requests to a store.
         const REQUESTS: usize = 32;
 
@@ -105,22 +105,22 @@ impl<'a> Target<'a> {
         parallel::map(items.len(), jobs.max(1), |at| work(&items[at]))
     }
 
-    /// Publishes bytes through a temporary file in a folder, and replaces an existing file.
+    /// Publishes bytes through a temporary file in a folder, or in the root, and replaces an existing file.
     pub(crate) fn publish_from(
         &self,
-        folder: &str,
+        folder: Option<&str>,
         name: &str,
         bytes: &[u8],
     ) -> Result<(), StorageError> {
         let mode = PublishMode::Replace;
         self.with(|destination, cancel| {
-            destination.publish_bytes(Some(folder), name, bytes, mode, cancel)
+            destination.publish_bytes(folder, name, bytes, mode, cancel)
         })
     }
 
     /// Publishes bytes through a temporary file in the work folder, and replaces an existing file.
     pub(crate) fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        self.publish_from(WORK_FOLDER, name, bytes)
+        self.publish_from(Some(WORK_FOLDER), name, bytes)
     }
 }
 
@@ -130,6 +130,11 @@ pub(crate) fn side_name(to: ShardFormat, name: &str) -> Cow<'_, str> {
         true => Cow::Owned(format!(".{name}")),
         false => Cow::Borrowed(name),
     }
+}
+
+/// Returns the folder of a file; `""` is the root.
+pub(crate) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// Removes a directory that a failed run created, if it is empty. Errors are ignored, because the original one is

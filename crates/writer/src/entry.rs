@@ -1,22 +1,19 @@
 //! Indexes and index entries of any format.
 
-use shardmill_core::{
-    Diagnostic, ErrorKind, INDEX_NAME, Limits, TABLE_INDEX_NAME, begins_as_tar_index,
-};
+use shardmill_core::{Diagnostic, ErrorKind, Limits, begins_as_tar_index};
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
 
+use crate::form::{ShardForm, ShardFormat};
 use crate::table::{TableFile, TableIndex, begins_as_table_index};
 
 /// The index of a dataset.
 #[derive(Clone, Debug)]
-pub enum DatasetIndex {
-    /// An index of MosaicML Streaming shards.
-    Streaming(shardmill_mds::Index),
-    /// An index of tar shards.
-    Tar(shardmill_webdataset::Index),
-    /// An index of the files of a table.
-    Table(TableIndex),
+pub struct DatasetIndex {
+    /// The format of the shards.
+    pub format: ShardFormat,
+    /// The entries of the shards, in order. All of them are of the format.
+    pub entries: Vec<IndexEntry>,
 }
 
 /// The index entry of one shard.
@@ -81,127 +78,134 @@ impl DatasetIndex {
     /// Returns [`IndexProblem`] if the text is not a valid index.
     pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexProblem> {
         if begins_as_tar_index(json) {
-            return Ok(Self::Tar(shardmill_webdataset::Index::parse(json, limits)?));
+            let index = shardmill_webdataset::Index::parse(json, limits)?;
+            let entries = index.shards.into_iter().map(IndexEntry::Tar);
+            return Ok(Self::new(ShardFormat::Webdataset, entries));
         }
         if begins_as_table_index(json) {
             let index = TableIndex::parse(json, limits);
-            return Ok(Self::Table(
-                index.map_err(|reason| IndexProblem::Table { reason })?,
-            ));
+            let index = index.map_err(|reason| IndexProblem::Table { reason })?;
+            return Ok(index.into());
         }
-        Ok(Self::Streaming(shardmill_mds::Index::parse(json, limits)?))
+        let index = shardmill_mds::Index::parse(json, limits)?;
+        let entries = index.shards.into_iter().map(IndexEntry::Streaming);
+        Ok(Self::new(ShardFormat::Mds, entries))
+    }
+
+    pub(crate) fn new(format: ShardFormat, entries: impl IntoIterator<Item = IndexEntry>) -> Self {
+        let entries = entries.into_iter().collect();
+        Self { format, entries }
     }
 
     /// Returns the index as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        match self {
-            Self::Streaming(index) => index.to_json(),
-            Self::Tar(index) => index.to_json(),
-            Self::Table(index) => index.to_json(),
-        }
-    }
-
-    /// Returns the name of the file that holds the index.
-    #[must_use]
-    pub const fn file_name(&self) -> &'static str {
-        match self {
-            Self::Streaming(_) | Self::Tar(_) => INDEX_NAME,
-            Self::Table(_) => TABLE_INDEX_NAME,
+        let entries = self.entries.iter();
+        match self.format {
+            ShardFormat::Mds => {
+                let shards = entries.filter_map(IndexEntry::streaming).cloned().collect();
+                shardmill_mds::Index { shards }.to_json()
+            }
+            ShardFormat::Webdataset => {
+                let shards = entries.filter_map(IndexEntry::tar).cloned().collect();
+                shardmill_webdataset::Index { shards }.to_json()
+            }
+            ShardFormat::Parquet => {
+                let files = entries.filter_map(IndexEntry::table).cloned().collect();
+                TableIndex { files }.to_json()
+            }
         }
     }
 
     /// Returns the number of shards.
     #[must_use]
     pub fn shards(&self) -> u64 {
-        let shards = match self {
-            Self::Streaming(index) => index.shards.len(),
-            Self::Tar(index) => index.shards.len(),
-            Self::Table(index) => index.files.len(),
-        };
-        u64::try_from(shards).unwrap_or(u64::MAX)
+        u64::try_from(self.entries.len()).unwrap_or(u64::MAX)
     }
 
     /// Returns the number of samples in all shards.
     #[must_use]
     pub fn samples(&self) -> u64 {
-        match self {
-            Self::Streaming(index) => index.samples(),
-            Self::Tar(index) => index.samples(),
-            Self::Table(index) => index.rows(),
-        }
-    }
-
-    /// Splits the index into one entry for each shard.
-    pub fn into_entries(self) -> impl Iterator<Item = IndexEntry> {
-        let (streaming, tar, table) = match self {
-            Self::Streaming(index) => (index.shards, Vec::new(), Vec::new()),
-            Self::Tar(index) => (Vec::new(), index.shards, Vec::new()),
-            Self::Table(index) => (Vec::new(), Vec::new(), index.files),
-        };
-        let tar = tar.into_iter().map(IndexEntry::Tar);
-        let table = table.into_iter().map(IndexEntry::Table);
-        let streaming = streaming.into_iter().map(IndexEntry::Streaming);
-        streaming.chain(tar).chain(table)
+        sum(self.entries.iter().map(IndexEntry::samples))
     }
 
     /// Returns the name and the length of each stored file.
     #[must_use]
     pub fn stored_files(&self) -> Vec<(&str, u64)> {
-        match self {
-            Self::Streaming(index) => named(index.shards.iter().flat_map(ShardEntry::stored)),
-            Self::Tar(index) => named(index.shards.iter().flat_map(IndexShard::files)),
-            Self::Table(index) => named(index.files.iter().map(|file| &file.file)),
-        }
+        let entries = self.entries.iter();
+        entries.flat_map(IndexEntry::stored_files).collect()
     }
 
     /// Returns the name of the raw file and the number of samples of each shard, in order.
     #[must_use]
     pub fn shard_samples(&self) -> Vec<(&str, u64)> {
-        match self {
-            Self::Streaming(index) => {
-                let shards = index.shards.iter();
-                let shards = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
-                shards.collect()
-            }
-            Self::Tar(index) => {
-                let shards = index.shards.iter();
-                let shards = shards.map(|shard| (&*shard.raw_data.basename, shard.samples));
-                shards.collect()
-            }
-            Self::Table(index) => {
-                let shards = usize::try_from(self.shards()).unwrap_or(usize::MAX);
-                let files = index.files.iter().take(shards);
-                files
-                    .map(|file| (&*file.file.basename, file.rows))
-                    .collect()
-            }
-        }
+        let entries = self.entries.iter();
+        let shards = entries.map(|entry| (entry.raw_name(), entry.samples()));
+        shards.collect()
     }
 
     /// Returns the size of all shards before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
-        match self {
-            Self::Streaming(index) => sum(index.shards.iter().map(streaming_raw)),
-            Self::Tar(index) => sum(index.shards.iter().map(|shard| shard.raw_data.bytes)),
-            Self::Table(index) => sum(index.files.iter().map(|file| file.raw_bytes)),
-        }
+        sum(self.entries.iter().map(IndexEntry::raw_bytes))
     }
 
     /// Returns the size of all stored files, in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        sum(self.stored_files().into_iter().map(|(_, bytes)| bytes))
+        sum(self.entries.iter().map(IndexEntry::stored_bytes))
+    }
+}
+
+impl ShardForm {
+    /// Creates an index of these entries.
+    #[must_use]
+    pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
+        DatasetIndex::new(self.format(), entries)
+    }
+}
+
+impl From<TableIndex> for DatasetIndex {
+    fn from(index: TableIndex) -> Self {
+        let entries = index.files.into_iter().map(IndexEntry::Table);
+        Self::new(ShardFormat::Parquet, entries)
     }
 }
 
 impl IndexEntry {
+    /// Returns the entry of a MosaicML Streaming shard.
+    #[must_use]
+    pub const fn streaming(&self) -> Option<&ShardEntry> {
+        match self {
+            Self::Streaming(entry) => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// Returns the entry of a tar shard.
+    #[must_use]
+    pub const fn tar(&self) -> Option<&IndexShard> {
+        match self {
+            Self::Tar(entry) => Some(entry),
+            _ => None,
+        }
+    }
+
+    const fn table(&self) -> Option<&TableFile> {
+        match self {
+            Self::Table(entry) => Some(entry),
+            _ => None,
+        }
+    }
+
     /// Returns the size before compression, in bytes.
     #[must_use]
     pub fn raw_bytes(&self) -> u64 {
         match self {
-            Self::Streaming(entry) => streaming_raw(entry),
+            Self::Streaming(entry) => {
+                let meta = entry.raw_meta.as_ref().map_or(0, |meta| meta.bytes);
+                entry.raw_data.bytes.saturating_add(meta)
+            }
             Self::Tar(entry) => entry.raw_data.bytes,
             Self::Table(entry) => entry.raw_bytes,
         }
@@ -211,26 +215,18 @@ impl IndexEntry {
     #[must_use]
     pub fn parse(json: &[u8], limits: &Limits) -> Option<Self> {
         let index = DatasetIndex::parse(json, limits).ok()?;
-        index.into_entries().next()
+        index.entries.into_iter().next()
     }
 
     /// Returns an index of only this shard, as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        match self {
-            Self::Streaming(entry) => shardmill_mds::Index {
-                shards: vec![entry.clone()],
-            }
-            .to_json(),
-            Self::Tar(entry) => shardmill_webdataset::Index {
-                shards: vec![entry.clone()],
-            }
-            .to_json(),
-            Self::Table(entry) => TableIndex {
-                files: vec![entry.clone()],
-            }
-            .to_json(),
-        }
+        let format = match self {
+            Self::Streaming(_) => ShardFormat::Mds,
+            Self::Tar(_) => ShardFormat::Webdataset,
+            Self::Table(_) => ShardFormat::Parquet,
+        };
+        DatasetIndex::new(format, [self.clone()]).to_json()
     }
 
     /// Returns the number of samples in the shard.
@@ -319,9 +315,4 @@ fn named<'a>(files: impl Iterator<Item = &'a FileInfo>) -> Vec<(&'a str, u64)> {
 
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
-}
-
-fn streaming_raw(entry: &ShardEntry) -> u64 {
-    let meta = entry.raw_meta.as_ref().map_or(0, |meta| meta.bytes);
-    entry.raw_data.bytes.saturating_add(meta)
 }

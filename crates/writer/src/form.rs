@@ -8,9 +8,8 @@ use shardmill_core::{Format, INDEX_NAME, TABLE_INDEX_NAME, check_relative_path, 
 use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
 
-use crate::entry::{DatasetIndex, IndexEntry};
 use crate::part_names::{is_digits, name_in, part_of, without_part};
-use crate::table::{EncodeTable, TableIndex};
+use crate::table::EncodeTable;
 
 /// A shard format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,23 +45,6 @@ impl ShardFormat {
         match self {
             Self::Mds | Self::Webdataset => INDEX_NAME,
             Self::Parquet => TABLE_INDEX_NAME,
-        }
-    }
-
-    /// Creates an index of these entries. Entries of another format are left out.
-    pub(crate) fn index(self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
-        let (mut streaming, mut tar, mut files) = (Vec::new(), Vec::new(), Vec::new());
-        for entry in entries {
-            match entry {
-                IndexEntry::Streaming(entry) => streaming.push(entry),
-                IndexEntry::Tar(entry) => tar.push(entry),
-                IndexEntry::Table(entry) => files.push(entry),
-            }
-        }
-        match self {
-            Self::Mds => DatasetIndex::Streaming(shardmill_mds::Index { shards: streaming }),
-            Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index { shards: tar }),
-            Self::Parquet => DatasetIndex::Table(TableIndex { files }),
         }
     }
 }
@@ -145,12 +127,6 @@ impl ShardForm {
             Self::Tar(form) => form.size_limit,
             Self::Table(form) => form.size_limit,
         }
-    }
-
-    /// Creates an index of these entries. Entries of another format are left out.
-    #[must_use]
-    pub fn index(&self, entries: impl Iterator<Item = IndexEntry>) -> DatasetIndex {
-        self.format().index(entries)
     }
 
     /// Returns the start of the shard file names, before the number.

@@ -24,7 +24,7 @@ pub fn publish_index(
     index: &DatasetIndex,
     cancel: &mut CancelToken<'_>,
 ) -> Result<(), WriteError> {
-    let name = in_folder(folder, index.file_name());
+    let name = in_folder(folder, index.format.index_name());
     let text = index.to_json();
     let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
     Ok(destination.publish_bytes(folder, &name, text.as_bytes(), mode, cancel)?)

@@ -15,7 +15,7 @@ use shardmill_storage::{CancelToken, Destination, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::content::{DedupIndex, UnitSamples};
-use crate::entry::{DatasetIndex, IndexEntry};
+use crate::entry::DatasetIndex;
 use crate::error::WriteError;
 use crate::form::ShardForm;
 use crate::index::in_folder;
@@ -55,8 +55,8 @@ pub struct Resources {
 
 /// The record of published shards: those of an interrupted earlier run, and those of this run.
 pub trait Checkpoint: Sync {
-    /// Returns a shard that an earlier run published and that has just been checked, together with its content.
-    fn reusable(&self, _split: usize, _shard: u64) -> Option<(&IndexEntry, Content)> {
+    /// Returns a shard that an earlier run published and that has just been checked.
+    fn reusable(&self, _split: usize, _shard: u64) -> Option<&ShardRecord> {
         None
     }
 
@@ -74,24 +74,9 @@ pub trait Checkpoint: Sync {
     /// Returns an error if the record cannot be written.
     fn published(
         &self,
-        shard: &Published<'_>,
+        shard: &ShardRecord,
         cancel: &mut CancelToken<'_>,
     ) -> Result<(), StorageError>;
-}
-
-/// A published shard.
-#[derive(Debug)]
-pub struct Published<'a> {
-    /// The split.
-    pub split: usize,
-    /// The shard's number.
-    pub shard: u64,
-    /// The input position of its first sample.
-    pub start: Position,
-    /// The content of its samples.
-    pub content: Content,
-    /// Its entry in the index, and its files.
-    pub record: &'a ShardRecord,
 }
 
 /// The existing dataset that a run adds to.
@@ -340,12 +325,11 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         mut shard: FinishedShard,
         cancel: &mut dyn FnMut() -> bool,
     ) -> Result<(), WriteError> {
-        let span = shard.span;
         if let Some(generation) = self.generation {
             let form = &self.output.form;
             shard.rename_files(|name| form.numbered(name, generation));
         }
-        let folder = self.output.splits.get(span.split);
+        let folder = self.output.splits.get(shard.span.split);
         let folder = folder.map_or("", String::as_str);
         let record = ShardRecord::publish(shard, |name, temp| {
             let at = match self.output.at {
@@ -356,17 +340,10 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
             let version = destination.publish(temp, &at, mode, &mut |_| cancel())?;
             Ok((at, version))
         })?;
-        let published = Published {
-            split: span.split,
-            shard: span.shard,
-            start: span.start,
-            content: span.content,
-            record: &record,
-        };
-        self.checkpoint.published(&published, &mut |_| cancel())?;
+        self.checkpoint.published(&record, &mut |_| cancel())?;
         self.progress.add_shard(record.entry.stored_bytes());
         self.entries
-            .add((span.split, span.shard), record.entry, span.content);
+            .add((record.split, record.shard), record.entry, record.content);
         Ok(())
     }
 
@@ -508,7 +485,8 @@ impl<I: Input> Conversion<'_, I> {
 
     /// Keeps a shard of an earlier run, if there is one with this number of samples. Returns the number of samples.
     fn reuse(&self, split: usize, shard: u64, samples: Option<u64>) -> Option<u64> {
-        let (entry, content) = self.checkpoint.reusable(split, shard)?;
+        let record = self.checkpoint.reusable(split, shard)?;
+        let entry = &record.entry;
         if samples.is_some_and(|samples| samples != entry.samples()) {
             return None;
         }
@@ -516,7 +494,8 @@ impl<I: Input> Conversion<'_, I> {
         if samples.is_none() {
             self.progress.add_samples(entry.samples());
         }
-        self.entries.add((split, shard), entry.clone(), content);
+        self.entries
+            .add((split, shard), entry.clone(), record.content);
         Some(entry.samples())
     }
 

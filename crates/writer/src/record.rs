@@ -1,12 +1,13 @@
-//! The records of published shards, as journals and manifests store them.
+//! The records of published shards, which the journal of a conversion and the manifest of a part list.
 
 use serde_json::{Value, json};
 use shardmill_core::{Limits, check_relative_path};
-use shardmill_mds::Hasher;
-use shardmill_storage::{Dir, FileHandle, FileVersion, StorageError, TempFile};
+use shardmill_mds::{Content, Hasher, hash_hex};
+use shardmill_storage::{Destination, Dir, FileHandle, FileVersion, StorageError, TempFile};
 
 use crate::entry::IndexEntry;
 use crate::error::WriteError;
+use crate::pack::Position;
 use crate::shard::{FileCheck, FinishedShard};
 
 /// The number of bytes that are hashed at a time.
@@ -15,6 +16,14 @@ const STEP_BYTES: u64 = 1 << 20;
 /// A published shard.
 #[derive(Clone, Debug)]
 pub struct ShardRecord {
+    /// The split.
+    pub split: usize,
+    /// The shard's number in its split.
+    pub shard: u64,
+    /// The input position of its first sample.
+    pub start: Position,
+    /// The content of its samples. In a part, only a conversion computes it.
+    pub content: Content,
     /// Its entry in the index.
     pub entry: IndexEntry,
     /// Its files.
@@ -26,10 +35,40 @@ pub struct ShardRecord {
 pub struct FileRecord {
     /// Its name in the dataset, its length and a hash.
     pub check: FileCheck,
-    /// Its path, relative to the dataset. In a part, the path before the commit.
+    /// Its path, relative to the destination. In a part, the path before the commit.
     pub at: String,
     /// The ETag that the store reported, if the file is in a store.
     pub etag: Option<String>,
+}
+
+/// How thoroughly files are compared with their records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Compares the lengths, and in a store also the ETags.
+    #[default]
+    Sizes,
+    /// Compares the ETags in a store that reports them, and the hashes of all other files.
+    Contents,
+    /// Compares the hash of every file, which reads each shard once.
+    Hashes,
+}
+
+/// How a file compares with its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileState {
+    /// It does not differ.
+    Intact,
+    /// It does not exist.
+    Missing,
+    /// It has this length instead.
+    Length(u64),
+    /// It has this hash or ETag instead of the recorded one.
+    Hash {
+        /// The hash or ETag of the file.
+        found: String,
+        /// The recorded one.
+        noted: String,
+    },
 }
 
 impl ShardRecord {
@@ -48,32 +87,46 @@ impl ShardRecord {
             })
         });
         Ok(Self {
+            split: shard.span.split,
+            shard: shard.span.shard,
+            start: shard.span.start,
+            content: shard.span.content,
             entry: shard.entry,
             files: files.collect::<Result<_, StorageError>>()?,
         })
     }
 
-    /// Returns the record of a shard in a journal, as JSON. A journal does not store the paths of files.
+    /// Returns the record as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let files = self.files.iter().map(FileRecord::to_json);
-        json!({"files": files.collect::<Vec<_>>(), "index": self.entry.to_json()})
+        json!({
+            "content": self.content.to_string(),
+            "files": files.collect::<Vec<_>>(),
+            "index": self.entry.to_json(),
+            "sample": self.start.sample,
+            "shard": self.shard,
+            "split": self.split,
+            "unit": self.start.unit,
+        })
     }
 
-    /// Parses a record, and checks the names in it.
-    ///
-    /// # Errors
-    ///
-    /// Returns the reason why the record is invalid.
-    pub fn parse(value: &Value, limits: &Limits) -> Result<Self, &'static str> {
-        let entry = value["index"].as_str();
-        let entry = entry.and_then(|text| IndexEntry::parse(text.as_bytes(), limits));
-        let files = value["files"].as_array();
-        let files = files.ok_or("the files of a shard are missing")?;
-        let files: Option<_> = files.iter().map(FileRecord::parse).collect();
-        Ok(Self {
-            entry: entry.ok_or("the index of a shard is missing or cannot be read")?,
-            files: files.ok_or("a file of a shard has no name, place, length or hash")?,
+    /// Parses a record, and checks the names in it. Returns `None` if it is invalid.
+    #[must_use]
+    pub fn parse(value: &Value, limits: &Limits) -> Option<Self> {
+        let number = |key: &str| value[key].as_u64();
+        let text = |key: &str| value[key].as_str();
+        let files = value["files"].as_array()?.iter().map(FileRecord::parse);
+        Some(Self {
+            split: usize::try_from(number("split")?).ok()?,
+            shard: number("shard")?,
+            start: Position {
+                unit: usize::try_from(number("unit")?).ok()?,
+                sample: number("sample")?,
+            },
+            content: Content::parse(text("content")?)?,
+            entry: IndexEntry::parse(text("index")?.as_bytes(), limits)?,
+            files: files.collect::<Option<_>>()?,
         })
     }
 }
@@ -86,14 +139,14 @@ impl FileRecord {
             algo,
             hex,
         } = &self.check;
-        json!({"algo": algo.to_string(), "bytes": bytes, "etag": self.etag, "hex": hex, "name": name})
-    }
-
-    /// Returns the record in a manifest, which stores the path.
-    pub(crate) fn to_manifest_json(&self) -> Value {
-        let mut value = self.to_json();
-        value["at"] = self.at.as_str().into();
-        value
+        json!({
+            "algo": algo.to_string(),
+            "at": self.at,
+            "bytes": bytes,
+            "etag": self.etag,
+            "hex": hex,
+            "name": name,
+        })
     }
 
     fn parse(value: &Value) -> Option<Self> {
@@ -102,14 +155,10 @@ impl FileRecord {
             let path = string(key)?;
             check_relative_path(path).ok().map(|()| path.to_owned())
         };
-        let name = path("name")?;
         Some(Self {
-            at: match value.get("at") {
-                Some(_) => path("at")?,
-                None => name.clone(),
-            },
+            at: path("at")?,
             check: FileCheck {
-                name,
+                name: path("name")?,
                 bytes: value["bytes"].as_u64()?,
                 algo: string("algo")?.parse().ok()?,
                 hex: string("hex")?.to_owned(),
@@ -117,28 +166,63 @@ impl FileRecord {
             etag: string("etag").map(str::to_owned),
         })
     }
-}
 
-impl FileCheck {
-    /// Returns whether the file `name` has the recorded length and hash.
+    /// Compares the file at a path of the destination with the record.
     ///
     /// # Errors
     ///
-    /// Returns the error of the disk, or [`WriteError::Interrupted`] if `cancel` returns `false`.
-    pub fn is_same(
+    /// Returns the error of the disk or the store, or [`WriteError::Interrupted`] if `cancel` returns `false`.
+    pub fn compare(
         &self,
-        dir: &Dir,
-        name: &str,
+        destination: &Destination,
+        at: &str,
+        verify: Verify,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<bool, WriteError> {
-        Ok(match open(dir, name)? {
-            Some(file) => file.len() == self.bytes && self.hash(&file, cancel)? == self.hex,
-            None => false,
-        })
+    ) -> Result<FileState, WriteError> {
+        let expected = &self.check;
+        let differs = |found: String, noted: &str| match found == noted {
+            true => FileState::Intact,
+            false => FileState::Hash {
+                found,
+                noted: noted.to_owned(),
+            },
+        };
+        if let Some(dir) = destination.as_local() {
+            return Ok(match open(dir, at)? {
+                None => FileState::Missing,
+                Some(file) if file.len() != expected.bytes => FileState::Length(file.len()),
+                Some(_) if verify == Verify::Sizes => FileState::Intact,
+                Some(file) => differs(expected.hash(&file, cancel)?, &expected.hex),
+            });
+        }
+        let Some(version) = destination.file_version(at, &mut |_| cancel())? else {
+            return Ok(FileState::Missing);
+        };
+        if version.bytes != expected.bytes {
+            return Ok(FileState::Length(version.bytes));
+        }
+        let tags = version.etag.zip(self.etag.as_deref());
+        let is_read = match verify {
+            Verify::Sizes => false,
+            Verify::Contents => tags.is_none(),
+            Verify::Hashes => true,
+        };
+        let state = tags.map_or(FileState::Intact, |(found, noted)| differs(found, noted));
+        if !is_read || state != FileState::Intact {
+            return Ok(state);
+        }
+        Ok(
+            match destination.read(at, expected.bytes, &mut |_| cancel())? {
+                Some(bytes) => differs(hash_hex(expected.algo, &bytes), &expected.hex),
+                None => FileState::Missing,
+            },
+        )
     }
+}
 
+impl FileCheck {
     /// Returns the hash of a file.
-    pub(crate) fn hash(
+    fn hash(
         &self,
         file: &FileHandle,
         cancel: &mut dyn FnMut() -> bool,
@@ -158,7 +242,7 @@ impl FileCheck {
 }
 
 /// Opens a file, if it exists.
-pub(crate) fn open(dir: &Dir, name: &str) -> Result<Option<FileHandle>, StorageError> {
+fn open(dir: &Dir, name: &str) -> Result<Option<FileHandle>, StorageError> {
     match dir.open_file(name) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.is_not_found() => Ok(None),

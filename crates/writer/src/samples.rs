@@ -12,7 +12,6 @@ use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
 use shardmill_storage::{Dir, PublishMode};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::entry::IndexEntry;
 use crate::error::{WriteError, check_size};
 use crate::form::ShardForm;
 use crate::index::publish_last;
@@ -317,10 +316,7 @@ impl SampleWriter {
     fn settled(&self, cancel: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, WriteError> {
         self.pool.wait(cancel, PoolState::is_settled).map(drop)?;
         let entries = self.pool.client.entries.of_split(0, 0)?.into_iter();
-        let entries = entries.map(|(entry, _)| match entry {
-            IndexEntry::Streaming(entry) => Some(entry),
-            IndexEntry::Tar(_) | IndexEntry::Table(_) => None,
-        });
+        let entries = entries.map(|(entry, _)| entry.streaming().cloned());
         entries
             .collect::<Option<_>>()
             .ok_or(WriteError::Bug("a shard of another form"))

@@ -70,11 +70,12 @@ impl Ranges {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::single_range_in_vec_init,
-    reason = "ranges are what it is about"
-)]
 mod tests {
+    #![expect(
+        clippy::single_range_in_vec_init,
+        reason = "ranges are what it is about"
+    )]
+
     use super::*;
 
     #[test]

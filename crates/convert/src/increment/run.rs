@@ -11,7 +11,7 @@ use shardmill_source::{DeltaFile, DeltaSummary};
 use shardmill_storage::{Destination, DestinationLease};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
-    Base, Content, DatasetIndex, DedupIndex, IndexEntry, RowEncoder, UnitSamples, WriteError,
+    Base, Content, DatasetIndex, DedupIndex, RowEncoder, ShardFormat, UnitSamples, WriteError,
     Written,
 };
 
@@ -220,9 +220,9 @@ impl Addition<'_> {
         let is_resumed = found.is_some();
         target.remove_temporary()?;
         let identity = self.increment.identity(&plan.identity);
-        let (folders, jobs) = (&plan.folders, plan.options.source.resources.jobs);
+        let jobs = plan.options.source.resources.jobs;
         // The record needs the samples of every unit, so all units are read.
-        let journal = Journal::open(target, &identity.to_json(), found, folders, jobs, false)?;
+        let journal = Journal::open(target, &identity.to_json(), found, jobs, false)?;
         let dedup_index = match step.touched.is_empty() {
             true => None,
             false => {
@@ -273,10 +273,9 @@ impl Addition<'_> {
 
     /// Returns the index with the new shards after the old ones.
     fn index(&self, written: &Written) -> DatasetIndex {
-        let old = self.increment.existing.index.clone().into_entries();
-        let new = written.indexes.iter().cloned();
-        let new = new.flat_map(DatasetIndex::into_entries);
-        self.plan.form.index(old.chain(new))
+        let old = self.increment.existing.index.entries.iter();
+        let new = written.indexes.iter().flat_map(|index| &index.entries);
+        self.plan.form.index(old.chain(new).cloned())
     }
 
     fn publish(
@@ -326,7 +325,7 @@ fn contents(
     let options = &plan.options;
     let limits = &options.source.limits;
     let mut first = 0;
-    let entries: Vec<IndexEntry> = existing.index.clone().into_entries().collect();
+    let entries = &existing.index.entries;
     let shards: Vec<(usize, std::ops::Range<u64>)> = entries
         .iter()
         .enumerate()
@@ -360,8 +359,8 @@ enum Shards {
 
 impl Shards {
     fn open(existing: &ExistingDataset, options: &ConvertOptions) -> Result<Self, ConvertError> {
-        match &existing.index {
-            DatasetIndex::Streaming(_) => {
+        match existing.index.format {
+            ShardFormat::Mds => {
                 let open = OpenOptions {
                     limits: options.source.limits.clone(),
                     // The record determines which samples are read.
@@ -371,10 +370,10 @@ impl Shards {
                 let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
-            DatasetIndex::Table(_) => {
+            ShardFormat::Parquet => {
                 Err(WriteError::Bug("a plan allowed an increment of a table").into())
             }
-            DatasetIndex::Tar(_) => {
+            ShardFormat::Webdataset => {
                 let dest = std::slice::from_ref(&options.dest);
                 let set = TarSet::open(dest, &options.source.limits, &options.source.remote)?;
                 Ok(Self::Tar(set))

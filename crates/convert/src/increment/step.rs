@@ -135,11 +135,12 @@ impl Books {
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::single_range_in_vec_init,
-    reason = "ranges are what it is about"
-)]
 mod tests {
+    #![expect(
+        clippy::single_range_in_vec_init,
+        reason = "ranges are what it is about"
+    )]
+
     use super::*;
 
     /// Parses `a`, or `a#dv` with a deletion vector.

@@ -19,22 +19,12 @@ use super::staging::{SaveMode, Staging, dataset_exists, parse_index, part_names}
 use crate::entry::{DatasetIndex, IndexEntry};
 use crate::error::{WriteError, WriteProblem};
 use crate::index::INDEX_NAME;
-use crate::record::{FileRecord, open};
+use crate::record::{FileRecord, FileState, Verify};
 
 /// The number of files in a store that are checked at the same time.
 const CONCURRENT_CHECKS: usize = 16;
 /// The interval at which a waiting caller checks whether to continue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// How thoroughly a commit checks the files of the parts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verify {
-    /// Checks the lengths, and in a store also the ETags.
-    #[default]
-    Sizes,
-    /// Checks the hash of every file, which reads each shard once.
-    Hashes,
-}
 
 /// The options of [`commit`].
 #[derive(Clone, Debug, Default)]
@@ -244,7 +234,7 @@ impl Commit<'_> {
         }
         let index = parse_index(self.destination, text, &self.options.limits)?;
         let samples = index.samples();
-        let listed: Vec<String> = index.into_entries().map(|entry| entry.to_json()).collect();
+        let listed: Vec<String> = index.entries.iter().map(IndexEntry::to_json).collect();
         let own: Vec<String> = self.entries.iter().map(IndexEntry::to_json).collect();
         // Other jobs may have appended shards after these.
         let is_listed = match (staging.mode(), own.first()) {
@@ -276,7 +266,7 @@ impl Commit<'_> {
             }
         }
         for (_, file) in &self.files {
-            if !file.check.is_same(dir, &file.check.name, self.cancel)? {
+            if !is_moved(self.destination, file, self.cancel)? {
                 return Ok(false);
             }
         }
@@ -329,7 +319,7 @@ impl Commit<'_> {
                 Ok(()) => {}
                 Err(error) if error.is_not_found() && dir.exists(&file.check.name)? => {}
                 Err(StorageError::Exists { .. }) => {
-                    if !file.check.is_same(dir, &file.check.name, self.cancel)? {
+                    if !is_moved(self.destination, file, self.cancel)? {
                         return Err(WriteProblem::FileInTheWay.at(
                             self.destination.display(&file.check.name),
                             "a file that no index names is in the way",
@@ -356,8 +346,8 @@ fn in_order(
     let mut by_part: BTreeMap<u64, Manifest> = BTreeMap::new();
     for manifest in manifests {
         let part = manifest.part;
-        if manifest.job != staging.job() {
-            let (found, expected) = (manifest.job, staging.job());
+        if manifest.staging.job() != staging.job() {
+            let (found, expected) = (manifest.staging.job(), staging.job());
             let reason = format!("part {part} is of job {found}, not of {expected}");
             return Err(WriteProblem::PartJob.at(None, reason));
         }
@@ -368,8 +358,8 @@ fn in_order(
             return Err(WriteProblem::PartTwice.at(None, reason));
         }
         let is_tar = matches!(staging.names(), NameForm::Tar(_));
-        let odd = |entry: &IndexEntry| matches!(entry, IndexEntry::Tar(_)) != is_tar;
-        if manifest.shards.iter().any(|shard| odd(&shard.entry)) {
+        let mut entries = manifest.shards.iter().map(|shard| &shard.entry);
+        if entries.any(|entry| entry.tar().is_some() != is_tar) {
             return Err(part_names(staging, "another format"));
         }
         by_part.insert(part, manifest);
@@ -407,8 +397,7 @@ fn joined(
     before: Option<DatasetIndex>,
     new: Vec<IndexEntry>,
 ) -> Result<DatasetIndex, WriteError> {
-    let before = before.into_iter().flat_map(DatasetIndex::into_entries);
-    let before: Vec<IndexEntry> = before.collect();
+    let before = before.map_or_else(Vec::new, |index| index.entries);
     let mut names = BTreeSet::new();
     let listed = before.iter().chain(&new);
     for (name, _) in listed.flat_map(IndexEntry::stored_files) {
@@ -428,7 +417,8 @@ fn joined(
         let reason = format!("the dataset has shards of {found}, the job writes {expected}");
         return Err(WriteProblem::DatasetFormat.at(destination.display(INDEX_NAME), reason));
     }
-    Ok(staging.names().format().index(kept.into_iter().chain(new)))
+    let entries = kept.into_iter().chain(new);
+    Ok(DatasetIndex::new(staging.names().format(), entries))
 }
 
 /// Returns whether one index may list both entries.
@@ -460,6 +450,16 @@ fn described(entry: &IndexEntry) -> String {
     }
 }
 
+/// Returns whether the file with the final name of a file is the same.
+fn is_moved(
+    destination: &Destination,
+    file: &FileRecord,
+    cancel: &mut dyn FnMut() -> bool,
+) -> Result<bool, WriteError> {
+    let state = file.compare(destination, &file.check.name, Verify::Hashes, cancel)?;
+    Ok(state == FileState::Intact)
+}
+
 fn check_file(
     destination: &Destination,
     part: u64,
@@ -467,58 +467,27 @@ fn check_file(
     verify: Verify,
     cancel: &mut dyn FnMut() -> bool,
 ) -> Result<(), WriteError> {
-    let wrong = |problem: WriteProblem, at: &str, what: String| {
-        problem.at(
-            destination.display(at),
-            format!("a file of part {part} {what}"),
-        )
-    };
-    let missing = || {
-        wrong(
-            WriteProblem::PartFileMissing,
-            &file.at,
-            "is missing".to_owned(),
-        )
-    };
-    let check_length = |at: &str, bytes: u64| match file.check.bytes {
-        written if written == bytes => Ok(()),
-        written => {
-            let what = format!("has {bytes} bytes, {written} were written");
-            Err(wrong(WriteProblem::PartFileLength, at, what))
+    let mut at = &file.at;
+    let mut state = file.compare(destination, at, verify, cancel)?;
+    if state == FileState::Missing && destination.as_local().is_some() {
+        // A killed commit may have moved it already.
+        let moved = file.compare(destination, &file.check.name, Verify::Hashes, cancel)?;
+        if moved != FileState::Missing {
+            (at, state) = (&file.check.name, moved);
         }
-    };
-    let check_hash = |at: &str, found: String, expected: &str| match found == *expected {
-        true => Ok(()),
-        false => {
-            let what = format!("has another hash ({found}) than what was written ({expected})");
-            Err(wrong(WriteProblem::PartFileHash, at, what))
-        }
-    };
-    let Some(dir) = destination.as_local() else {
-        let file_version = destination.file_version(&file.at, &mut |_| cancel())?;
-        let file_version = file_version.ok_or_else(missing)?;
-        check_length(&file.at, file_version.bytes)?;
-        if let (Some(noted), Some(found)) = (&file.etag, file_version.etag) {
-            check_hash(&file.at, found, noted)?;
-        }
-        if verify == Verify::Hashes {
-            let bytes = destination.read(&file.at, file.check.bytes, &mut |_| cancel())?;
-            let found = shardmill_mds::hash_hex(file.check.algo, &bytes.ok_or_else(missing)?);
-            check_hash(&file.at, found, &file.check.hex)?;
-        }
-        return Ok(());
-    };
-    let (at, handle) = match open(dir, &file.at)? {
-        Some(handle) => (&file.at, handle),
-        // A killed commit has already moved it.
-        None => (
-            &file.check.name,
-            open(dir, &file.check.name)?.ok_or_else(missing)?,
+    }
+    let (problem, what) = match state {
+        FileState::Intact => return Ok(()),
+        FileState::Missing => (WriteProblem::PartFileMissing, "is missing".to_owned()),
+        FileState::Length(bytes) => (
+            WriteProblem::PartFileLength,
+            format!("has {bytes} bytes, {} were written", file.check.bytes),
+        ),
+        FileState::Hash { found, noted } => (
+            WriteProblem::PartFileHash,
+            format!("has another hash ({found}) than what was written ({noted})"),
         ),
     };
-    check_length(at, handle.len())?;
-    if verify == Verify::Hashes || *at == file.check.name {
-        check_hash(at, file.check.hash(&handle, cancel)?, &file.check.hex)?;
-    }
-    Ok(())
+    let reason = format!("a file of part {part} {what}");
+    Err(problem.at(destination.display(at), reason))
 }

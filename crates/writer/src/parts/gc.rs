@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
 use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{Destination, Dir, Remote, StorageError, TempFile};
 use shardmill_webdataset::sidecar::dali_name;
@@ -36,7 +37,11 @@ pub struct GcOptions {
 
 shardmill_core::named_enum! {
     /// The reason why an entry is garbage.
+    #[derive(Serialize)]
+    #[serde(rename_all = "lowercase")]
     pub enum GcReason {
+        /// A file of an interrupted conversion.
+        Journal = "journal",
         /// An attempt that was not committed.
         Attempt = "attempt",
         /// A shard that the index does not list.
@@ -47,7 +52,7 @@ shardmill_core::named_enum! {
 }
 
 /// A file or folder that is garbage.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct GcEntry {
     /// Its name, relative to the dataset.
     pub name: String,
@@ -55,7 +60,9 @@ pub struct GcEntry {
     pub bytes: u64,
     /// The reason why it is garbage.
     pub reason: GcReason,
-    is_folder: bool,
+    /// Whether it is a folder.
+    #[serde(skip)]
+    pub is_folder: bool,
 }
 
 /// The result of [`gc`].
@@ -239,7 +246,7 @@ fn listed(
         let text = destination.read(name, limits.index_bytes, &mut |_| cancel())?;
         let Some(text) = text else { continue };
         let names: &mut BTreeSet<String> = names.get_or_insert_default();
-        for entry in parse_index(destination, &text, limits)?.into_entries() {
+        for entry in parse_index(destination, &text, limits)?.entries {
             for name in entry.names() {
                 names.insert(name.to_owned());
                 // DALI's indexes have names like those of shards.

@@ -12,7 +12,7 @@ use super::staging::{MAX_PARTS, Staging, check_token, part_names};
 use crate::error::{WriteError, WriteProblem};
 use crate::form::{ShardForm, TarForm};
 use crate::part_names::{PART_DIGITS, name_in};
-use crate::record::{FileRecord, ShardRecord};
+use crate::record::ShardRecord;
 
 /// The version of the manifest format.
 const VERSION: u64 = 1;
@@ -20,8 +20,8 @@ const VERSION: u64 = 1;
 /// The description of what one attempt of a part has written.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// The job.
-    pub job: String,
+    /// The settings of the job.
+    pub staging: Staging,
     /// The number of the part in its job, from 0.
     pub part: u64,
     /// The attempt.
@@ -30,6 +30,8 @@ pub struct Manifest {
     pub form: Option<String>,
     /// The shards, in order.
     pub shards: Vec<ShardRecord>,
+    /// What the writer of the part notes for the process that commits it.
+    pub about: Value,
 }
 
 impl Manifest {
@@ -39,13 +41,18 @@ impl Manifest {
     ///
     /// Returns [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
     pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, WriteError> {
-        check(staging.job(), part, attempt)?;
+        check_token("attempt", attempt)?;
+        if part > MAX_PARTS {
+            let reason = format!("part {part} is above the limit of {MAX_PARTS}");
+            return Err(WriteProblem::PartNumber.at(None, reason));
+        }
         Ok(Self {
-            job: staging.job().to_owned(),
+            staging: staging.clone(),
             part,
             attempt: attempt.to_owned(),
             form: None,
             shards: Vec::new(),
+            about: Value::Null,
         })
     }
 
@@ -60,17 +67,15 @@ impl Manifest {
     /// Returns the manifest as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let shards = self.shards.iter().map(|shard| {
-            let files = shard.files.iter().map(FileRecord::to_manifest_json);
-            json!({"files": files.collect::<Vec<_>>(), "index": shard.entry.to_json()})
-        });
+        let shards = self.shards.iter().map(ShardRecord::to_json);
         json!({
+            "about": self.about,
             "attempt": self.attempt,
             "form": self.form,
-            "job": self.job,
             "part": self.part,
             "samples": self.samples(),
             "shards": shards.collect::<Vec<_>>(),
+            "staging": self.staging.to_value(),
             "version": VERSION,
         })
         .to_string()
@@ -83,27 +88,23 @@ impl Manifest {
     ///
     /// Returns [`WriteProblem::ManifestSyntax`], [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
     pub fn parse(text: &str, limits: &Limits) -> Result<Self, WriteError> {
-        let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        let mut value: Value =
+            serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if value["version"].as_u64() != Some(VERSION) {
             return Err(wrong("it has no version, or another one than 1"));
         }
-        let string = |key: &str| value[key].as_str();
         let part = value["part"].as_u64();
         let part = part.ok_or_else(|| wrong("`part` is missing"))?;
-        let (Some(job), Some(attempt)) = (string("job"), string("attempt")) else {
-            return Err(wrong("`job` or `attempt` is missing"));
-        };
-        check(job, part, attempt)?;
+        let attempt = value["attempt"].as_str();
+        let attempt = attempt.ok_or_else(|| wrong("`attempt` is missing"))?;
+        let staging = Staging::of_value(&value["staging"])?;
+        let mut manifest = Self::empty(&staging, part, attempt)?;
         let shards = value["shards"].as_array();
         let shards = shards.ok_or_else(|| wrong("`shards` is missing"))?;
         let shards = shards.iter().map(|shard| parse_shard(shard, limits));
-        let manifest = Self {
-            job: job.to_owned(),
-            part,
-            attempt: attempt.to_owned(),
-            form: string("form").map(str::to_owned),
-            shards: shards.collect::<Result<_, _>>()?,
-        };
+        manifest.shards = shards.collect::<Result<_, _>>()?;
+        manifest.form = value["form"].as_str().map(str::to_owned);
+        manifest.about = value["about"].take();
         if manifest.form.is_none() != manifest.shards.is_empty() {
             return Err(wrong(
                 "there are shards without a form, or a form without shards",
@@ -128,18 +129,9 @@ pub(super) fn part_form(part: u64, first: u64, difference: &str) -> WriteError {
     WriteProblem::PartForm.at(None, reason)
 }
 
-fn check(job: &str, part: u64, attempt: &str) -> Result<(), WriteError> {
-    check_token("job", job)?;
-    check_token("attempt", attempt)?;
-    if part > MAX_PARTS {
-        let reason = format!("part {part} is above the limit of {MAX_PARTS}");
-        return Err(WriteProblem::PartNumber.at(None, reason));
-    }
-    Ok(())
-}
-
 fn parse_shard(shard: &Value, limits: &Limits) -> Result<ShardRecord, WriteError> {
-    let record = ShardRecord::parse(shard, limits).map_err(wrong)?;
+    let record = ShardRecord::parse(shard, limits);
+    let record = record.ok_or_else(|| wrong("the record of a shard is incomplete or invalid"))?;
     let files = record.files.iter();
     let named: BTreeSet<(&str, u64)> = files
         .map(|file| (file.check.name.as_str(), file.check.bytes))

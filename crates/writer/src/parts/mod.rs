@@ -29,13 +29,15 @@ mod staging;
 
 pub use shardmill_core::{PARTS_FOLDER, WORK_FOLDER};
 
-pub use commit::{CommitOptions, Committed, Verify, commit};
+pub use commit::{CommitOptions, Committed, commit};
 pub use gc::{GcEntry, GcOptions, GcReason, GcReport, abort, gc};
 pub use lease::{COMMIT_FOLDER, remove_leftovers, remove_temporary};
 pub use manifest::{Manifest, ManifestBuilder};
 pub use names::{NameForm, is_shard_name};
 pub use part::PartWriter;
 pub use staging::{SaveMode, Staging};
+
+pub use crate::record::Verify;
 
 /// The folders in [`WORK_FOLDER`] that do not belong to a conversion: those of attempts and of a commit.
 pub const OF_PARTS: [&str; 2] = ["parts", "commit"];

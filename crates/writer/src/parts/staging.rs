@@ -139,6 +139,10 @@ impl Staging {
     /// Returns the settings as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
+        self.to_value().to_string()
+    }
+
+    pub(super) fn to_value(&self) -> Value {
         json!({
             "base": self.base,
             "first_part": self.first_part,
@@ -147,7 +151,6 @@ impl Staging {
             "names": self.names.to_json(),
             "version": 1,
         })
-        .to_string()
     }
 
     /// Parses the text of [`to_json`](Self::to_json).
@@ -156,11 +159,11 @@ impl Staging {
     ///
     /// Returns [`WriteProblem::ManifestSyntax`] or [`WriteProblem::Token`].
     pub fn parse(text: &str) -> Result<Self, WriteError> {
-        let wrong = |reason: &str| {
-            let reason = format!("the parameters of a job cannot be read: {reason}");
-            WriteProblem::ManifestSyntax.at(None, reason)
-        };
-        let value: Value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        let value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
+        Self::of_value(&value)
+    }
+
+    pub(super) fn of_value(value: &Value) -> Result<Self, WriteError> {
         if value["version"].as_u64() != Some(1) {
             return Err(wrong("it has no version, or another one than 1"));
         }
@@ -180,6 +183,11 @@ impl Staging {
         staging.base = string("base").map(str::to_owned);
         Ok(staging)
     }
+}
+
+fn wrong(reason: &str) -> WriteError {
+    let reason = format!("the parameters of a job cannot be read: {reason}");
+    WriteProblem::ManifestSyntax.at(None, reason)
 }
 
 /// Checks that a name has only letters and digits, so that file names can be parsed.

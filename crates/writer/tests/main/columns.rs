@@ -10,9 +10,9 @@ use shardmill_core::{Diagnostic, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{CancelToken, Destination, Dir};
 use shardmill_writer::{
-    Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardFormat, Target,
-    WriteError, default_target, run,
+    Base, Batches, Checkpoint, ColumnEncoder, Input, InputBatch, Output, Position, Resources,
+    RowEncoder, RowNumbers, ShardEnds, ShardFormat, ShardRecord, Target, WriteError,
+    default_target, run,
 };
 
 struct One(RecordBatch);
@@ -48,16 +48,8 @@ impl Batches for Just {
 
 struct Forgetful;
 
-/// The shards of an index of MosaicML Streaming.
-fn shards(index: &DatasetIndex) -> &[shardmill_mds::ShardEntry] {
-    match index {
-        DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
-    }
-}
-
 impl Checkpoint for Forgetful {
-    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
+    fn reusable(&self, _: usize, _: u64) -> Option<&ShardRecord> {
         None
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
@@ -65,7 +57,7 @@ impl Checkpoint for Forgetful {
     }
     fn published(
         &self,
-        _: &Published<'_>,
+        _: &ShardRecord,
         _: &mut CancelToken<'_>,
     ) -> Result<(), shardmill_storage::StorageError> {
         Ok(())
@@ -115,7 +107,7 @@ fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
         &Forgetful,
         &Progress::new(),
     )?;
-    let entry = &shards(&written.indexes[0])[0];
+    let entry = written.indexes[0].entries[0].streaming().unwrap();
     let bytes = dir
         .open_file("shard.00000.mds")
         .unwrap()

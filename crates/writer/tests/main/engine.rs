@@ -12,9 +12,9 @@ use shardmill_mds::{
 };
 use shardmill_storage::{CancelToken, Destination, Dir, StorageError};
 use shardmill_writer::{
-    Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardForm,
-    ShardFormat, Target, WriteError, Written, default_target, run,
+    Base, Batches, Checkpoint, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Position,
+    Resources, RowEncoder, RowNumbers, ShardEnds, ShardForm, ShardFormat, ShardRecord, Target,
+    WriteError, Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -107,21 +107,21 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
 pub(crate) struct Forgetful;
 
 /// The shards of an index of MosaicML Streaming.
-fn shards(index: &DatasetIndex) -> &[ShardEntry] {
-    match index {
-        DatasetIndex::Streaming(index) => &index.shards,
-        DatasetIndex::Tar(_) | DatasetIndex::Table(_) => panic!("not MDS"),
-    }
+fn shards(index: &DatasetIndex) -> Vec<ShardEntry> {
+    let entries = index.entries.iter();
+    entries
+        .map(|entry| entry.streaming().unwrap().clone())
+        .collect()
 }
 
 impl Checkpoint for Forgetful {
-    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
+    fn reusable(&self, _: usize, _: u64) -> Option<&ShardRecord> {
         None
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
         None
     }
-    fn published(&self, _: &Published<'_>, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    fn published(&self, _: &ShardRecord, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
         Ok(())
     }
 }
@@ -395,7 +395,7 @@ fn compressed_shards_do_not_depend_on_thread_count() {
                     .to_string(),
                 hash_hex(HashAlgo::Sha256, &raw)
             );
-            ShardView::open(entry, &raw, None, &Limits::default()).unwrap();
+            ShardView::open(&entry, &raw, None, &Limits::default()).unwrap();
         }
         assert!(shards(&written.indexes[0]).len() >= 2);
         outputs.push((files(&dir), written.indexes[0].to_json()));
@@ -480,30 +480,23 @@ fn first_unit_error_is_returned_and_temp_files_removed() {
 /// Remembers what was published, and reuses the given shards.
 #[derive(Default)]
 pub(crate) struct Memory {
-    pub(crate) seen: Mutex<BTreeMap<u64, (Position, IndexEntry, Content)>>,
-    pub(crate) known: BTreeMap<u64, (Position, IndexEntry, Content)>,
+    pub(crate) seen: Mutex<BTreeMap<u64, ShardRecord>>,
+    pub(crate) known: BTreeMap<u64, ShardRecord>,
 }
 
 impl Checkpoint for Memory {
-    fn reusable(&self, _: usize, shard: u64) -> Option<(&IndexEntry, Content)> {
-        let known = self.known.get(&shard);
-        known.map(|(_, entry, content)| (entry, *content))
+    fn reusable(&self, _: usize, shard: u64) -> Option<&ShardRecord> {
+        self.known.get(&shard)
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
         let last = (0_u64..)
             .take_while(|shard| self.known.contains_key(shard))
             .last()?;
-        Some((last, self.known[&last].0))
+        Some((last, self.known[&last].start))
     }
-    fn published(
-        &self,
-        shard: &Published<'_>,
-        _: &mut CancelToken<'_>,
-    ) -> Result<(), StorageError> {
-        self.seen.lock().unwrap().insert(
-            shard.shard,
-            (shard.start, shard.record.entry.clone(), shard.content),
-        );
+    fn published(&self, shard: &ShardRecord, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.insert(shard.shard, shard.clone());
         Ok(())
     }
 }
@@ -538,13 +531,13 @@ proptest! {
 struct Panics;
 
 impl Checkpoint for Panics {
-    fn reusable(&self, _: usize, _: u64) -> Option<(&IndexEntry, Content)> {
+    fn reusable(&self, _: usize, _: u64) -> Option<&ShardRecord> {
         None
     }
     fn resume_at(&self) -> Option<(u64, Position)> {
         None
     }
-    fn published(&self, _: &Published<'_>, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
+    fn published(&self, _: &ShardRecord, _: &mut CancelToken<'_>) -> Result<(), StorageError> {
         panic!("no shard is noted")
     }
 }

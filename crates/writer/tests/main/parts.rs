@@ -95,7 +95,7 @@ impl Spot {
     /// The samples of the dataset in their order.
     pub(crate) fn numbers(&self) -> Vec<i32> {
         let mut numbers = Vec::new();
-        for entry in self.index().unwrap().into_entries() {
+        for entry in self.index().unwrap().entries {
             let IndexEntry::Streaming(entry) = entry else {
                 panic!("not of MDS");
             };
@@ -724,7 +724,7 @@ fn tar_sample_keys_are_unique_across_parts() {
         }
         spot.commit(&staging, manifests).unwrap();
         let mut found = Vec::new();
-        for entry in spot.index().unwrap().into_entries() {
+        for entry in spot.index().unwrap().entries {
             let IndexEntry::Tar(entry) = entry else {
                 panic!("not a tar file");
             };

@@ -311,10 +311,7 @@ fn tar_values_round_trip_and_nulls_are_omitted() {
         ),
         ("t", Arc::new(StringArray::from(vec!["a", "é", ""]))),
     ]);
-    let DatasetIndex::Tar(index) = index else {
-        panic!("tar files were written");
-    };
-    let fields = &index.shards[0].fields;
+    let fields = &index.entries[0].tar().unwrap().fields;
     assert_eq!(fields.always, [Box::from("t.txt")]);
     assert_eq!(
         fields.sometimes,
