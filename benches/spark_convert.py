@@ -39,7 +39,7 @@ from shardmill.base.converters import dataframe_to_mds  # noqa: E402
 THEIRS = "mosaicml-streaming"
 
 
-class Timed(source._WRITER):
+class Timed(source._ArrowWriter):
     """Notes the time of a task, and how much of it was not spent waiting for Spark."""
 
     def write(self, iterator):
