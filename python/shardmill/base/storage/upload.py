@@ -79,7 +79,7 @@ class CloudUploader:
         progress_bar: Whether to show progress bars. Needs tqdm.
         retry: The number of attempts per file.
         exist_ok: Whether the local folder may contain files already.
-        storage_options: Store settings that are not in the environment, for ``s3:`` locations.
+        storage_options: Store settings that are not in the environment, for S3, Azure and volumes.
 
     Attributes:
         local: The local folder.
