@@ -9,8 +9,7 @@ round that does not count. Times are those of whole calls, without the start of 
     floor: read         Spark reads the files and drops the rows
     floor: mapInArrow   Spark reads the files and hands batches to Python, which drops them
     mosaicml-streaming  its `dataframe_to_mds`
-    files               ours, where the tasks read the files
-    batches             ours, where Spark reads them (`spark.shardmill.readFiles` is false)
+    batches             ours
     data source         `frame.write.format("shardmill")`
 
 and, for ours, the share of the time of the tasks in which they waited for the writer. Beside the time stands the processor time of
@@ -37,11 +36,10 @@ from pyspark.sql import SparkSession  # noqa: E402
 from shardmill import spark as source  # noqa: E402
 from shardmill.base.converters import dataframe_to_mds  # noqa: E402
 
-SETTING = "spark.shardmill.readFiles"
 THEIRS = "mosaicml-streaming"
 
 
-class Timed(source._WRITER):
+class Timed(source._ArrowWriter):
     """Notes the time of a task, and how much of it was not spent waiting for Spark."""
 
     def write(self, iterator):
@@ -130,13 +128,6 @@ class Bench:
             dataframe_to_mds(frame, merge_index=True, mds_kwargs={"out": f"{folder}/out", **arguments})
             return self.shares.share
 
-        def by_spark(folder):
-            self.spark.conf.set(SETTING, "false")
-            try:
-                return ours(folder)
-            finally:
-                self.spark.conf.unset(SETTING)
-
         def data_source(folder):
             os.mkdir(f"{folder}/notes")
             options = {"compression": compression, "hashes": "sha256"} if compression else {}
@@ -150,8 +141,7 @@ class Bench:
             "floor: read": read,
             "floor: mapInArrow": arrow,
             THEIRS: mosaic,
-            "files": ours,
-            "batches": by_spark,
+            "batches": ours,
             "data source": data_source,
         }
 

@@ -184,58 +184,18 @@ def convert(
         KeyboardInterrupt: It was interrupted; the same call continues.
     """
     options = options_of(
-        to=to,
-        select=select,
-        where=where,
-        sql=sql,
-        delta_version=delta_version,
-        delta_timestamp=delta_timestamp,
-        key_column=key,
-        schema=schema,
-        csv_delimiter=csv_delimiter,
+        convert.__annotations__,
+        locals(),
+        column=[_column(name, column) for name, column in _pairs(columns)],
+        columns=None,
+        csv_header=None,
         csv_no_header=not check.flag('csv_header', csv_header),
-        infer_rows=infer_rows,
-        window=_by_name(window),
-        stride=_by_name(stride),
-        raw_values=check.flag('raw_values', raw_values),
-        nulls=nulls,
-        tokenize=check.path_or_none('tokenize', tokenize),
-        text=text,
-        tokens=tokens,
-        special_tokens=check.flag('special_tokens', special_tokens),
-        prepend=prepend,
-        append=append,
-        keep_text=check.flag('keep_text', keep_text),
-        shuffle=shuffle,
-        split=_by_name(split),
-        split_key=split_key,
-        compression=compression,
         hashes=_listed(hashes) or 'none',
-        size_limit='none' if size_limit is None else size_limit,
-        row_group_size=row_group_size,
-        samples_per_shard=samples_per_shard,
-        keep_row_groups=check.flag('keep_row_groups', keep_row_groups),
-        shard_pattern=shard_pattern,
-        names=names,
         index_for=_listed(index_for) or None,
-        jobs=jobs,
-        memory_limit=memory_limit,
-        overwrite=check.flag('overwrite', overwrite),
-        incremental=check.flag('incremental', incremental),
-        with_deleted=check.flag('with_deleted', with_deleted),
-        view=check.path_or_none('view', view),
-        temp_dir=check.path_or_none('temp_dir', temp_dir),
-        takeover_after=takeover_after,
-        single_writer=check.flag('single_writer', single_writer),
+        null_as=[f'{_quoted(name)}={value}' for name, value in (null_as or {}).items()],
+        out=None,
+        size_limit='none' if size_limit is None else size_limit,
     )
-    options.append(f'--from={source_kind}')
-    options += _files(include, exclude, group, follow_links)
-    options += [f'--column={_column(name, column)}' for name, column in _pairs(columns)]
-    options += [f'--csv-null={text}' for text in check.texts('csv_nulls', csv_nulls)]
-    options += [f'--variable={name}' for name in check.texts('variables', variables)]
-    options += [f'--lengths={column}' for column in check.texts('lengths', lengths)]
-    options += [f'--video={column}' for column in check.texts('video', video)]
-    options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     place = check.path('out', out)
     rows = record_batches(source) if is_stream(source) else None
     sources = ['-'] if rows is not None else _places('source', source)
@@ -248,22 +208,6 @@ def convert(
         rows=rows,
     )
     return ConvertReport.from_json(done.only())
-
-
-def _by_name(numbers: Optional[Mapping[str, float]]) -> Optional[str]:
-    """Returns numbers by name as text."""
-    return ','.join(f'{name}={number}' for name, number in (numbers or {}).items()) or None
-
-
-def _files(
-    include: Sequence[str], exclude: Sequence[str], group: str, follow_links: bool
-) -> list[str]:
-    """Returns the options that select and group the files of a source."""
-    return [
-        *(f'--include={pattern}' for pattern in check.texts('include', include)),
-        *(f'--exclude={pattern}' for pattern in check.texts('exclude', exclude)),
-        *options_of(group=group, follow_links=check.flag('follow_links', follow_links)),
-    ]
 
 
 def inspect(
@@ -302,13 +246,7 @@ def inspect(
         NotFoundError: Nothing exists there.
         DataError: The index is damaged.
     """
-    options = options_of(
-        delta_version=delta_version,
-        delta_timestamp=delta_timestamp,
-        with_deleted=check.flag('with_deleted', with_deleted),
-        view=check.path_or_none('view', view),
-    )
-    options += _files(include, exclude, group, follow_links)
+    options = options_of(inspect.__annotations__, locals())
     place = check.path('location', location)
     done = run('inspect', options, [place], storage_options=storage_options)
     found = done.reports[0]
@@ -353,14 +291,8 @@ def verify(
         DataError: The index is damaged, or is not the expected one.
         KeyboardInterrupt: It was interrupted.
     """
-    options = options_of(
-        deep=check.flag('deep', deep),
-        strict=check.flag('strict', strict),
-        view=check.path_or_none('view', view),
-        jobs=jobs,
-        expect_index=expect_index,
-        **{'for': _listed(readers) or None},
-    )
+    checked = {'for': _listed(readers) or None, 'readers': None}
+    options = options_of(verify.__annotations__, locals(), **checked)
     place = check.path('location', location)
     done = run('verify', options, [place], storage_options=storage_options, progress=progress)
     datasets = tuple(DatasetCheck.from_json(each) for each in done.reports)
@@ -424,38 +356,13 @@ def plan(
         UsageError: An argument is invalid.
         NotFoundError: There is no dataset.
     """
-    options = options_of(
-        epochs=epochs,
-        cache_limit=cache_limit,
-        peers=check.flag('peers', peers),
-        bandwidth=bandwidth,
-        latency=latency,
-        connections=connections,
-        step_time=step_time,
-        nodes=num_nodes,
-        ranks_per_node=ranks_per_node,
-        workers_per_rank=num_workers,
-        batch_size=batch_size,
-        replication=replication,
-        epoch_size=epoch_size,
-        shuffle=check.flag('shuffle', shuffle),
-        shuffle_algo=shuffle_algo,
-        shuffle_seed=shuffle_seed,
-        shuffle_block_size=shuffle_block_size,
-        num_canonical_nodes=num_canonical_nodes,
-        batching_method=batching_method,
-        sampling_method=sampling_method,
-        sampling_granularity=sampling_granularity,
-        partition_algo=partition_algo,
-        with_deleted=check.flag('with_deleted', with_deleted),
-        view=check.path_or_none('view', view),
-    )
     places = _places('location', location)
     with tempfile.TemporaryDirectory() as folder:
+        file = None
         if mixture is not None:
             file = os.path.join(folder, 'mixture.json')
             mixture.save(file)
-            options += options_of(mixture=file)
+        options = options_of(plan.__annotations__, locals(), mixture=file)
         found = run('plan', options, places, storage_options=storage_options).only()
     advice = tuple(in_keywords(line) for line in found['advice'])
     return PlanReport.from_json(found, advice=advice)

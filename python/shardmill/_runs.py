@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from shardmill._program import find_program
 from shardmill._progress import progress_bar
+from shardmill.base import _arguments as check
 from shardmill.errors import CLASS_OF_KIND, InternalError, ShardmillError
 
 if TYPE_CHECKING:
@@ -39,19 +40,51 @@ _KEYWORDS = {
     'variable': 'variables',
     'version': 'delta_version',
 }
+#: Keywords whose options have other names, and those that are no options.
+_OPTIONS = {
+    'csv_nulls': 'csv_null',
+    'key': 'key_column',
+    'num_nodes': 'nodes',
+    'num_workers': 'workers_per_rank',
+    'source_kind': 'from',
+    'variables': 'variable',
+}
+_NO_OPTIONS = frozenset(('location', 'progress', 'return', 'source', 'storage_options'))
 #: How many of the last lines of other output an internal error shows.
 _TAIL = 20
 
 
-def options_of(**given: Any) -> list[str]:
-    """Formats arguments as options; flags that are off and ``None`` are left out."""
+def options_of(kinds: Mapping[str, str], given: Mapping[str, Any], **other: Any) -> list[str]:
+    """Formats the arguments of a function as options; flags that are off and ``None`` are left out.
+
+    Args:
+        kinds: The annotations of the function. They decide how arguments are checked, and that a sequence becomes an
+            option for each text.
+        given: The arguments.
+        other: Options by name, which replace the arguments of the same names.
+    """
     options = []
-    for name, value in given.items():
-        if value is None or value is False:
+    for name, kind in kinds.items():
+        if name in other or name in _NO_OPTIONS:
             continue
-        flag = f'--{name.replace("_", "-")}'
-        options.append(flag if value is True else f'{flag}={value}')
-    return options
+        value = given[name]
+        if kind == 'bool':
+            value = check.flag(name, value)
+        elif kind == 'Optional[Path]':
+            value = check.path_or_none(name, value)
+        elif kind == 'Sequence[str]':
+            value = check.texts(name, value)
+        elif kind.startswith('Optional[Mapping'):
+            value = ','.join(f'{key}={number}' for key, number in (value or {}).items()) or None
+        options += _option(_OPTIONS.get(name, name), value)
+    return options + [option for name in other for option in _option(name, other[name])]
+
+
+def _option(name: str, value: Any) -> list[str]:
+    flag = f'--{name.replace("_", "-")}'
+    if isinstance(value, list):
+        return [f'{flag}={each}' for each in value]
+    return [] if value is None or value is False else [flag if value is True else f'{flag}={value}']
 
 
 def start(

@@ -109,6 +109,8 @@ def view(
         with open(view, 'wb') as file:
             file.write(data)
     options = options_of(
+        {},
+        {},
         with_deleted=check.flag('with_deleted', with_deleted),
         view=check.path_or_none('view', view),
         tokenizer=check.path_or_none('tokenizer', tokenizer),

@@ -17,17 +17,17 @@ import os
 import uuid
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypedDict, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._signatures import renamed
+from shardmill.base._signatures import defaults_of, lists_arguments, renamed
 from shardmill.errors import ShardmillError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from shardmill.base._typing import Path
 
@@ -108,6 +108,23 @@ class Leftover(NamedTuple):
     name: str
     bytes: int
     reason: str
+
+
+class ShardOptions(TypedDict, total=False):
+    """The arguments of `PartWriter` that describe shards of any format."""
+
+    columns: Optional[Columns]
+    compression: Optional[str]
+    hashes: Union[str, Sequence[str]]
+    size_limit: Optional[Union[int, str]]
+    samples_per_shard: Optional[Union[int, str]]
+
+
+class PartOptions(ShardOptions, total=False):
+    """All arguments of `PartWriter` that describe shards."""
+
+    key: Optional[str]
+    temp_dir: Optional[Path]
 
 
 @renamed(dest='out', pattern='shard_pattern')
@@ -240,20 +257,20 @@ class PartWriter:
         self.abort()
 
 
+#: Lists the options of a part in the signature of a function, in place of its ``**options``.
+lists_part_options = lists_arguments(PartOptions, defaults_of(PartWriter.__init__))
+#: The same for options of any format.
+lists_shard_options = lists_arguments(ShardOptions, defaults_of(PartWriter.__init__))
+
+
 @renamed(scratch='temp_dir')
+@lists_part_options
 def write_part(
     batches: Iterable[Any],
     staging: Staging,
     part_id: int,
     attempt: Optional[str] = None,
-    *,
-    columns: Optional[Columns] = None,
-    compression: Optional[str] = None,
-    hashes: Union[str, Sequence[str]] = (),
-    size_limit: Optional[Union[int, str]] = SIZE_LIMIT,
-    samples_per_shard: Optional[Union[int, str]] = None,
-    key: Optional[str] = None,
-    temp_dir: Optional[Path] = None,
+    **options: Unpack[PartOptions],
 ) -> str:
     """Writes one part of a dataset. The other arguments are those of :class:`PartWriter`.
 
@@ -263,19 +280,7 @@ def write_part(
     Returns:
         The manifest, a short text for :func:`commit`.
     """
-    writer = PartWriter(
-        staging,
-        part_id,
-        attempt,
-        columns=columns,
-        compression=compression,
-        hashes=hashes,
-        size_limit=size_limit,
-        samples_per_shard=samples_per_shard,
-        key=key,
-        temp_dir=temp_dir,
-    )
-    with writer:
+    with PartWriter(staging, part_id, attempt, **options) as writer:
         for batch in batches:
             writer.write(batch)
         return writer.finish()

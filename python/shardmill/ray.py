@@ -12,10 +12,11 @@ dataset, and writing the same dataset again produces the same bytes.
 
 from __future__ import annotations
 
+import inspect
 import os
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional
 
 from ray.data.block import BlockAccessor, BlockMetadata
 from ray.data.datasource import Datasink, Datasource, ReadTask
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from ray.data._internal.execution.interfaces import TaskContext
     from ray.data.datasource import WriteResult
+    from typing_extensions import Unpack
 
 __all__ = [
     'MDSDatasink',
@@ -52,6 +54,8 @@ class _Sink(Datasink):
         storage_options: Optional[Mapping[str, str]],
         options: dict[str, Any],
     ) -> None:
+        # An unknown option is a TypeError.
+        inspect.signature(type(self)).bind(out, **options)
         self.begun: dict[str, Any] = {
             'to': to,
             'mode': mode,
@@ -91,7 +95,7 @@ class _Sink(Datasink):
 
     def _options_for(self, table: pa.Table) -> dict[str, Any]:
         """Returns the options, with encodings for ragged tensors, whose Arrow list type has no dtype and shape."""
-        columns = self.options['columns']
+        columns = self.options.get('columns')
         encodings = {
             each.name: f'ndarray:{_dtype(each.type.value_type)}'
             for each in table.schema
@@ -143,26 +147,16 @@ class MDSDatasink(_Sink):
     """
 
     @renamed(dest='out')
+    @parts.lists_shard_options
     def __init__(
         self,
         out: str,
         *,
         mode: str = 'error',
-        columns: Optional[parts.Columns] = None,
-        compression: Optional[str] = None,
-        hashes: Union[str, Sequence[str]] = (),
-        size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
-        samples_per_shard: Optional[Union[int, str]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
+        **options: Unpack[parts.ShardOptions],
     ) -> None:
-        options = {
-            'columns': columns,
-            'compression': compression,
-            'hashes': hashes,
-            'size_limit': size_limit,
-            'samples_per_shard': samples_per_shard,
-        }
-        super().__init__(out, 'mds', mode, None, storage_options, options)
+        super().__init__(out, 'mds', mode, None, storage_options, {**options})
 
 
 class WebDatasetDatasink(_Sink):
@@ -185,29 +179,20 @@ class WebDatasetDatasink(_Sink):
     """
 
     @renamed(dest='out', pattern='shard_pattern')
+    @parts.lists_shard_options
     def __init__(
         self,
         out: str,
         *,
         mode: str = 'error',
-        columns: Optional[parts.Columns] = None,
         key: Optional[str] = None,
         shard_pattern: Optional[str] = None,
-        compression: Optional[str] = None,
-        hashes: Union[str, Sequence[str]] = (),
-        size_limit: Optional[Union[int, str]] = parts.SIZE_LIMIT,
-        samples_per_shard: Optional[Union[int, str]] = None,
         storage_options: Optional[Mapping[str, str]] = None,
+        **options: Unpack[parts.ShardOptions],
     ) -> None:
-        options = {
-            'columns': columns,
-            'compression': compression,
-            'hashes': hashes,
-            'key': key,
-            'size_limit': size_limit,
-            'samples_per_shard': samples_per_shard,
-        }
-        super().__init__(out, 'webdataset', mode, shard_pattern, storage_options, options)
+        super().__init__(
+            out, 'webdataset', mode, shard_pattern, storage_options, {'key': key, **options}
+        )
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from pyspark import TaskContext
-from pyspark.sql import datasource as _datasource
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceWriter,
     InputPartition,
@@ -55,7 +55,7 @@ _WRITING = frozenset(
         'to',
     )
 )
-#: Rows per batch: for versions of Spark that pass rows, and the default for reading.
+#: The default of rows per batch.
 _ROWS = 1024
 #: Maximum rows per batch.
 _MAX_ROWS = (1 << 31) - 1
@@ -124,21 +124,17 @@ class ShardmillDataSource(DataSource):
             )
         except ConflictError:
             if is_ignored:
-                return _IGNORING()
+                return _Ignoring()
             raise
-        layout = {
-            'columns': _columns(options.get('columns')),
-            'compression': options.get('compression'),
-            'hashes': options.get('hashes', ''),
-            'size_limit': options.get('size_limit', parts.SIZE_LIMIT),
-            'samples_per_shard': options.get('samples_per_shard'),
-            'key': options.get('key'),
+        layout: dict[str, Any] = {
+            name: options[name] for name in parts.PartOptions.__annotations__ if name in options
         }
+        layout['columns'] = _columns(options.get('columns'))
         from pyspark.sql.pandas.types import to_arrow_schema
 
         # Report unsupported columns before any task starts.
         _tables.check_part(staging, layout, to_arrow_schema(schema).empty_table())
-        return _WRITER(staging, layout, schema)
+        return _ArrowWriter(staging, layout)
 
     def _path(self) -> str:
         path: str = self.options.get('path', '')
@@ -197,12 +193,11 @@ class _Message(WriterCommitMessage):
 
 
 @dataclass
-class _Writer(DataSourceWriter):
+class _ArrowWriter(DataSourceArrowWriter):
     """Writes partitions as parts, which the driver commits."""
 
     staging: parts.Staging
     layout: dict[str, Any]
-    schema: StructType
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Writes a partition. Runs in a task."""
@@ -211,13 +206,9 @@ class _Writer(DataSourceWriter):
             raise InternalError('this runs in a task of Spark only')
         attempt = f'{context.taskAttemptId():x}'
         manifest = parts.write_part(
-            self.batches(iterator), self.staging, context.partitionId(), attempt, **self.layout
+            iterator, self.staging, context.partitionId(), attempt, **self.layout
         )
         return _Message(manifest)
-
-    def batches(self, iterator: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        """Converts the input from Spark to batches."""
-        return iterator
 
     def commit(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
         """Publishes the dataset. Runs in the driver."""
@@ -229,25 +220,7 @@ class _Writer(DataSourceWriter):
         parts.abort(self.staging)
 
 
-class _RowWriter(_Writer):
-    """A writer for versions of PySpark that pass rows."""
-
-    def batches(self, iterator: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        schema = to_arrow_schema(self.schema)
-        rows: list[dict[str, Any]] = []
-        for row in iterator:
-            rows.append(row.asDict(recursive=True))
-            if len(rows) == _ROWS:
-                yield pa.RecordBatch.from_pylist(rows, schema)
-                rows = []
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema)
-
-
-class _Ignoring(DataSourceWriter):
+class _Ignoring(DataSourceArrowWriter):
     """Ignores all rows and leaves an existing dataset unchanged."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -259,21 +232,6 @@ class _Ignoring(DataSourceWriter):
 
     def abort(self, messages: Sequence[Optional[WriterCommitMessage]]) -> None:
         """Does nothing."""
-
-
-if hasattr(_datasource, 'DataSourceArrowWriter'):
-
-    class _ArrowWriter(_Writer, _datasource.DataSourceArrowWriter):
-        """A writer for versions of PySpark that pass Arrow batches."""
-
-    class _ArrowIgnoring(_Ignoring, _datasource.DataSourceArrowWriter):
-        """An ignoring writer for versions of PySpark that pass Arrow batches."""
-
-    _WRITER: type[_Writer] = _ArrowWriter
-    _IGNORING: type[_Ignoring] = _ArrowIgnoring
-else:
-    _WRITER = _RowWriter
-    _IGNORING = _Ignoring
 
 
 @dataclass

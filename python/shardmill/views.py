@@ -164,7 +164,7 @@ def select(
     if where is None and keys is None and samples is None:
         raise UsageError('give `where`, `keys` or `samples`', 'config-value')
     with tempfile.TemporaryDirectory() as folder:
-        listed = {}
+        listed: dict[str, Optional[str]] = dict.fromkeys(('keys', 'samples'))
         if keys is not None:
             listed['keys'] = _write(folder, 'keys', [_key(key) for key in keys])
         if samples is not None:
@@ -172,13 +172,9 @@ def select(
             listed['samples'] = _write(folder, 'samples', numbers)
         path = os.path.join(folder, 'view') if out is None else check.path('out', out)
         options = options_of(
-            where=where,
-            key_column=key_column,
-            **{'from': source_kind},
-            with_deleted=check.flag('with_deleted', with_deleted),
+            select.__annotations__,
+            locals(),
             delta_version=check.whole_or_none('delta_version', delta_version, 0),
-            overwrite=check.flag('overwrite', overwrite),
-            jobs=jobs,
             out=path,
             **listed,
         )

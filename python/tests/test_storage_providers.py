@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
+from support.bucket import Answer, Bucket, Request
 
 from shardmill.base.storage import (
     AzureDataLakeDownloader,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings of whoever runs the tests, and no waiting."""
     for name in list(os.environ):
-        if name.startswith(('GCS_', 'AZURE_', 'ALIPAN_', 'HF_')):
+        if name.startswith(('GCS_', 'AZURE_', 'ALIPAN_', 'DATABRICKS_', 'HF_')):
             monkeypatch.delenv(name)
     monkeypatch.setattr('shardmill.base._retrying.sleep', lambda _: None)
 
@@ -78,12 +79,6 @@ class _DeniedError(Exception):
         (SFTPDownloader, 'paramiko', 'paramiko'),
         (GCSDownloader, 'google.cloud.storage', 'google-cloud-storage'),
         (OCIDownloader, 'oci', 'oci'),
-        (AzureDownloader, 'azure.storage.blob', 'azure-storage-blob'),
-        (
-            AzureDataLakeDownloader,
-            'azure.storage.filedatalake',
-            'azure-storage-file-datalake',
-        ),
         (DBFSDownloader, 'databricks.sdk', 'databricks-sdk'),
     ],
 )
@@ -329,77 +324,87 @@ def test_hugging_face_transfers_files(
 def test_azure_transfers_and_lists_blobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: bool
 ) -> None:
-    objects = {('data', 'a/x'): b'x'}
-    urls: list[str] = []
+    bucket = Bucket('data')
+    bucket.objects['a/x'] = b'x'
 
-    class File:
-        def __init__(self, container: str, name: str) -> None:
-            self.at = (container, name)
+    def azure(request: Request) -> Optional[Answer]:
+        if request.bucket != 'data':
+            return None
+        if request.query.get('comp') == 'list':
+            return 200, {}, b'<EnumerationResults><Blobs/></EnumerationResults>'
+        if request.method == 'PUT':
+            bucket.objects[request.key] = request.body
+            return 201, {'ETag': '"new"'}, b''
+        return None
 
-        def _download(self) -> Any:
-            if self.at not in objects:
-                raise _DeniedError('none')
-            return SimpleNamespace(readinto=lambda file: file.write(objects[self.at]))
-
-        download_blob = download_file = _download
-
-        def upload_data(self, data: Any, overwrite: bool) -> None:
-            objects[self.at] = data.read()
-
-    class Service:
-        def __init__(self, account_url: str, credential: str) -> None:
-            assert credential == 'hush'
-            urls.append(account_url)
-
-        def get_blob_client(self, container: str, blob: str) -> File:
-            return File(container, blob)
-
-        def get_file_client(self, file_system: str, file_path: str) -> File:
-            return File(file_system, file_path)
-
-        def get_file_system_client(self, file_system: str) -> Any:
-            return SimpleNamespace(exists=lambda: file_system == 'data')
-
-        def get_container_client(self, container: str) -> Any:
-            def put(name: str, data: Any, progress_hook: Any, overwrite: bool) -> None:
-                objects[container, name] = data.read()
-                progress_hook(1, 3)
-                progress_hook(3, 3)
-
-            return SimpleNamespace(exists=lambda: container == 'data', upload_blob=put)
-
-    _module(monkeypatch, 'azure.storage.blob', BlobServiceClient=Service)
-    _module(monkeypatch, 'azure.storage.filedatalake', DataLakeServiceClient=Service)
-    _module(monkeypatch, 'azure.core.exceptions', ResourceNotFoundError=_DeniedError)
-    monkeypatch.setenv('AZURE_ACCOUNT_ACCESS_KEY', 'hush')
+    bucket.fault = azure
+    monkeypatch.setenv('AZURE_STORAGE_ENDPOINT', bucket.endpoint)
+    monkeypatch.setenv('AZURE_ACCOUNT_ACCESS_KEY', 'aHVzaA==')
     monkeypatch.setenv('AZURE_ACCOUNT_NAME', 'account')
-    downloader: CloudDownloader
-    if lake:
-        downloader, url = AzureDataLakeDownloader(), 'azure-dl://data/a/x'
-    else:
-        downloader, url = AzureDownloader(), 'azure://account/data/a/x'
-    downloader.download(url, str(tmp_path / 'x'))
-    assert (tmp_path / 'x').read_bytes() == b'x'
-    with pytest.raises((FileNotFoundError, _DeniedError)):
-        downloader.download(f'{url}y', str(tmp_path / 'y'))
-    assert os.listdir(tmp_path) == ['x']
     made = AzureDataLakeUploader if lake else AzureUploader
     scheme = 'azure-dl' if lake else 'azure'
-    uploader = made((str(tmp_path / 'out'), f'{scheme}://data/a'))
-    _file(tmp_path / 'out' / 'new', b'new')
-    uploader.upload_file('new')
-    assert objects['data', 'a/new'] == b'new'
-    with pytest.raises(FileNotFoundError, match='other'):
-        made(f'{scheme}://other/a')
-    domain = 'dfs' if lake else 'blob'
-    assert set(urls) == {f'https://account.{domain}.core.windows.net'}
+    url = 'azure-dl://data/a/x' if lake else 'azure://account/data/a/x'
+    downloader = CloudDownloader.get(url)
+    try:
+        downloader.download(url, str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        with pytest.raises(FileNotFoundError):
+            downloader.download(f'{url}y', str(tmp_path / 'y'))
+        assert os.listdir(tmp_path) == ['x']
+        uploader = made((str(tmp_path / 'out'), f'{scheme}://data/a'))
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert bucket.objects['a/new'] == b'new'
+        with pytest.raises(FileNotFoundError, match='other'):
+            made(f'{scheme}://other/a')
+    finally:
+        bucket.close()
+    signed = {request.headers['authorization'].partition(':')[0] for request in bucket.requests}
+    assert signed == {'SharedKey account'}
 
 
-def test_databricks_transfers_and_lists_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    objects = {'/Volumes/a/x': b'x', '/a/x': b'y'}
-    lost = 0
+def test_azure_urls_name_the_account() -> None:
+    url = 'azure://one.blob.core.windows.net/data/x'
+    assert AzureDownloader()._place(url) == ('az://data/x', {'AZURE_ACCOUNT_NAME': 'one'})
+    lake = AzureDataLakeDownloader()._place('azure-dl://data/x')
+    assert lake == ('az://data/x', {'AZURE_ACCOUNT_NAME': 'data'})
+
+
+def test_volumes_transfer_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = Bucket('api')
+    start = '2.0/fs/files/Volumes/a/b/c'
+    bucket.objects[f'{start}/x'] = b'x'
+
+    def workspace(request: Request) -> Optional[Answer]:
+        if request.method != 'PUT':
+            return None
+        bucket.objects[request.key] = request.body
+        return 204, {}, b''
+
+    bucket.fault = workspace
+    monkeypatch.setenv('DATABRICKS_HOST', bucket.endpoint)
+    monkeypatch.setenv('DATABRICKS_TOKEN', 'hush')
+    try:
+        volumes = CloudDownloader.get('dbfs:/Volumes/a/b/c')
+        assert type(volumes) is DatabricksUnityCatalogDownloader
+        volumes.download('dbfs:/Volumes/a/b/c/x', str(tmp_path / 'x'))
+        assert (tmp_path / 'x').read_bytes() == b'x'
+        with pytest.raises(FileNotFoundError):
+            volumes.download('dbfs:/Volumes/a/b/c/none', str(tmp_path / 'z'))
+        with pytest.raises(ValueError, match='dbfs:/Volumes'):
+            volumes.download('dbfs:/Volumess/x', str(tmp_path / 'z'))
+        assert os.listdir(tmp_path) == ['x']
+        uploader = CloudUploader.get((str(tmp_path / 'out'), 'dbfs:/Volumes/a/b/c'))
+        assert type(uploader) is DatabricksUnityCatalogUploader
+        _file(tmp_path / 'out' / 'new', b'new')
+        uploader.upload_file('new')
+        assert bucket.objects[f'{start}/new'] == b'new'
+    finally:
+        bucket.close()
+
+
+def test_dbfs_transfers_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = {'/a/x': b'y'}
 
     class Stream:
         def __init__(self, data: bytes) -> None:
@@ -420,50 +425,31 @@ def test_databricks_transfers_and_lists_files(
             raise _DeniedError('NOT_FOUND' if 'none' in path else 'BUSY')
         return SimpleNamespace(contents=Stream(objects[path]))
 
-    def put(path: str, file: Any, overwrite: bool = False) -> None:
+    def put(path: str, file: Any) -> None:
         objects[path] = file.read()
 
     client = SimpleNamespace(
-        files=SimpleNamespace(
-            download=fetch,
-            upload=put,
-            get_metadata=lambda path: SimpleNamespace(content_length=len(objects[path]) - lost),
-        ),
+        files=SimpleNamespace(download=fetch),
         dbfs=SimpleNamespace(upload=put, exists=lambda path: path == '/a'),
     )
     _module(monkeypatch, 'databricks.sdk', WorkspaceClient=lambda: client)
     _module(monkeypatch, 'databricks.sdk.errors.base', DatabricksError=_DeniedError)
-    volumes = CloudDownloader.get('dbfs:/Volumes/a')
     files = CloudDownloader.get('dbfs:/a')
-    assert type(volumes) is DatabricksUnityCatalogDownloader
     assert type(files) is DBFSDownloader
-    volumes.download('dbfs:/Volumes/a/x', str(tmp_path / 'x'))
     files.download('dbfs:/a/x', str(tmp_path / 'y'))
-    assert ((tmp_path / 'x').read_bytes(), (tmp_path / 'y').read_bytes()) == (b'x', b'y')
+    assert (tmp_path / 'y').read_bytes() == b'y'
     with pytest.raises(FileNotFoundError):
-        volumes.download('dbfs:/Volumes/none', str(tmp_path / 'z'))
+        files.download('dbfs:/none', str(tmp_path / 'z'))
     with pytest.raises(_DeniedError, match='BUSY'):
         files.download('dbfs:/busy', str(tmp_path / 'z'))
-    with pytest.raises(ValueError, match='dbfs:/Volumes'):
-        volumes.download('dbfs:/Volumess/x', str(tmp_path / 'z'))
-    assert sorted(os.listdir(tmp_path)) == ['x', 'y']
-    for remote, made in [
-        ('dbfs:/Volumes/a', DatabricksUnityCatalogUploader),
-        ('dbfs:/a', DBFSUploader),
-    ]:
-        local = tmp_path / made.__name__
-        uploader = CloudUploader.get((str(local), remote))
-        assert type(uploader) is made
-        _file(local / 'new', b'new')
-        uploader.upload_file('new')
-        assert objects[f'{remote[5:]}/new'] == b'new'
+    assert os.listdir(tmp_path) == ['y']
+    uploader = CloudUploader.get((str(tmp_path / 'out'), 'dbfs:/a'))
+    assert type(uploader) is DBFSUploader
+    _file(tmp_path / 'out' / 'new', b'new')
+    uploader.upload_file('new')
+    assert objects['/a/new'] == b'new'
     with pytest.raises(FileNotFoundError):
         DBFSUploader('dbfs:/none')
-    lost = 1
-    uploader = CloudUploader.get((str(tmp_path / 'out'), 'dbfs:/Volumes/a'))
-    _file(tmp_path / 'out' / 'new', b'new')
-    with pytest.raises(RuntimeError, match='3 bytes were sent, the volume has 2'):
-        uploader.upload_file('new')
 
 
 def test_sftp_downloads_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

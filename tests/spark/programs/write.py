@@ -41,7 +41,7 @@ class KilledSource(ShardmillDataSource):
 
     def writer(self, schema, overwrite):
         writer = super().writer(schema, overwrite)
-        killed = KilledWriter(writer.staging, writer.layout, writer.schema)
+        killed = KilledWriter(writer.staging, writer.layout)
         killed.notes = self.notes
         return killed
 

@@ -3,13 +3,10 @@
 A task writes its partition into a folder for its attempt. When all tasks have succeeded, the driver renames the folders
 of the successful attempts, and writes the index of the whole dataset last. Readers need that index, so they never see
 failed or superfluous attempts.
-
-If a data frame is only a scan of Parquet files, Spark just reports which rows a task has, and the task reads them.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -21,7 +18,6 @@ from pyspark import TaskContext
 from pyspark.sql import types as sql
 
 from shardmill.base import _arguments as check
-from shardmill.base.converters import _scan
 from shardmill.base.format import MDSWriter
 from shardmill.base.format.index import get_index_basename
 from shardmill.base.format.mds.encodings import is_mds_encoding
@@ -70,7 +66,7 @@ SPARK_TO_MDS: dict[sql.DataType, Optional[str]] = {
 #: The prefix of attempt folders.
 _ATTEMPT = '.attempt-'
 #: The columns of a task's result.
-_RESULT = 'partition int, folder string, rows long, seconds double, writing double, unfit string'
+_RESULT = 'partition int, folder string, rows long, seconds double, writing double'
 _EMPTY = 'Input dataframe is None or Empty!'
 #: Encodings that store binary columns unchanged.
 _OF_BYTES = frozenset(('bytes', 'jpeg', 'pil', 'pkl', 'png'))
@@ -196,8 +192,6 @@ class _TaskResult(NamedTuple):
     #: The duration of the task since it could begin, and how much of it was spent in the writer.
     seconds: float
     writing: float
-    #: Why the data must be read in another way, if so.
-    unfit: Optional[str]
 
 
 class _Output:
@@ -212,7 +206,6 @@ class _Output:
         self.attempt: int = context.taskAttemptId()
         self.folder = ''
         self.rows = 0
-        self.unfit: Optional[str] = None
         self.begun = time.perf_counter()
         self.writing = 0.0
         self._writer: Optional[MDSWriter] = None
@@ -250,9 +243,7 @@ class _Output:
     def result(self) -> dict[str, list[Any]]:
         """Returns the result as a table with one row."""
         seconds = time.perf_counter() - self.begun
-        result = _TaskResult(
-            self.partition, self.folder, self.rows, seconds, self.writing, self.unfit
-        )
+        result = _TaskResult(self.partition, self.folder, self.rows, seconds, self.writing)
         return {name: [value] for name, value in result._asdict().items()}
 
 
@@ -267,8 +258,6 @@ class _Task(NamedTuple):
     arguments: dict[str, Any]
     #: Whether all columns are stored directly from Arrow.
     native: bool
-    #: The schema of the data frame as JSON.
-    schema: str
     udf: Optional[Callable[..., Iterable[dict[str, Any]]]]
     udf_arguments: dict[str, Any]
 
@@ -282,24 +271,10 @@ class _Task(NamedTuple):
             out = (os.path.join(self.local, folder), os.path.join(self.remote, folder))
         return MDSWriter(out=out, **self.arguments), folder
 
-    def write_scan(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads the partition's rows from files and writes them."""
-        output = _Output(self)
-        schema = sql.StructType.fromJson(json.loads(self.schema))
-        with output:
-            try:
-                count, batches = _scan.batches_of(rows, schema, self.arguments['columns'])
-            except _scan.UnfitError as error:
-                output.unfit = str(error)
-            else:
-                for batch in batches:
-                    output.add(batch)
-                if output.rows != count:
-                    raise RuntimeError(f'{output.rows} rows were read of {count}')
-        yield self.result(output)
-
     def write_arrow(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Writes the batches of a partition."""
+        import pyarrow as pa
+
         output = _Output(self)
         with output:
             for batch in batches:
@@ -310,16 +285,9 @@ class _Task(NamedTuple):
                 output.rows += batch.num_rows
                 for sample in _with_texts(batch).to_pylist():
                     output.write(self.prepared(sample, batch.schema))
-        yield self.result(output)
-
-    def result(self, output: _Output) -> pa.RecordBatch:
-        """Returns the result of a task as a batch."""
-        import pyarrow as pa
-
-        types = (pa.int32(), pa.string(), pa.int64(), pa.float64(), pa.float64(), pa.string())
-        return pa.RecordBatch.from_pydict(
-            output.result(), pa.schema(zip(_TaskResult._fields, types))
-        )
+        types = (pa.int32(), pa.string(), pa.int64(), pa.float64(), pa.float64())
+        schema = pa.schema(zip(_TaskResult._fields, types))
+        yield pa.RecordBatch.from_pydict(output.result(), schema)
 
     def prepared(self, sample: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
         """Converts a sample from Arrow for the writer: lists to arrays, maps to dicts."""
@@ -422,8 +390,7 @@ def dataframe_to_mds(
     number of the partition, and the same partitions produce the same bytes. In an upload, the name is the number of
     the partition and of the attempt.
 
-    The query of the data frame runs once. If it is only a scan of Parquet files that the tasks can open, the tasks
-    read the files directly; ``spark.conf.set('spark.shardmill.readFiles', 'false')`` disables this.
+    The query of the data frame runs once.
 
     Args:
         dataframe: The data frame.
@@ -479,7 +446,6 @@ def dataframe_to_mds(
         run=uuid.uuid4().hex[:12],
         arguments=arguments,
         native=udf_iterable is None and _is_native(dataframe, arguments['columns']),
-        schema=dataframe.schema.json(),
         udf=udf_iterable,
         udf_arguments=udf_kwargs,
     )
@@ -504,22 +470,14 @@ def dataframe_to_mds(
 
 def _run(task: _Task, dataframe: DataFrame) -> list[_TaskResult]:
     """Runs the Spark tasks that write a data frame; returns the results of successful attempts, by partition."""
-    columns = list(task.arguments['columns'])
-    results = []
-    scan = _scan.rows_of(dataframe, columns) if task.native else None
-    if scan is not None:
-        results = _collected(scan.mapInArrow(task.write_scan, _RESULT))
-        unfit = [each.unfit for each in results if each.unfit is not None]
-        if unfit:
-            logger.info('the files are left to Spark: %s', unfit[0])
-            results = []
-    if not results and task.udf is not None:
-        results = _collected(dataframe.mapInPandas(task.write_frames, _RESULT))
-    elif not results:
+    if task.udf is not None:
+        written = dataframe.mapInPandas(task.write_frames, _RESULT)
+    else:
         # `mapInArrow` resolves columns by name and misinterprets dots and backticks, so rename them.
-        names = (f'{_scan.quoted(name)} AS c{number}' for number, name in enumerate(columns))
-        chosen = dataframe.selectExpr(*names)
-        results = _collected(chosen.mapInArrow(task.write_arrow, _RESULT))
+        columns = enumerate(task.arguments['columns'])
+        names = (f'{_quoted(name)} AS c{number}' for number, name in columns)
+        written = dataframe.selectExpr(*names).mapInArrow(task.write_arrow, _RESULT)
+    results = sorted(_TaskResult(*row) for row in written.collect())
     seconds = sum(each.seconds for each in results)
     share = sum(each.writing for each in results) / seconds if seconds else 0.0
     rows = sum(each.rows for each in results)
@@ -527,8 +485,9 @@ def _run(task: _Task, dataframe: DataFrame) -> list[_TaskResult]:
     return results
 
 
-def _collected(written: DataFrame) -> list[_TaskResult]:
-    return sorted(_TaskResult(*row) for row in written.collect())
+def _quoted(name: str) -> str:
+    """Quotes the name of a column."""
+    return '`' + name.replace('`', '``') + '`'
 
 
 def _index_of(place: str, folder: str) -> str:

@@ -15,15 +15,6 @@ def sdk(module: str, package: str) -> Any:
         raise ImportError(message, name=error.name, path=error.path) from error
 
 
-def azure_credential(key: str) -> Any:
-    """Returns the access key of an account, or otherwise the credentials of the machine."""
-    if key:
-        return key
-    identity = sdk('azure.identity', 'azure-identity')
-    chain = (identity.AzureCliCredential(), identity.DefaultAzureCredential())
-    return identity.ChainedTokenCredential(*chain)
-
-
 def increments(advance: Callable[[int], Any]) -> Callable[..., None]:
     """Returns a function of the number of bytes sent so far that calls `advance` with those since its last call."""
     through = 0

@@ -1,7 +1,7 @@
 """Downloads files from stores.
 
-shardmill itself implements S3, the Hugging Face Hub and local paths. Other providers need their own
-packages, which are imported on first use.
+shardmill itself implements S3, Azure, the Hugging Face Hub, volumes of Databricks and local paths. Other
+providers need their own packages, which are imported on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardmill.base._arguments import path_or_none
 from shardmill.base._files import whole
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.storage import _s3
-from shardmill.base.storage._sdk import azure_credential, sdk
+from shardmill.base.storage._sdk import sdk
 from shardmill.errors import AccessError, NotFoundError, UsageError
 
 __all__ = [
@@ -350,89 +350,75 @@ def oci_client() -> Any:
     )
 
 
-class HFDownloader(CloudDownloader):
+class _CoreDownloader(CloudDownloader):
+    """The base of the downloaders that shardmill itself implements."""
+
+    def _place(self, remote: str) -> tuple[str, Optional[dict[str, str]]]:
+        """Returns the URL of a file as the core writes it, and the settings of its store."""
+        return remote, self.storage_options
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        url, settings = self._place(remote)
+        _core.download(url, local, settings, timeout)
+
+
+class HFDownloader(_CoreDownloader):
     """Downloads files of datasets and buckets of the Hugging Face Hub."""
 
     _SCHEME = 'hf'
 
-    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        _core.download(remote, local, self.storage_options, timeout)
 
+def azure_place(
+    remote: str, path: str, settings: Optional[dict[str, str]]
+) -> tuple[str, dict[str, str]]:
+    """Returns the URL of a path in a storage account, and the settings with the account.
 
-class _AzureDownloader(CloudDownloader):
-    """The base of both Azure services.
-
-    The account is ``AZURE_ACCOUNT_NAME``, otherwise the first label of the URL's host. The key is
-    ``AZURE_ACCOUNT_ACCESS_KEY``; without it the credentials of the machine are used.
+    The account is ``AZURE_ACCOUNT_NAME``, otherwise the first label of the host of `remote`.
     """
-
-    _SERVICE: ClassVar[str] = ''
-    _DOMAIN: ClassVar[str] = ''
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.AZURE_ACCOUNT_NAME = os.environ.get('AZURE_ACCOUNT_NAME')
-        self.credential = azure_credential(os.environ.get('AZURE_ACCOUNT_ACCESS_KEY', ''))
-
-    def account(self, remote: str) -> str:
-        """Returns the name of the account of a location."""
-        return self.AZURE_ACCOUNT_NAME or _s3.split_url(remote)[1].split('.')[0]
-
-    def _connect(self, remote: str) -> Any:
-        url = f'https://{self.account(remote)}.{self._DOMAIN}.core.windows.net'
-        service = getattr(sdk(*self._SDK), self._SERVICE)
-        return service(account_url=url, credential=self.credential)
+    settings = dict(settings or {})
+    if not os.environ.get('AZURE_ACCOUNT_NAME'):
+        settings.setdefault('AZURE_ACCOUNT_NAME', _s3.split_url(remote)[1].split('.')[0])
+    return f'az://{path}', settings
 
 
-class AzureDownloader(_AzureDownloader):
-    """Downloads Azure blobs: ``azure://ACCOUNT.../CONTAINER/BLOB``. Needs azure-storage-blob."""
+class AzureDownloader(_CoreDownloader):
+    """Downloads Azure blobs: ``azure://ACCOUNT.../CONTAINER/BLOB``."""
 
-    _CLIENT = '_azure_client'
-    _SDK = ('azure.storage.blob', 'azure-storage-blob')
-    _SERVICE = 'BlobServiceClient'
-    _DOMAIN = 'blob'
     _SCHEME = 'azure'
 
-    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        container, _, name = _s3.split_url(remote)[2].lstrip('/').partition('/')
-        client = self._connected(remote).get_blob_client(container=container, blob=name)
-        with whole(local) as path, open(path, 'wb') as file:
-            client.download_blob().readinto(file)
+    def _place(self, remote: str) -> tuple[str, Optional[dict[str, str]]]:
+        return azure_place(remote, _s3.split_url(remote)[2].lstrip('/'), self.storage_options)
 
 
-class AzureDataLakeDownloader(_AzureDownloader):
-    """Downloads files from Azure Data Lake: ``azure-dl://CONTAINER/FILE``. Needs azure-storage-file-datalake."""
+class AzureDataLakeDownloader(_CoreDownloader):
+    """Downloads files from Azure Data Lake: ``azure-dl://CONTAINER/FILE``."""
 
-    _CLIENT = '_azure_dl_client'
-    _SDK = ('azure.storage.filedatalake', 'azure-storage-file-datalake')
-    _SERVICE = 'DataLakeServiceClient'
-    _DOMAIN = 'dfs'
     _SCHEME = 'azure-dl'
 
-    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        _, container, name = _s3.split_url(remote)
-        missing = sdk('azure.core.exceptions', 'azure-core').ResourceNotFoundError
-        client = self._connected(remote).get_file_client(
-            file_system=container, file_path=name.lstrip('/')
-        )
-        try:
-            with whole(local) as path, open(path, 'wb') as file:
-                client.download_file().readinto(file)
-        except missing as error:
-            raise NotFoundError(f'{remote}: no such file', 'not-found') from error
+    def _place(self, remote: str) -> tuple[str, Optional[dict[str, str]]]:
+        return azure_place(remote, remote.partition('://')[2], self.storage_options)
 
 
-def databricks_client() -> Any:
-    """Returns a client for a Databricks workspace."""
-    return sdk('databricks.sdk', 'databricks-sdk').WorkspaceClient()
+class DatabricksUnityCatalogDownloader(_CoreDownloader):
+    """Downloads files from Databricks volumes: ``dbfs:/Volumes/...``."""
+
+    _SCHEME = 'dbfs-uc'
+
+    def _validate_remote_path(self, remote: str) -> None:
+        start = '/'.join(remote.split('/')[:2])
+        if start != 'dbfs:/Volumes':
+            raise UsageError(
+                f'Expected path prefix to be `dbfs:/Volumes`, found {start}', 'url-path'
+            )
 
 
-class _DatabricksDownloader(CloudDownloader):
-    """The base of both Databricks file systems. Needs databricks-sdk."""
+class DBFSDownloader(CloudDownloader):
+    """Downloads files from the Databricks file system: ``dbfs:/...``. Needs databricks-sdk."""
 
     _CLIENT = '_databricks_client'
     _databricks_client: Any
     _SDK = ('databricks.sdk', 'databricks-sdk')
+    _SCHEME = 'dbfs'
 
     def _connect(self, remote: str) -> Any:
         return databricks_client()
@@ -451,23 +437,9 @@ class _DatabricksDownloader(CloudDownloader):
             raise
 
 
-class DatabricksUnityCatalogDownloader(_DatabricksDownloader):
-    """Downloads files from Databricks volumes: ``dbfs:/Volumes/...``. Needs databricks-sdk."""
-
-    _SCHEME = 'dbfs-uc'
-
-    def _validate_remote_path(self, remote: str) -> None:
-        start = '/'.join(remote.split('/')[:2])
-        if start != 'dbfs:/Volumes':
-            raise UsageError(
-                f'Expected path prefix to be `dbfs:/Volumes`, found {start}', 'url-path'
-            )
-
-
-class DBFSDownloader(_DatabricksDownloader):
-    """Downloads files from the Databricks file system: ``dbfs:/...``. Needs databricks-sdk."""
-
-    _SCHEME = 'dbfs'
+def databricks_client() -> Any:
+    """Returns a client for a Databricks workspace."""
+    return sdk('databricks.sdk', 'databricks-sdk').WorkspaceClient()
 
 
 class AlipanDownloader(CloudDownloader):

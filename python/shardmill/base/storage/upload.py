@@ -1,7 +1,7 @@
 """Uploads files to stores.
 
-shardmill itself implements S3 and local paths. Other providers need their own packages, which are
-imported when an uploader is constructed.
+shardmill itself implements S3, Azure, volumes of Databricks and local paths. Other providers need their
+own packages, which are imported when an uploader is constructed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardmill.base._arguments import refuse_type
 from shardmill.base._retrying import retry as retrying
 from shardmill.base.storage import _s3, download
 from shardmill.base.storage._sdk import increments, sdk
-from shardmill.errors import ConflictError, NotFoundError, RemoteError, UsageError
+from shardmill.errors import ConflictError, NotFoundError, UsageError
 
 __all__ = [
     'GCS_ERROR_NO_AUTHENTICATION',
@@ -79,7 +79,7 @@ class CloudUploader:
         progress_bar: Whether to show progress bars. Needs tqdm.
         retry: The number of attempts per file.
         exist_ok: Whether the local folder may contain files already.
-        storage_options: Store settings that are not in the environment, for ``s3:`` locations.
+        storage_options: Store settings that are not in the environment, for S3, Azure and volumes.
 
     Attributes:
         local: The local folder.
@@ -410,23 +410,28 @@ class HFUploader(CloudUploader):
                 advance(len(piece))
 
 
-class _AzureUploader(CloudUploader):
-    """The base of both Azure services. Account and key are those of the downloaders."""
+class _CoreUploader(CloudUploader):
+    """The base of the uploaders that only need the core."""
 
     _REMOTE = True
-    #: The downloader of the same service.
-    _TWIN: ClassVar[type[download._AzureDownloader]]
+    _TAKES_OPTIONS = True
+
+    def _at(self, remote: str) -> tuple[str, dict[str, str]]:
+        """Returns the URL of a file as the core writes it, and the settings of its store."""
+        return remote, self.storage_options
+
+    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
+        _core.upload(path, *self._at(remote), increments(advance))
+
+
+class _AzureUploader(_CoreUploader):
+    """The base of both Azure services. The account is that of the downloaders."""
 
     def _connect(self) -> None:
-        remote, twin = self.remote or '', self._TWIN()
-        self.AZURE_ACCOUNT_NAME = twin.account(remote)
-        self.credential = twin.credential
-        self.azure_service = twin._connect(remote)
-        self._check(remote)
+        self._check(self.remote or '')
 
-    def _container(self, name: str) -> Any:
-        """Returns the client of a container."""
-        raise NotImplementedError
+    def _at(self, remote: str) -> tuple[str, dict[str, str]]:
+        return download.azure_place(remote, remote.partition('://')[2], self.storage_options)
 
     def _check(self, remote: str) -> None:
         """Checks that the container exists.
@@ -434,78 +439,33 @@ class _AzureUploader(CloudUploader):
         Raises:
             FileNotFoundError: It does not exist.
         """
-        _, container, _ = _s3.split_url(remote)
-        if not self._container(container).exists():
-            raise NotFoundError(f'{container}: no such container', 'not-found')
+        _core.check_bucket(*self._at(remote))
 
 
 class AzureUploader(_AzureUploader):
-    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob."""
+    """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``."""
 
-    _TWIN = download.AzureDownloader
     check_bucket_exists = _AzureUploader._check
-
-    def _container(self, name: str) -> Any:
-        return self.azure_service.get_container_client(container=name)
-
-    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
-        _, container, name = _s3.split_url(remote)
-        with open(path, 'rb') as file:
-            self._container(container).upload_blob(
-                name=name.lstrip('/'), data=file, progress_hook=increments(advance), overwrite=True
-            )
 
 
 class AzureDataLakeUploader(_AzureUploader):
-    """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs azure-storage-file-datalake."""
+    """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``."""
 
-    _TWIN = download.AzureDataLakeDownloader
     check_container_exists = _AzureUploader._check
 
-    def _container(self, name: str) -> Any:
-        return self.azure_service.get_file_system_client(file_system=name)
 
-    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
-        _, container, name = _s3.split_url(remote)
-        client = self.azure_service.get_file_client(
-            file_system=container, file_path=name.lstrip('/')
-        )
-        with open(path, 'rb') as file:
-            client.upload_data(data=file, overwrite=True)
-        advance(size)
+class DatabricksUnityCatalogUploader(_CoreUploader):
+    """Uploads files to a Databricks volume: ``dbfs:/Volumes/...``."""
 
 
-class DatabricksUploader(CloudUploader):
-    """The base of both Databricks file systems. Needs databricks-sdk."""
+class DBFSUploader(CloudUploader):
+    """Uploads files to the Databricks file system: ``dbfs:/...``. Existing files are not replaced.
+    Needs databricks-sdk."""
 
     _REMOTE = True
 
     def _connect(self) -> None:
         self.client = download.databricks_client()
-
-
-class DatabricksUnityCatalogUploader(DatabricksUploader):
-    """Uploads files to a Databricks volume: ``dbfs:/Volumes/...``. Needs databricks-sdk."""
-
-    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
-        target = urlsplit(remote).path
-        with open(path, 'rb') as file:
-            self.client.files.upload(target, file, overwrite=True)
-        # Failures are not always reported, so check the size.
-        found = self.client.files.get_metadata(target).content_length
-        if found != size:
-            raise RemoteError(
-                f'{remote}: {size} bytes were sent, the volume has {found}', 'storage-answer'
-            )
-        advance(size)
-
-
-class DBFSUploader(DatabricksUploader):
-    """Uploads files to the Databricks file system: ``dbfs:/...``. Existing files are not replaced.
-    Needs databricks-sdk."""
-
-    def _connect(self) -> None:
-        super()._connect()
         self.dbfs_path = urlsplit(self.remote or '').path
         self.check_folder_exists()
 

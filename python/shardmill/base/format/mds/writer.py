@@ -35,7 +35,7 @@ class MDSWriter(JointWriter):
         exist_ok: Whether to remove an existing local folder first.
         jobs: Threads that compress, hash and write; ``None`` for one per core.
         storage_options: Store settings that are not in the environment, such as ``{'AWS_PROFILE': 'train'}``,
-            for ``s3:`` locations.
+            for S3, Azure and volumes.
 
     Attributes:
         column_names: The names of the columns, sorted, which is their order in the shards.
