@@ -188,9 +188,6 @@ pub enum MdsError {
     ValueLimit(LimitExceeded),
 
     // Indexes, and configs in shards.
-    /// Reading the bytes failed.
-    #[error("the index cannot be read: {reason}")]
-    Read { kind: ErrorKind, reason: String },
     /// An error at a position in an index, or in the config of a shard.
     #[error("{problem}")]
     At {
@@ -325,7 +322,6 @@ impl Diagnostic for MdsError {
             | Self::UnknownDtype { .. }
             | Self::Format(_)
             | Self::Limit(_) => ErrorKind::Unsupported,
-            Self::Read { kind, .. } => *kind,
             Self::Codec(problem) => problem.kind(),
             Self::At { problem, .. }
             | Self::ShardConfig { problem }
@@ -339,7 +335,6 @@ impl Diagnostic for MdsError {
             Self::Input { problem, .. } | Self::Sample { problem, .. } => problem.facts().1,
             Self::UnknownEncoding { .. } => "encoding-unknown",
             Self::UnknownDtype { .. } => "encoding-dtype",
-            Self::Read { .. } => "io",
             Self::Format(_) => "index-format",
             Self::Codec(problem) => problem.id(),
             Self::Path { problem, .. } => problem.id(),

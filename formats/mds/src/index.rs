@@ -2,14 +2,12 @@
 
 mod build;
 mod entry;
-mod fields;
 mod parse;
-mod parser;
 #[cfg(test)]
 pub(crate) mod strategy;
 #[cfg(test)]
 mod tests;
-mod values;
+mod tree;
 
 pub(crate) use build::check_unique;
 pub use entry::{Index, ShardEntry};

@@ -1,25 +1,19 @@
-//! Parses the JSON of an index, field by field.
+//! Parses the JSON of an index, shard by shard.
 //!
-//! `serde_json` handles the syntax. The visitors here and in [`values`](super::values) handle the fields, so that an
-//! error can name the shard and the field, which errors of `serde` cannot. A visitor that refuses a value stores the
-//! reason with [`Parser::fail`] and returns an arbitrary error of `serde`.
+//! `serde_json` handles the syntax. The values of a shard become small trees, from which [`build`](super::build) takes the
+//! fields, so that an error can name the shard and the field.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::{self, Read as _};
-use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use shardmill_core::{ErrorKind, Format, LimitExceeded, Limits};
+use shardmill_core::Limits;
 
-use super::build;
+use super::build::{self, RawShard};
 use super::entry::{Index, ShardEntry};
-use super::fields::{Fields, Files, RawConfig};
-use super::parser::Parser;
-use super::values::{Columns, File, Ignored, Nullable, Number, Sizes, Str, Strings, seeds};
+use super::tree::{FIELDS, Json, Member, OBJECT, Object, Parser};
 use crate::config::ShardConfig;
 use crate::error::{IndexPosition, MdsError, MdsProblem, not_json};
-use crate::shown::parse_name;
 
 impl Index {
     /// Parses an `index.json`.
@@ -37,45 +31,17 @@ impl Index {
         let too_long = |problem| MdsError::Limit(problem).at(IndexPosition::default());
         Limits::check("index-bytes", json.len() as u64, limits.index_bytes).map_err(too_long)?;
         check_start(json)?;
-        run(&mut serde_json::Deserializer::from_slice(json), limits)
-    }
-
-    /// Reads an `index.json` from `reader` without keeping its text, which for a million shards is larger than the
-    /// result. It is slower than [`parse`](Self::parse) on the same bytes. The reader needs no buffer of its own.
-    ///
-    /// # Errors
-    ///
-    /// As for [`parse`](Self::parse), and [`MdsError::Read`] when the reader fails.
-    pub fn read(reader: impl io::Read, limits: &Limits) -> Result<Self, MdsError> {
-        let mut reader = reader.take(limits.index_bytes.saturating_add(1));
-        let result = read_from(&mut reader, limits);
-        if reader.limit() > 0 {
-            return result;
-        }
-        let problem = LimitExceeded {
-            name: "index-bytes",
-            value: limits.index_bytes.saturating_add(1),
-            limit: limits.index_bytes,
-        };
-        Err(MdsError::Limit(problem).at(IndexPosition::default()))
+        let mut parser = Parser::new(limits);
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let shards = deserializer.deserialize_map(TopLevel {
+            parser: &mut parser,
+        });
+        let shards = shards.map_err(|error| parser.explain(&error))?;
+        deserializer.end().map_err(|error| trailing(&error))?;
+        build::check_unique(&shards)?;
+        Ok(Self { shards })
     }
 }
-
-fn read_from(reader: &mut impl io::Read, limits: &Limits) -> Result<Index, MdsError> {
-    let mut start = Vec::new();
-    let first = reader.by_ref().take(START_BYTES).read_to_end(&mut start);
-    first.map_err(|error| MdsError::Read {
-        kind: ErrorKind::from(&error),
-        reason: error.to_string(),
-    })?;
-    check_start(&start)?;
-    // PERF: serde_json reads single bytes, so the reader is buffered.
-    let both = io::BufReader::with_capacity(256 << 10, (&start[..]).chain(reader));
-    run(&mut serde_json::Deserializer::from_reader(both), limits)
-}
-
-/// How much is read before parsing, to recognise other kinds of files. No index starts with more whitespace.
-const START_BYTES: u64 = 4096;
 
 /// Refuses a file that cannot be an index, and describes it by how it starts.
 fn check_start(start: &[u8]) -> Result<(), MdsError> {
@@ -96,21 +62,6 @@ fn check_start(start: &[u8]) -> Result<(), MdsError> {
     }
 }
 
-fn run<'de, R: serde_json::de::Read<'de>>(
-    json: &mut serde_json::Deserializer<R>,
-    limits: &Limits,
-) -> Result<Index, MdsError> {
-    let mut parser = Parser::new(limits);
-    let shards = TopLevel {
-        parser: &mut parser,
-    }
-    .deserialize(&mut *json)
-    .map_err(|error| parser.explain(&error))?;
-    json.end().map_err(|error| trailing(&error))?;
-    build::check_unique(&shards)?;
-    Ok(Index { shards })
-}
-
 fn trailing(error: &serde_json::Error) -> MdsError {
     let (line, column) = (error.line(), error.column());
     let reason = format!("something follows the index at line {line}, byte {column}");
@@ -121,21 +72,10 @@ fn trailing(error: &serde_json::Error) -> MdsError {
 pub(crate) fn parse_config(json: &[u8], limits: &Limits) -> Result<ShardConfig, MdsError> {
     let mut parser = Parser::new(limits);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let object = Object {
-        parser: &mut parser,
-        allowed: Fields::CONFIG,
-    };
-    object
-        .deserialize(&mut deserializer)
-        .map_err(|error| parser.explain(&error))?;
+    let tree = parser.tree(1, true).deserialize(&mut deserializer);
+    let tree = tree.map_err(|error| parser.explain(&error))?;
     deserializer.end().map_err(|error| trailing(&error))?;
-    parser.current.build(&parser)
-}
-
-seeds! {
-    TopLevel: Vec<ShardEntry>, deserialize_map;
-    Shards: Vec<ShardEntry>, deserialize_seq;
-    Object: Files, deserialize_map;
+    build::config(&tree.object(IndexPosition::default())?, limits, false)
 }
 
 /// `{"shards": […], "version": 2}`.
@@ -147,53 +87,51 @@ impl<'de> Visitor<'de> for TopLevel<'_, '_> {
     type Value = Vec<ShardEntry>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+        f.write_str(OBJECT)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let parser = self.parser;
-        let mut shards = None;
+        let (mut shards, mut version) = (None, None);
         let mut seen = BTreeSet::new();
-        while let Some(key) = map.next_key_seed(Str::new(parser, |parser, key| {
-            parser.check_string(key)?;
-            Ok(key.to_owned())
-        }))? {
+        while let Some(key) = map.next_key_seed(parser.tree(2, true))? {
+            let Json::Text(key) = key else { continue };
             if seen.contains(&key) {
-                return Err(parser.fail(parser.twice(&key)));
+                return Err(parser.fail(top_level(&[]).repeated(&key)));
             }
-            match key.as_str() {
-                "shards" => {
-                    parser.field = "shards";
-                    shards = Some(map.next_value_seed(Shards { parser })?);
-                }
-                "version" => {
-                    parser.field = "version";
-                    let found = map.next_value_seed(Number)?;
-                    check_version(parser, found)?;
-                }
-                _ => map.next_value_seed(Ignored { parser, depth: 2 })?,
+            if key == "shards" {
+                shards = Some(map.next_value_seed(Shards { parser })?);
+            } else {
+                let value = parser.member(&mut map, &key, 2, key == "version")?;
+                version = version.or((key == "version").then(|| (key.clone(), value)));
             }
-            parser.field = "";
             seen.insert(key);
         }
-        if !seen.contains("version") {
-            return Err(parser.fail(parser.missing("version")));
-        }
-        shards.ok_or_else(|| parser.fail(parser.missing("shards")))
+        let top_level = top_level(version.as_slice());
+        build::check_version(&top_level).map_err(|error| parser.fail(error))?;
+        shards.ok_or_else(|| parser.fail(top_level.missing("shards")))
     }
 }
 
-fn check_version<E: serde::de::Error>(parser: &mut Parser<'_>, found: u64) -> Result<(), E> {
-    if found == 2 {
-        return Ok(());
-    }
-    let reason = format!("the version is {found}; only version 2 is supported");
-    Err(parser.fail(MdsProblem::Version.because(reason)))
+const fn top_level<'j, 'a>(members: &'j [Member<'a>]) -> Object<'j, 'a> {
+    let position = IndexPosition {
+        shard: None,
+        field: String::new(),
+    };
+    Object { members, position }
 }
 
 /// Visits the list of shards.
 struct Shards<'p, 'l> {
     parser: &'p mut Parser<'l>,
+}
+
+impl<'de> DeserializeSeed<'de> for Shards<'_, '_> {
+    type Value = Vec<ShardEntry>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_seq(self)
+    }
 }
 
 impl<'de> Visitor<'de> for Shards<'_, '_> {
@@ -206,146 +144,54 @@ impl<'de> Visitor<'de> for Shards<'_, '_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let parser = self.parser;
         let mut shards: Vec<ShardEntry> = Vec::new();
+        let mut last = None;
         loop {
             let number = shards.len() as u64;
             parser.shard = Some(number);
-            parser.field = "";
-            let object = Object {
-                parser,
-                allowed: Fields::ENTRY,
+            let members = RawMembers {
+                parser: &mut *parser,
             };
-            let Some(files) = seq.next_element_seed(object)? else {
+            let Some(shard) = seq.next_element_seed(members)? else {
                 break;
             };
             Limits::check("shards", number + 1, parser.limits.shards)
-                .map_err(|problem| parser.fail(problem.into()))?;
-            let entry = parser.entry(files).map_err(|error| parser.fail(error))?;
-            shards.push(entry);
+                .map_err(|exceeded| parser.fail(exceeded))?;
+            let entry = build::entry(shard, number, parser, &mut last);
+            shards.push(entry.map_err(|error| parser.fail(error))?);
         }
         parser.shard = None;
         Ok(shards)
     }
 }
 
-impl Parser<'_> {
-    /// Builds the entry of the shard whose fields were just read.
-    fn entry(&mut self, files: Files) -> Result<ShardEntry, MdsError> {
-        let config = match &self.config {
-            Some(config) if self.current == self.previous => Arc::clone(config),
-            _ => Arc::new(self.current.build(self)?),
-        };
-        std::mem::swap(&mut self.current, &mut self.previous);
-        self.config = Some(Arc::clone(&config));
-        build::entry(self, config, files)
+/// Visits a shard, and leaves its values as texts.
+struct RawMembers<'p, 'l> {
+    parser: &'p mut Parser<'l>,
+}
+
+impl<'de> DeserializeSeed<'de> for RawMembers<'_, '_> {
+    type Value = RawShard<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_map(self)
     }
 }
 
-/// Visits a shard of an index, or the config in a shard. The config is stored in [`Parser::current`].
-struct Object<'p, 'l> {
-    parser: &'p mut Parser<'l>,
-    allowed: Fields,
-}
-
-impl<'de> Visitor<'de> for Object<'_, '_> {
-    type Value = Files;
+impl<'de> Visitor<'de> for RawMembers<'_, '_> {
+    type Value = RawShard<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
+        f.write_str(OBJECT)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Files, A::Error> {
-        let Self { parser, allowed } = self;
-        parser.current.clear();
-        let mut files = Files::default();
-        loop {
-            parser.field = "";
-            parser.inner = "";
-            let key = Str::new(parser, |parser, key| {
-                Fields::named(key)
-                    .filter(|field| allowed.contains(*field))
-                    .ok_or_else(|| parser.unknown(key))
-            });
-            let Some(field) = map.next_key_seed(key)? else {
-                break;
-            };
-            if parser.current.fields.contains(field) {
-                return Err(parser.fail(parser.twice(field.name())));
-            }
-            parser.field = field.name();
-            parser.current.fields.insert(field);
-            match field {
-                Fields::COLUMN_ENCODINGS => map.next_value_seed(Strings {
-                    parser,
-                    list: |config| &mut config.encodings,
-                })?,
-                Fields::COLUMN_NAMES => map.next_value_seed(Strings {
-                    parser,
-                    list: |config| &mut config.names,
-                })?,
-                Fields::COLUMN_SIZES => map.next_value_seed(Sizes { parser })?,
-                Fields::COLUMNS => map.next_value_seed(Columns { parser })?,
-                Fields::COMPRESSION => {
-                    let set = Parser::set(|config| &mut config.compression);
-                    let given = map
-                        .next_value_seed(Nullable(Str::new(parser, set)))?
-                        .is_some();
-                    parser.current.compressed = given;
-                }
-                Fields::FORMAT => {
-                    let format = map.next_value_seed(Str::new(parser, |_, name| {
-                        Ok(parse_name::<Format>(name)?)
-                    }))?;
-                    parser.current.format = Some(format);
-                }
-                Fields::HASHES => map.next_value_seed(Strings {
-                    parser,
-                    list: |config| &mut config.hashes,
-                })?,
-                Fields::NEWLINE => {
-                    let set = Parser::set(|config| &mut config.newline);
-                    map.next_value_seed(Str::new(parser, set))?;
-                }
-                Fields::SEPARATOR => {
-                    let set = Parser::set(|config| &mut config.separator);
-                    map.next_value_seed(Str::new(parser, set))?;
-                }
-                Fields::SIZE_LIMIT => {
-                    parser.current.size_limit = map.next_value_seed(Nullable(Number))?
-                }
-                Fields::VERSION => {
-                    let found = map.next_value_seed(Number)?;
-                    check_version(parser, found)?;
-                }
-                Fields::SAMPLES => files.samples = map.next_value_seed(Number)?,
-                Fields::RAW_DATA => files.raw_data = Some(map.next_value_seed(File { parser })?),
-                Fields::RAW_META => files.raw_meta = Some(map.next_value_seed(File { parser })?),
-                Fields::ZIP_DATA => {
-                    files.zip_data = map.next_value_seed(Nullable(File { parser }))?
-                }
-                _ => files.zip_meta = map.next_value_seed(Nullable(File { parser }))?,
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut members = Vec::new();
+        while let Some(key) = map.next_key_seed(self.parser.tree(4, true))? {
+            if let Json::Text(key) = key {
+                let next = (key, map.next_value()?);
+                self.parser.keep(&mut members, next, FIELDS)?;
             }
         }
-        let format = parser.current.format;
-        let needed = allowed.of_format(format);
-        if let Some(field) = needed.first_not_in(parser.current.fields) {
-            return Err(parser.fail(parser.missing(field.name())));
-        }
-        if let Some(field) = parser.current.fields.first_not_in(needed) {
-            return Err(parser.fail(parser.unknown(field.name())));
-        }
-        Ok(files)
-    }
-}
-
-impl Parser<'_> {
-    /// Returns a function that stores a string in the config being read.
-    fn set(
-        slot: impl FnOnce(&mut RawConfig) -> &mut String,
-    ) -> impl FnOnce(&mut Parser<'_>, &str) -> Result<(), MdsError> {
-        |parser, text| {
-            parser.check_string(text)?;
-            slot(&mut parser.current).push_str(text);
-            Ok(())
-        }
+        Ok(members)
     }
 }

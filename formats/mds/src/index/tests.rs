@@ -11,10 +11,7 @@ use crate::testdata::{Dataset, datasets};
 use shardmill_codec::HashAlgo;
 
 fn parse(json: &str) -> Result<Index, MdsError> {
-    let parsed = Index::parse(json.as_bytes(), &Limits::default());
-    // Both ways of reading must agree, in results and errors.
-    assert_eq!(Index::read(json.as_bytes(), &Limits::default()), parsed);
-    parsed
+    Index::parse(json.as_bytes(), &Limits::default())
 }
 
 #[test]
@@ -223,8 +220,6 @@ fn non_index_files_are_errors() {
     ] {
         let shown = String::from_utf8_lossy(bytes);
         let error = Index::parse(bytes, &Limits::default()).unwrap_err();
-        assert_eq!(error.id(), id, "{shown}: {error}");
-        let error = Index::read(bytes, &Limits::default()).unwrap_err();
         assert_eq!(error.id(), id, "{shown}: {error}");
     }
     // Keys that the original reader ignores are ignored.
@@ -611,10 +606,6 @@ fn index_limits_are_enforced() {
         let mut limits = Limits::default();
         assert!(limits.set(name, value));
         let error = Index::parse(MDS.as_bytes(), &limits).map_err(|error| error.id());
-        assert_eq!(
-            Index::read(MDS.as_bytes(), &limits).map_err(|error| error.id()),
-            error
-        );
         error.map(drop)
     };
     let length = MDS.len() as u64;
@@ -680,29 +671,6 @@ fn error_messages_are_short_without_control_characters() {
     }
 }
 
-#[test]
-fn reader_failure_is_an_io_error() {
-    struct Failing(usize);
-    impl std::io::Read for Failing {
-        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            if self.0 == 0 {
-                return Err(std::io::ErrorKind::PermissionDenied.into());
-            }
-            self.0 -= 1;
-            buffer[0] = b' ';
-            Ok(1)
-        }
-    }
-    for after in [0, 5] {
-        let error = Index::read(Failing(after), &Limits::default()).unwrap_err();
-        assert_eq!(
-            (error.id(), error.kind()),
-            ("io", shardmill_core::ErrorKind::Permission),
-            "{after}"
-        );
-    }
-}
-
 proptest! {
     #[test]
     fn index_round_trips(index in strategy::index()) {
@@ -730,11 +698,6 @@ proptest! {
         }
         for json in [&json[..], &json[..end.index(json.len())]] {
             let parsed = Index::parse(json, &Limits::default());
-            match (&Index::read(json, &Limits::default()), &parsed) {
-                // The parser counts columns differently when it reads from a stream.
-                (Err(read), Err(parsed)) => prop_assert_eq!(read.id(), parsed.id()),
-                (read, parsed) => prop_assert_eq!(read, parsed),
-            }
             if let Ok(parsed) = parsed {
                 let again = Index::parse(parsed.to_json().as_bytes(), &Limits::default());
                 prop_assert_eq!(again, Ok(parsed));
