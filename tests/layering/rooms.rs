@@ -45,7 +45,6 @@ const CORE: &str = "shardmill-core";
 const CACHE: &str = "shardmill-cache";
 const CODEC: &str = "shardmill-codec";
 const MMAP: &str = "shardmill-mmap";
-const HTTP: &str = "shardmill-http";
 const PEERS: &str = "shardmill-peers";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
@@ -83,9 +82,8 @@ pub const ROOMS: &[Room] = &[
     room(ZARR, Floor::Part, &[CORE, CODEC]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
-    room(HTTP, Floor::Part, &[]),
     // It knows addresses and names of files, and no datasets.
-    room(PEERS, Floor::Cache, &[CORE, CODEC, HTTP]),
+    room(PEERS, Floor::Cache, &[CORE, CODEC]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     room(DELTA, Floor::Dataset, &[CORE, PARQUET, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
@@ -127,7 +125,7 @@ pub const ROOMS: &[Room] = &[
     room(
         VIEW,
         Floor::Job,
-        &[CORE, HTTP, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
+        &[CORE, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
     ),
     room(
         CLI,
@@ -159,7 +157,7 @@ pub const ROOMS: &[Room] = &[
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, ZARR, STORAGE, DATASET,
     SOURCE, WRITER, READER, CONVERT, PROFILE, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
-    HTTP, PEERS,
+    PEERS,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.
@@ -208,8 +206,14 @@ pub const HEAVY: &[Heavy] = &[
         homes: &[STORAGE],
     },
     Heavy {
+        family: "hyper",
+        homes: &[PEERS, VIEW],
+    },
+    Heavy {
         family: "tokio",
-        homes: &[STORAGE, DELTA, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON],
+        homes: &[
+            STORAGE, DELTA, SOURCE, WRITER, READER, CONVERT, PEERS, VIEW, CLI, PYTHON,
+        ],
     },
     Heavy {
         family: "anyhow",
@@ -276,20 +280,19 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5948),
     ("shardmill-codec", 1495),
     ("shardmill-convert", 8380),
-    ("shardmill-core", 1393),
+    ("shardmill-core", 1407),
     ("shardmill-dataset", 9594),
     ("shardmill-delta", 1868),
-    ("shardmill-http", 442),
     ("shardmill-mmap", 490),
     ("shardmill-order", 6290),
-    ("shardmill-peers", 691),
+    ("shardmill-peers", 692),
     ("shardmill-profile", 1862),
     ("shardmill-reader", 4669),
     ("shardmill-source", 12_214),
     ("shardmill-storage", 13_127),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
-    ("shardmill-view", 2334),
+    ("shardmill-view", 2522),
     ("shardmill-writer", 8741),
     ("shardmill-mds", 4531),
     ("shardmill-parquet", 2207),
