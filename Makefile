@@ -72,6 +72,11 @@ test-examples: build install ## the programs, the notebook and the CI files of e
 	@scripts/venv.sh .cache/venv-spark-4 tests/spark/requirements-4.txt
 	SHARDMILL_BIN=$(BIN) .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) tests/examples
 
+.PHONY: test-rows
+test-rows: install ## the recipes of docs/guide/rows.md, each with its library
+	@scripts/venv.sh .cache/venv-rows tests/rows/requirements.txt
+	PYTHONPATH=$(CURDIR)/python SHARDMILL_BIN=$(BIN) .cache/venv-rows/bin/python -m pytest -q -p no:cacheprovider tests/rows
+
 .PHONY: test-webdataset
 test-webdataset: build ## webdataset, tarfile, GNU tar and Hugging Face datasets against this build, both ways
 	@scripts/venv.sh .cache/venv-webdataset tests/webdataset/requirements.txt
@@ -135,7 +140,7 @@ check: venv ## formatting, lints, documentation, layers, licences
 	scripts/notices.py $(CARGO_TARGET_DIR)/THIRD-PARTY-NOTICES.txt
 	scripts/crates.sh
 	bash -n .ci/run scripts/*.sh benches/*.sh
-	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/spark tests/stores tests/trainers tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
+	$(PYTHON) -m compileall -q scripts benches/*.py examples tests/docs tests/examples tests/interop tests/ray tests/rows tests/spark tests/stores tests/trainers tests/webdataset crates/order/testdata crates/tokenize/testdata formats/webdataset/testdata fixtures/webdataset-1.0.2 python/shardmill python/tests
 	cd python && ../.venv/bin/ruff check --quiet . ../examples && ../.venv/bin/ruff format --quiet --check . ../examples && ../.venv/bin/mypy --no-error-summary shardmill tests
 
 .PHONY: fuzz

@@ -25,7 +25,7 @@ from pathlib import Path
 AXE = Path(__file__).parent.parent / "crates/view/web/node_modules/axe-core/axe.min.js"
 PAGES = (
     "overview", "samples", "samples?n=0", "samples?where=__sample__+%25+3+%3D+1", "samples?where=__sample__+%25+3+%3D+1&at=2", "columns",
-    "columns?column=COLUMN", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2", "diff?change=0", "live",
+    "columns?column=COLUMN", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2", "live",
 )
 STORE_PAGES = ("overview", "samples", "samples?n=0", "columns", "shards?shard=0", "order?shuffle=true&step=1", "plan?nodes=2")
 SOURCE_PAGES = ("overview", "samples", "samples?n=4", "samples?where=__sample__+%25+3+%3D+1", "samples?where=__sample__+%25+3+%3D+1&at=2", "columns")
@@ -310,7 +310,7 @@ def check_bars(checks, name, column="cls", frequent="11 of 12"):
 
 
 def check_selection(checks, view, name):
-    """From a bar and from a frequent value to the samples that have it; a wrong condition; a change and the other side."""
+    """From a bar and from a frequent value to the samples that have it; a wrong condition."""
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -328,8 +328,6 @@ def check_selection(checks, view, name):
     checks.until("document.querySelector('main .failed')?.textContent.includes('no column `nothing`')", f"{name}: a wrong condition")
     browser.get_log("browser")
     check_bars(checks, name)
-    go("diff?change=0")
-    checks.until("document.querySelectorAll('.sides section .field').length > 2", f"{name}: both sides of a change")
     go("live")
     checks.until("document.querySelector('main table td')", f"{name}: metrics")
     go("shards")
@@ -451,14 +449,7 @@ def main():
             for form in ("webdataset", "mds"):
                 location = str(place / form)
                 subprocess.run([program, "convert", str(place / "tree"), location, "--to", form, "--samples-per-shard", "16", "--quiet"], check=True)
-                # Another version, in which one sample has changed.
-                other = place / "changed"
-                shutil.copytree(place / "tree", other)
-                (other / "0002.txt").write_text("another caption")
-                compared = str(place / f"{form}-changed")
-                subprocess.run([program, "convert", str(other), compared, "--to", form, "--samples-per-shard", "16", "--quiet"], check=True)
-                shutil.rmtree(other)
-                with View(program, location, "--compare", compared, "--cache", compared, *options) as view:
+                with View(program, location, "--cache", location, *options) as view:
                     check_pages(checks, view, form)
                     check_selection(checks, view, form)
                     check_samples(checks, view, form)

@@ -30,7 +30,7 @@ run cat "$work/unicode/val" 0..2
 
 step "A tree of files: $files files ($(size "$tree")) in $tree"
 run convert "$tree" "$work/sources" --from tree --group file | head -n 5
-run ls "$work/sources" | head -n 4
+run inspect --shards "$work/sources" | head -n 4
 run verify "$work/sources"
 
 step "The same command again: everything is there, nothing is done"

@@ -32,7 +32,7 @@ SETTINGS = [
     ["--size-limit", "1MiB", "--compression", "none", "--hashes", "sha256,xxh64"],
     ["--samples-per-shard", "200", "--compression", "gz:6", "--hashes", "none"],
     ["--size-limit", "512KiB", "--split", "train=0.8,val=0.2"],
-    ["--size-limit", "512KiB", "--to", "jsonl", "--compression", "zstd:9"],
+    ["--size-limit", "512KiB", "--compression", "zstd:9"],
 ]
 
 

@@ -82,9 +82,9 @@ fn with_hyphens(command: Command) -> Command {
     command.mut_args(allow).mut_subcommands(with_hyphens)
 }
 
-/// Returns whether the reference and the completions have a verb. They leave out hidden ones, and the `help` of clap.
+/// Returns whether the reference and the completions have a verb. They leave out the `help` of clap.
 pub fn is_shown(verb: &Command) -> bool {
-    !verb.is_hide_set() && verb.get_name() != "help"
+    verb.get_name() != "help"
 }
 
 /// Parses the words of a command line, of which the first is the name of the program.

@@ -70,7 +70,7 @@ fn page(command: &Command) -> Result<Vec<u8>, std::io::Error> {
     page.render_synopsis_section(&mut out)?;
     page.render_description_section(&mut out)?;
     page.render_options_section(&mut out)?;
-    if command.get_subcommands().any(|verb| !verb.is_hide_set()) {
+    if command.has_subcommands() {
         page.render_subcommands_section(&mut out)?;
     }
     for (title, text) in headed(command) {

@@ -68,7 +68,6 @@ fn verbs() -> BTreeMap<String, BTreeSet<String>> {
         ("index", "rebuild"),
         ("index", "merge"),
         ("index", "export"),
-        ("tar", "lint"),
     ] {
         let more = options(&dir.run(&[verb, inner, "--help"]).stdout);
         verbs.get_mut(verb).unwrap().extend(more);

@@ -1,6 +1,8 @@
 use std::process::Stdio;
 
-use crate::common::{TestDir, rows};
+use shardmill_testing::mds::Spec;
+
+use crate::common::TestDir;
 
 #[test]
 fn sample_is_printed_with_all_columns() {
@@ -215,14 +217,21 @@ fn extract_does_not_follow_symlinks() {
 #[test]
 fn csv_tsv_and_jsonl_datasets_are_read() {
     let dir = TestDir::new();
-    dir.parquet("data/rows.parquet", &rows(12));
-    let columns = ["--column", "id", "--column", "name", "--column", "score"];
-    for to in ["csv", "tsv", "jsonl"] {
-        dir.ok(&[
-            &["convert", "data", "shards", "--to", to, "--overwrite"],
-            &columns[..],
-        ]
-        .concat());
+    let columns = [("id", "int"), ("name", "str"), ("score", "float")];
+    let csv = Spec::csv(&columns);
+    let tsv = csv.clone().with("format", "tsv");
+    for (to, spec) in [("csv", csv), ("tsv", tsv), ("jsonl", Spec::json(&columns))] {
+        let sample = |n: u32| match to {
+            "csv" => format!("{n},row {n},{}\n", f64::from(n) / 10.0),
+            "tsv" => format!("{n}\trow {n}\t{}\n", f64::from(n) / 10.0),
+            _ => format!(
+                "{{\"id\": {n}, \"name\": \"row {n}\", \"score\": {}}}\n",
+                f64::from(n) / 10.0
+            ),
+        };
+        let samples: Vec<Vec<u8>> = (0..12).map(|n| sample(n).into_bytes()).collect();
+        let shards = dir.path().join("shards");
+        spec.write(&shards, &[spec.shard(&samples)]).unwrap();
         insta::allow_duplicates! {
             insta::assert_snapshot!(dir.ok(&["cat", "shards", "7"]), @r#"{"id":7,"name":"row 7","score":0.7}"#);
         }

@@ -12,6 +12,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field};
 use assert_cmd::Command;
 use parquet::arrow::ArrowWriter;
+use shardmill_testing::mds::Spec;
 use tempfile::TempDir;
 
 /// Variables that change what commands print.
@@ -64,6 +65,17 @@ impl TestDir {
 
     pub fn exists(&self, name: &str) -> bool {
         self.path().join(name).exists()
+    }
+
+    /// Writes a shard of JSON lines with its index.
+    pub fn json_shards(&self, to: &str, columns: &[(&str, &str)], lines: &str) {
+        let spec = Spec::json(columns);
+        let samples: Vec<Vec<u8>> = lines
+            .lines()
+            .map(|line| format!("{line}\n").into_bytes())
+            .collect();
+        spec.write(&self.path().join(to), &[spec.shard(&samples)])
+            .unwrap();
     }
 
     /// Writes a Parquet file.

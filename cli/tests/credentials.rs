@@ -143,12 +143,16 @@ fn invalid_credential_options_are_errors() {
             "connections would be open",
         ),
     ] {
-        let ran = run(&dir, &["ls", "s3://bucket", option, value], &[]);
+        let ran = run(
+            &dir,
+            &["inspect", "--shards", "s3://bucket", option, value],
+            &[],
+        );
         assert_eq!(ran.code, 2, "{option}: {}", ran.stderr);
         assert!(ran.stderr.contains(expected), "{option}: {}", ran.stderr);
     }
     dir.write(".aws/config", "[default]\nhush\n");
-    let ran = run(&dir, &["ls", "s3://bucket"], &[]);
+    let ran = run(&dir, &["inspect", "--shards", "s3://bucket"], &[]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("~/.aws/config"), "{}", ran.stderr);
     assert!(ran.stderr.contains("line 2: expected"), "{}", ran.stderr);

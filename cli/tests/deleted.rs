@@ -140,7 +140,7 @@ fn all_commands_skip_deleted_samples() {
         (&json!(20), &json!(10))
     );
     let counts = |more: &[&str]| -> Vec<u64> {
-        let text = dir.ok(&[&["ls", "shards", "--json"], more].concat());
+        let text = dir.ok(&[&["inspect", "--shards", "shards", "--json"], more].concat());
         let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
         let samples = text.lines().map(|text| line(text)["samples"].as_u64());
         samples.map(Option::unwrap).collect()

@@ -8,7 +8,7 @@ use crate::snapshot;
 #[test]
 fn missing_paths_exit_2() {
     let dir = TestDir::new();
-    insta::assert_snapshot!(dir.shown(&["ls", "nowhere"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "nowhere"]), @r"
     exit 2
     --- stderr
     error[not-found]: nowhere: cannot open the directory: No such file or directory (os error 2)
@@ -19,7 +19,7 @@ fn missing_paths_exit_2() {
     error[source-not-found]: nowhere: no such file or directory
     ");
     dir.write("empty/x.txt", "");
-    insta::assert_snapshot!(dir.shown(&["ls", "empty"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "empty"]), @r"
     exit 2
     --- stderr
     error[index-missing]: empty: there is no index.json in this directory; name the directory that holds index.json; `shardmill index rebuild` makes one from shards
@@ -30,7 +30,8 @@ fn missing_paths_exit_2() {
     error[index-missing]: empty: there is no `index.json` here or in a subdirectory; `shardmill index rebuild` makes an index from shards
     ");
     assert_eq!(
-        dir.run(&["ls", "nowhere", "--json"]).error()["exit_code"],
+        dir.run(&["inspect", "--shards", "nowhere", "--json"])
+            .error()["exit_code"],
         2
     );
 }
@@ -39,7 +40,7 @@ fn missing_paths_exit_2() {
 fn corrupt_index_exits_3() {
     let dir = TestDir::with_shards();
     dir.write("shards/index.json", "<html>404</html>");
-    insta::assert_snapshot!(dir.shown(&["ls", "shards"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "shards"]), @r"
     exit 3
     --- stderr
     error[index-not-json]: shards/index.json: cannot read the index: the index is not JSON: it looks like an HTML or XML page
@@ -70,7 +71,7 @@ fn unsupported_input_exits_2() {
 #[test]
 fn exceeded_safety_limit_exits_3() {
     let dir = TestDir::with_shards();
-    insta::assert_snapshot!(dir.shown(&["ls", "shards", "--safety-limit", "shards=3"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "shards", "--safety-limit", "shards=3"]), @r"
     exit 3
     --- stderr
     error[limit-shards]: shards/index.json: cannot read the index at shard 3: shards is 4, above the limit of 3; if the file is to be trusted, pass --safety-limit shards=4
@@ -96,7 +97,7 @@ fn conflicting_destination_exits_4() {
 fn storage_failure_exits_6() {
     let dir = TestDir::new();
     std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
-    insta::assert_snapshot!(dir.shown(&["ls", "loop"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "loop"]), @r"
     exit 6
     --- stderr
     error[io]: loop: cannot open the directory: Too many levels of symbolic links (os error 40)
@@ -132,7 +133,7 @@ fn permission_failure_exits_8() {
 #[test]
 fn control_characters_in_names_are_escaped() {
     let dir = TestDir::new();
-    insta::assert_snapshot!(dir.shown(&["ls", "a\u{1b}[2Jb\nc"]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "a\u{1b}[2Jb\nc"]), @r"
     exit 2
     --- stderr
     error[not-found]: a\u{1b}[2Jb\u{a}c: cannot open the directory: No such file or directory (os error 2)
@@ -161,15 +162,10 @@ fn invalid_convert_options_are_errors() {
     insta::assert_snapshot!(convert(&["--memory-limit", "much"]), @"error[config-memory-limit]: --memory-limit: `much` is not a size; write bytes or a unit: 1000, 64mb, 1.5GiB");
     insta::assert_snapshot!(convert(&["--column", "image:"]), @"error[config-column]: --column: `image:` has no encoding after the `:`; write NAME[:ENCODING][=EXPR], e.g. image:jpeg or 'label:int32=CAST(class AS INT)'");
     insta::assert_snapshot!(convert(&["--column", "image:jpg"]), @"error[config-column]: --column: column image: unknown encoding `jpg`; the encodings of MDS are bytes, str, int, ndarray, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, float32, float64, str_int, str_float, str_decimal, pil, jpeg, jpeg_array, jpegarray, png, list[pil], list[jpeg], list[png], pkl, json");
-    insta::assert_snapshot!(convert(&["--to", "csv", "--column", "image:jpeg"]), @"error[config-column]: --column: column image: unknown text encoding `jpeg`; columns of csv are str, int or float");
     insta::assert_snapshot!(convert(&["--column", "a", "--column", "a:str"]), @"error[config-column]: --column: `a` is given twice; name each column once");
     insta::assert_snapshot!(convert(&["--split", "train=0.9"]), @"error[config-split]: --split: the shares add up to 0.9, not 1; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
     insta::assert_snapshot!(convert(&["--split", "../x=1"]), @"error[config-split]: --split: `../x` cannot be a directory: the name has an empty, `.` or `..` part; write NAME=SHARE,... with shares that add up to 1, e.g. train=0.9,val=0.1");
     insta::assert_snapshot!(convert(&["--null-as", "x"]), @"error[config-null-as]: --null-as: `x` is not NAME=VALUE; write NAME=VALUE, e.g. label=-1");
-    insta::assert_snapshot!(convert(&["--to", "xsv"]), @"error[config-separator]: --separator: xsv needs one; write e.g. --separator '|'");
-    insta::assert_snapshot!(convert(&["--separator", "|"]), @"error[config-separator]: --separator: mds has none to choose; omit it, or write --to xsv");
-    insta::assert_snapshot!(convert(&["--newline", "\\n"]), @"error[config-newline]: --newline: mds has no lines; omit it, or write --to jsonl");
-    insta::assert_snapshot!(convert(&["--to", "jsonl", "--newline", "\\x"]), @r"error[config-newline]: --newline: `\x` has an unknown escape; the escapes are \n, \r, \t and \\");
     insta::assert_snapshot!(convert(&["--where", " "]), @"error[config-where]: --where: the value is empty; omit the option, or pass a value");
     insta::assert_snapshot!(convert(&["--key-column", ""]), @"error[config-key]: --key-column: the value is empty; omit the option, or pass a value");
     insta::assert_snapshot!(convert(&["--safety-limit", "shard=1"]), @"error[config-safety-limit]: --safety-limit: there is no limit `shard`; the limits are index-bytes, json-depth, string-bytes, shards, columns, shard-bytes, sample-bytes, zstd-window-bytes, expansion-bytes, expansion-ratio, array-dims, parquet-footer-bytes, parquet-page-bytes, tar-extension-bytes, tar-name-bytes, tar-fields");

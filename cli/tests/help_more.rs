@@ -3,65 +3,6 @@
 use crate::help::help;
 
 #[test]
-fn tar_lint_help_matches_snapshot() {
-    insta::assert_snapshot!(help(&["tar", "lint"]), @r"
-    exit 0
-    --- stdout
-    Find problems that readers of tar shards have: damage, names, groups, and requirements of single
-    readers
-
-    Only headers are read, except of compressed shards. Every finding is one line: an error if samples
-    are lost, split or mixed up, a warning if some reader returns something unintended. The exit status
-    is 3 if there is an error.
-
-    Usage: shardmill tar lint [OPTIONS] <PATH>...
-
-    Arguments:
-      <PATH>...
-              Tar files, or folders of them; local or in a store
-
-    Options:
-          --for <READER,...>
-              Readers whose rules are also checked: webdataset, hf, dali, energon, wids, open_clip
-
-          --show-keys
-              Also show how each of these readers splits every member into key and field
-
-      -j, --jobs <N>
-              Threads [default: one for each core]
-
-              [env: SHARDMILL_JOBS]
-
-      -h, --help
-              Print help (see a summary with '-h')
-
-    Stores:
-          --storage-option <NAME=VALUE>
-              A setting that overrides the environment, such as AWS_ENDPOINT_URL=http://127.0.0.1:9000;
-              repeatable
-
-          --profile <NAME>
-              The profile of ~/.aws/config and ~/.aws/credentials to use for S3, like AWS_PROFILE
-
-          --region <REGION>
-              The region of S3, like AWS_REGION
-
-          --endpoint-url <URL>
-              The endpoint of an S3 store other than Amazon's, like AWS_ENDPOINT_URL_S3
-
-    EXAMPLES:
-      Problems of these shards with any reader:
-        shardmill tar lint tars/
-
-      Can DALI and Hugging Face datasets read them:
-        shardmill tar lint tars/ --for dali,hf
-
-      In a store:
-        shardmill tar lint s3://bucket/tars
-    ");
-}
-
-#[test]
 fn index_help_matches_snapshot() {
     insta::assert_snapshot!(help(&["index"]), @r"
     exit 0
@@ -436,7 +377,8 @@ fn verify_help_matches_snapshot() {
     Check a dataset: structure, lengths, hashes; with --deep every sample
 
     Tar files are checked with or without an index.json. Every problem is one error line; the exit
-    status is 3 if there is one.
+    status is 3 if there is one. With --for, what these readers of tar files refuse is a problem, and
+    what some reader changes or skips is a warning.
 
     Usage: shardmill verify [OPTIONS] <DATASET>
 
@@ -450,6 +392,10 @@ fn verify_help_matches_snapshot() {
 
           --strict
               Also exit with 3 if there are warnings
+
+          --for <READER,...>
+              Readers whose rules tar shards must also meet: webdataset, hf, dali, energon, wids,
+              open_clip
 
       -j, --jobs <N>
               Threads [default: one for each core]
@@ -485,6 +431,9 @@ fn verify_help_matches_snapshot() {
 
       Decode every sample as well, in a CI job:
         shardmill verify shards/ --deep --json
+
+      Can DALI and Hugging Face datasets read these tar shards:
+        shardmill verify tars/ --for dali,hf
 
       Against tampering: pin the index, which pins the shards by their sha256:
         shardmill verify shards/ --expect-index sha256:$(sha256sum < trusted/index.json | cut -c1-64)

@@ -374,7 +374,6 @@ fn other_formats_equal_table_after_random_history() {
     ];
     for more in [
         vec!["--compression", "none"],
-        vec!["--to", "jsonl"],
         tars[..2].to_vec(),
         [&tars[..2], &["--compression", "zstd"]].concat(),
     ] {

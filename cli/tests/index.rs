@@ -66,7 +66,7 @@ fn merge_includes_all_datasets_in_subdirectories() {
     --- stdout
     root/index.json: written: 20 samples in 2 shards
     ");
-    let names = dir.ok(&["ls", "root", "--json"]);
+    let names = dir.ok(&["inspect", "--shards", "root", "--json"]);
     assert!(names.contains("a/deep/shard.00000.mds.zstd"), "{names}");
     assert_eq!(dir.ok(&["cat", "root", ".."]).lines().count(), 20);
     insta::assert_snapshot!(dir.shown(&["index", "merge", "root"]), @r"
@@ -89,7 +89,7 @@ fn listed_datasets_are_merged_in_given_order() {
         "--json",
     ];
     assert_eq!(dir.json(&merge)["samples"], 20);
-    let names = dir.ok(&["ls", "root"]);
+    let names = dir.ok(&["inspect", "--shards", "root"]);
     assert!(
         names
             .lines()

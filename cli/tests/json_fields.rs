@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::TestDir;
 
 /// The commands, which run in this order in a directory with the Parquet dataset `data` and its shards.
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 16] = [
     "convert data tars --to webdataset --key-column id",
     "convert data plan --dry-run",
     "inspect data",
@@ -17,7 +17,6 @@ const COMMANDS: [&str; 17] = [
     "inspect tars --shards",
     "head shards -n 1",
     "stats shards",
-    "diff shards data",
     "order shards --batches 0..1",
     "plan shards",
     "which shards --sample 3",

@@ -25,8 +25,6 @@ mod deleted;
 #[cfg(test)]
 mod delta;
 #[cfg(test)]
-mod diff;
-#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod filters;
@@ -51,9 +49,6 @@ mod json_fields;
 #[cfg(test)]
 mod lengths;
 #[cfg(test)]
-mod ls;
-#[cfg(test)]
-#[cfg(test)]
 mod order;
 #[cfg(test)]
 mod parquet_files;
@@ -68,8 +63,13 @@ mod refusals;
 #[cfg(test)]
 mod schemas;
 #[cfg(test)]
+mod shards;
+#[cfg(test)]
 mod shuffle;
+#[cfg(test)]
 mod sources;
+#[cfg(test)]
+mod standard_input;
 #[cfg(test)]
 mod stats;
 #[cfg(test)]

@@ -220,13 +220,10 @@ fn parquet_with_unusual_types_is_converted() {
         assert!(numbers.to_string().contains(shape), "{numbers}");
         assert_eq!(found, expected);
     }
-    // In every format; and a column of nothing but nulls does not leave every row out.
-    for to in ["webdataset", "jsonl", "tsv"] {
-        let masked = format!("{to}-mask");
-        let args = ["convert", "in", &masked, "--to", to, "--nulls", "mask"];
-        dir.ok(&args);
-        dir.ok(&["verify", &masked, "--deep"]);
-    }
+    // In tar files; and a column of nothing but nulls does not leave every row out.
+    let args = ["convert", "in", "tars", "--to", "webdataset"];
+    dir.ok(&[&args[..], &["--nulls", "mask"]].concat());
+    dir.ok(&["verify", "tars", "--deep"]);
     dir.ok(&[
         "convert",
         "in",

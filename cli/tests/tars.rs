@@ -1,4 +1,4 @@
-//! Tests the commands for tar files: lint, index export, verify and convert.
+//! Tests the commands for tar files: index export, verify and convert.
 
 use shardmill_webdataset::{Profile, ShardBuilder};
 
@@ -123,7 +123,7 @@ fn duplicate_key_error_names_the_row() {
     assert!(!dir.exists("tars"));
     let plain = ["convert", "rows.csv", "tars", "--to", "webdataset", "-q"];
     dir.ok(&plain);
-    assert_eq!(dir.ok(&["tar", "lint", "tars", "-q"]), "");
+    dir.ok(&["verify", "tars", "--strict", "-q"]);
 }
 
 #[test]
@@ -282,17 +282,13 @@ fn tar_columns_are_selected_and_computed() {
 }
 
 #[test]
-fn lint_reports_incompatible_tar_shards() {
+fn verify_reports_incompatible_tar_shards() {
     let dir = TestDir::new();
     dir.write(
         "ok/0.tar",
         shard(&[("a", &[("txt", b"x")]), ("b", &[("txt", b"y")])]),
     );
-    insta::assert_snapshot!(dir.shown(&["tar", "lint", "ok"]), @r"
-    exit 0
-    --- stdout
-    2 samples in 1 shard: 0 errors, 0 warnings, 0 notes
-    ");
+    dir.ok(&["verify", "ok", "--strict"]);
     dir.write(
         "odd/0.tar",
         shard(&[
@@ -300,22 +296,27 @@ fn lint_reports_incompatible_tar_shards() {
             ("my key", &[("txt", b"y"), ("cls", b"1")]),
         ]),
     );
-    dir.write("odd/1.tar", shard(&[("a", &[("txt", b"x")])]));
-    insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd"]), @r"
+    dir.write("odd/1.tar", shard(&[("b", &[("txt", b"x")])]));
+    // No reader is asked for.
+    dir.ok(&["verify", "odd", "--strict"]);
+    snapshot!(dir.shown(&["verify", "odd", "--for", "webdataset"]), @r"
     exit 0
     --- stdout
-    3 samples in 2 shards: 0 errors, 4 warnings, 0 notes
+    odd: all is well: 3 samples in 2 shards (2 files, 20.0 KiB, 0 hashes, values not decoded, in [TIME] at [RATE] MB/s)
     --- stderr
     warning[field-case]: odd/0.tar: the field `TXT` has capitals, which some readers change and others keep
-    warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
-    warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
-    warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
-    hint: `shardmill convert` with `--to webdataset` rewrites undamaged shards for all readers
+    warning[sample-fields]: odd: 1 of 3 samples have the fields cls, txt, the first of them `my key`
+    warning[sample-fields]: odd: 2 of 3 samples have the fields txt, the first of them `a`
     ");
-    insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd", "--for", "hf,dali"]), @r"
+    assert_eq!(
+        dir.run(&["verify", "odd", "--for", "webdataset", "--strict"])
+            .code,
+        3
+    );
+    snapshot!(dir.shown(&["verify", "odd", "--for", "hf,dali"]), @r"
     exit 3
     --- stdout
-    3 samples in 2 shards: 3 errors, 8 warnings, 0 notes
+    odd: 3 problems in 1 of 2 shards, which hold 2 of 3 samples (2 files, 20.0 KiB, 0 hashes, values not decoded, in [TIME] at [RATE] MB/s)
     --- stderr
     error[sample-fields]: odd/0.tar: hf: sample `my key` has other fields than the first one, and the first 5 samples have to agree
     error[sidecar-name]: odd/0.tar: dali: the name `my key.cls` has a space, which its index cannot express
@@ -325,27 +326,27 @@ fn lint_reports_incompatible_tar_shards() {
     warning[split-differs]: odd/0.tar: dali: dali has field `TXT` of `a`, webdataset has field `txt` of `a`
     warning[sample-fields]: odd/0.tar: dali: sample `a` lacks `cls`: it is skipped, filled or refused, as `missing_component_behavior` says
     warning[sample-fields]: odd/0.tar: dali: sample `my key` lacks `TXT`: it is skipped, filled or refused, as `missing_component_behavior` says
-    warning[sample-key-twice]: odd/1.tar: the key `a` of `1.tar` is also in `0.tar`
-    warning[sample-fields]: 1 of 3 samples have the fields cls, txt, the first of them `my key`
-    warning[sample-fields]: 2 of 3 samples have the fields txt, the first of them `a`
-    hint: `shardmill convert` with `--to webdataset` rewrites undamaged shards for all readers
+    warning[sample-fields]: odd: 1 of 3 samples have the fields cls, txt, the first of them `my key`
+    warning[sample-fields]: odd: 2 of 3 samples have the fields txt, the first of them `a`
     ");
-    insta::assert_snapshot!(dir.shown(&["tar", "lint", "odd/0.tar", "--for", "dali", "--show-keys", "--json"]), @r#"
-    exit 3
-    --- stdout
-    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.cls","offset":1024,"message":"the name `my key.cls` has a space, which its index cannot express"}
-    {"id":"sidecar-name","severity":"error","shard":"odd/0.tar","reader":"dali","member":"my key.txt","offset":2048,"message":"the name `my key.txt` has a space, which its index cannot express"}
-    {"id":"field-case","severity":"warning","shard":"odd/0.tar","member":"a.TXT","offset":0,"message":"the field `TXT` has capitals, which some readers change and others keep"}
-    {"id":"split-differs","severity":"warning","shard":"odd/0.tar","reader":"dali","member":"a.TXT","offset":0,"message":"dali has field `TXT` of `a`, webdataset has field `txt` of `a`"}
-    {"id":"sample-fields","severity":"warning","shard":"odd/0.tar","reader":"dali","offset":0,"message":"sample `a` lacks `cls`: it is skipped, filled or refused, as `missing_component_behavior` says"}
-    {"id":"sample-fields","severity":"warning","shard":"odd/0.tar","reader":"dali","offset":1024,"message":"sample `my key` lacks `TXT`: it is skipped, filled or refused, as `missing_component_behavior` says"}
-    {"shard":"odd/0.tar","reader":"dali","member":"a.TXT","key":"a","field":"TXT"}
-    {"shard":"odd/0.tar","reader":"dali","member":"my key.cls","key":"my key","field":"cls"}
-    {"shard":"odd/0.tar","reader":"dali","member":"my key.txt","key":"my key","field":"txt"}
-    {"id":"sample-fields","severity":"warning","message":"1 of 2 samples have the fields cls, txt, the first of them `my key`"}
-    {"id":"sample-fields","severity":"warning","message":"1 of 2 samples have the fields txt, the first of them `a`"}
-    {"ok":false,"shards":1,"samples":2,"errors":2,"warnings":6,"notes":0}
-    "#);
+    let report = dir.json(&["verify", "odd/1.tar", "--for", "dali", "--json"]);
+    assert_eq!(report["warnings"], serde_json::json!([]));
+    let ran = dir.run(&["verify", "odd/0.tar", "--for", "dali", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["problems"][0]["id"], "sidecar-name");
+    assert_eq!(report["warnings"][1]["id"], "split-differs");
+    assert_eq!(report["warnings"][1]["object"], "0.tar");
+}
+
+#[test]
+fn samples_without_some_fields_are_no_warning() {
+    let dir = TestDir::new();
+    dir.write("a.jsonl", "{\"id\":1,\"t\":null}\n{\"id\":2,\"t\":\"x\"}\n");
+    let convert = ["convert", "a.jsonl", "tars", "--to", "webdataset"];
+    dir.ok(&[&convert[..], &["--nulls", "omit"]].concat());
+    dir.ok(&["verify", "tars", "--strict"]);
+    let report = dir.json(&["verify", "tars", "--for", "webdataset", "--json"]);
+    assert_eq!(report["warnings"][0]["id"], "sample-fields");
 }
 
 #[test]
@@ -452,9 +453,9 @@ fn truncation_at_every_block_is_detected() {
     }
 }
 
-/// What `ls`, `inspect` and `cat` say, with an index and without, compressed and not.
+/// What `inspect` and `cat` say, with an index and without, compressed and not.
 #[test]
-fn ls_inspect_and_cat_read_tar_files() {
+fn inspect_and_cat_read_tar_files() {
     let dir = TestDir::with_tree();
     let convert = |to: &str, compression: &str| {
         let args = [
@@ -480,7 +481,7 @@ fn ls_inspect_and_cat_read_tar_files() {
         dir.read(&format!("plain/{unpacked}")),
     );
     for set in ["plain", "packed", "bare"] {
-        let list = dir.ok(&["ls", set, "--json"]);
+        let list = dir.ok(&["inspect", "--shards", set, "--json"]);
         let shards: Vec<serde_json::Value> = list
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())

@@ -8,7 +8,7 @@ fn shown(args: &[&str]) -> String {
 
 #[test]
 fn unknown_option_is_an_error() {
-    insta::assert_snapshot!(shown(&["ls", "ds", "--jsn"]), @r"
+    insta::assert_snapshot!(shown(&["inspect", "ds", "--jsn"]), @r"
     exit 2
     --- stderr
     error[usage-unknown-option]: --jsn: there is no such option or argument; did you mean `--json`?
@@ -80,7 +80,7 @@ fn repeated_option_is_an_error() {
 
 #[test]
 fn too_many_arguments_are_an_error() {
-    insta::assert_snapshot!(shown(&["ls", "a", "b"]), @r"
+    insta::assert_snapshot!(shown(&["inspect", "a", "b"]), @r"
     exit 2
     --- stderr
     error[usage-unknown-option]: b: there is no such option or argument; see `shardmill --help`
@@ -89,7 +89,7 @@ fn too_many_arguments_are_an_error() {
 
 #[test]
 fn usage_error_is_printed_as_json() {
-    insta::assert_snapshot!(shown(&["ls", "--json"]), @r#"
+    insta::assert_snapshot!(shown(&["inspect", "--json"]), @r#"
     exit 2
     --- stderr
     {"error":{"id":"usage-missing-argument","object":null,"message":"missing: <DATASET>","hint":"see `shardmill --help`","docs":"https://shardmill.github.io/shardmill/reference/errors/#usage-missing-argument","kind":"invalid_input","exit_code":2}}
@@ -98,7 +98,7 @@ fn usage_error_is_printed_as_json() {
 
 #[test]
 fn json_after_double_dash_is_a_positional_argument() {
-    let ran = TestDir::new().run(&["ls", "--", "--json", "more"]);
+    let ran = TestDir::new().run(&["inspect", "--", "--json", "more"]);
     assert_eq!(ran.code, 2);
     assert!(ran.stderr.starts_with("error["), "{}", ran.stderr);
 }

@@ -188,11 +188,11 @@ fn samples_are_found_by_number_and_key_in_all_formats() {
         "--samples-per-shard",
         "2",
     ]);
-    dir.write(
-        "rows/a.jsonl",
+    dir.json_shards(
+        "json",
+        &[("__key__", "str"), ("txt", "str")],
         "{\"__key__\": \"k0\", \"txt\": \"a\"}\n{\"__key__\": \"k1\", \"txt\": \"b\"}\n",
     );
-    dir.ok(&["convert", "rows", "json", "--to", "json"]);
     // A tar file without an index, and its compressed form.
     let tar = std::fs::read(dir.path().join("tars/shard-000000.tar"));
     let tar = tar.unwrap_or_else(|_| dir.read(&first_tar(&dir)));
@@ -361,46 +361,6 @@ fn first_tar(dir: &TestDir) -> String {
 }
 
 #[test]
-fn compare_option_shows_both_datasets() {
-    let dir = TestDir::with_shards();
-    dir.ok(&[
-        "convert",
-        "data",
-        "other",
-        "--where",
-        "id <> 7",
-        "--samples-per-shard",
-        "30",
-    ]);
-    let view = View::with(&dir, &["shards", "--compare", "other"], &[]);
-    assert_eq!(view.get("/api/dataset").json()["compared"], "other");
-    let answer = view.get("/api/run/diff?key-column=id&limit=3").json();
-    let expected = dir.run(&[
-        "diff",
-        "shards",
-        "other",
-        "--key-column",
-        "id",
-        "-n",
-        "3",
-        "--json",
-    ]);
-    let expected: Value = serde_json::from_str(&expected.stdout).unwrap();
-    assert_eq!(answer["output"], json!([expected]));
-    assert_eq!(
-        answer["command"],
-        "shardmill diff shards other --key-column id --limit 3"
-    );
-    let side = |of: &str| {
-        let answer = view.get(&format!("/api/samples?from=7{of}")).json();
-        let fields = answer["samples"][0]["fields"].as_array().unwrap().clone();
-        let id = fields.into_iter().find(|field| field["name"] == "id");
-        id.unwrap()["text"].clone()
-    };
-    assert_eq!((side(""), side("&of=compared")), (json!("7"), json!("8")));
-}
-
-#[test]
 fn cached_shards_are_matched_by_name_and_length() {
     let dir = TestDir::with_shards();
     let stored = dir.read("shards/shard.00001.mds.zstd");
@@ -560,10 +520,6 @@ fn invalid_view_options_are_errors() {
         (
             &["view", "shards", "--tokenizer", "nothing.json"],
             "not-found",
-        ),
-        (
-            &["view", "shards", "--compare", "nothing"],
-            "source-not-found",
         ),
         (
             &["view", "shards", "--cache", "s3://bucket/a"],

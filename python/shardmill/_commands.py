@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
-from shardmill._foreign import served
 from shardmill._runs import in_keywords, options_of, run
+from shardmill._streams import is_stream, record_batches
 from shardmill.base import _arguments as check
 from shardmill.reports import (
     ConvertReport,
@@ -21,7 +21,7 @@ from shardmill.reports import (
 )
 
 if TYPE_CHECKING:
-    from shardmill.base._typing import Path
+    from shardmill.base._typing import ArrowStream, Path
     from shardmill.mixtures import Mixture
     from shardmill.reports import InspectReport
 
@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 
 def convert(
-    source: Union[Path, Sequence[Path]],
+    source: Union[Path, Sequence[Path], ArrowStream, Iterable[Any]],
     out: Path,
     *,
     columns: Union[Mapping[str, Union[str, Column, None]], Sequence[str], None] = None,
@@ -87,8 +87,6 @@ def convert(
     shard_pattern: Optional[str] = None,
     names: str = 'portable',
     index_for: Sequence[str] = (),
-    separator: Optional[str] = None,
-    newline: Optional[str] = None,
     jobs: Optional[int] = None,
     memory_limit: Union[int, str, None] = None,
     overwrite: bool = False,
@@ -107,13 +105,14 @@ def convert(
     point from which the same call continues. A call for a finished conversion writes nothing.
 
     Args:
-        source: A file, a directory or a prefix in a store, or several of them, which are read in this order. Other
-            URLs are read through fsspec, if it is installed.
+        source: A file, a directory or a prefix in a store, or several of them, which are read in this order. Or rows:
+            anything with ``__arrow_c_stream__``, such as a table of pyarrow, polars or DuckDB, or an iterable of record
+            batches or of dicts. Rows are kept in ``temp_dir`` until they are converted, and need pyarrow.
         out: The directory or the prefix in a store that receives the shards and ``index.json``.
         columns: The columns to write: their names, or their encodings by name. `Column` also takes an SQL expression.
             ``'*'`` stands for all columns that are not named, as in ``{'*': None, 'image': 'jpeg'}``; a column of that
             name is ``'"*"'``. By default all columns are written, in the default encodings of their types.
-        to: The format: ``mds``, ``webdataset``, ``parquet``, ``jsonl``, ``csv``, ``tsv`` or ``xsv``.
+        to: The format: ``mds``, ``webdataset`` or ``parquet``.
         source_kind: The kind of the source, such as ``parquet`` or ``delta``; ``auto`` detects it.
         include: Patterns of the files to read, relative to the source. Defaults to all files.
         exclude: Patterns of files to leave out, relative to the source; they win over ``include``.
@@ -159,8 +158,6 @@ def convert(
         names: The keys and fields that are allowed in tar files: ``portable`` or ``any``.
         index_for: Other readers of WebDataset whose indexes are also written: ``wids``, ``dali``,
             ``open_clip``.
-        separator: The text between two values of ``xsv``.
-        newline: The text that ends a line of ``jsonl``, ``csv``, ``tsv`` and ``xsv``. Defaults to a line feed.
         jobs: The number of threads. Defaults to one for each core.
         memory_limit: The memory for waiting samples and for queries, in bytes or as text such as ``2GiB``. Defaults
             to what the shards of all jobs need.
@@ -221,8 +218,6 @@ def convert(
         shard_pattern=shard_pattern,
         names=names,
         index_for=_listed(index_for) or None,
-        separator=separator,
-        newline=newline,
         jobs=jobs,
         memory_limit=memory_limit,
         overwrite=check.flag('overwrite', overwrite),
@@ -242,14 +237,16 @@ def convert(
     options += [f'--video={column}' for column in check.texts('video', video)]
     options += [f'--null-as={_quoted(name)}={value}' for name, value in (null_as or {}).items()]
     place = check.path('out', out)
-    with served(_places('source', source), place) as (sources, settings):
-        done = run(
-            'convert',
-            options,
-            [*sources, place],
-            storage_options={**(storage_options or {}), **settings},
-            progress=progress,
-        )
+    rows = record_batches(source) if is_stream(source) else None
+    sources = ['-'] if rows is not None else _places('source', source)
+    done = run(
+        'convert',
+        options,
+        [*sources, place],
+        storage_options=storage_options,
+        progress=progress,
+        rows=rows,
+    )
     return ConvertReport.from_json(done.only())
 
 
@@ -327,6 +324,7 @@ def verify(
     *,
     deep: bool = False,
     strict: bool = False,
+    readers: Sequence[str] = (),
     view: Optional[Path] = None,
     jobs: Optional[int] = None,
     expect_index: Optional[str] = None,
@@ -342,6 +340,8 @@ def verify(
         location: A dataset, a folder of datasets or a tar file, in a directory or in a store.
         deep: Whether to also decode every sample, and to compare them with the content hash of the conversion.
         strict: Whether a dataset with a warning is not ok.
+        readers: Readers whose rules tar shards must also meet: ``webdataset``, ``hf``, ``dali``, ``energon``, ``wids``,
+            ``open_clip``. What some reader changes or skips is a warning then.
         view: The file of a view, to check only its samples and their shards.
         jobs: The number of threads. Defaults to one for each core.
         expect_index: The hash that ``index.json`` must have: ``sha256:`` and 64 hexadecimal digits.
@@ -359,6 +359,7 @@ def verify(
         view=check.path_or_none('view', view),
         jobs=jobs,
         expect_index=expect_index,
+        **{'for': _listed(readers) or None},
     )
     place = check.path('location', location)
     done = run('verify', options, [place], storage_options=storage_options, progress=progress)
@@ -464,7 +465,7 @@ def _listed(names: Union[str, Sequence[str]]) -> str:
     return names if isinstance(names, str) else ','.join(names)
 
 
-def _places(name: str, given: Union[Path, Sequence[Path]]) -> list[str]:
+def _places(name: str, given: Any) -> list[str]:
     if isinstance(given, Sequence) and not isinstance(given, str):
         return [check.path(f'{name}[{at}]', each) for at, each in enumerate(given)]
     return [check.path(name, given)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -18,6 +20,8 @@ from shardmill.errors import CLASS_OF_KIND, InternalError, ShardmillError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
 #: The environment variable with store settings as a JSON object. Unlike arguments, other users cannot read it.
 _SETTINGS = 'SHARDMILL_STORAGE_OPTIONS'
@@ -51,7 +55,10 @@ def options_of(**given: Any) -> list[str]:
 
 
 def start(
-    arguments: Sequence[str], storage_options: Optional[Mapping[str, str]], stdout: Any
+    arguments: Sequence[str],
+    storage_options: Optional[Mapping[str, str]],
+    stdout: Any,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
     """Starts the program with its errors in a pipe."""
     environment = dict(os.environ)
@@ -59,7 +66,7 @@ def start(
         environment[_SETTINGS] = json.dumps(dict(storage_options))
     return subprocess.Popen(
         [str(find_program()), *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,
         env=environment,
@@ -95,24 +102,30 @@ def run(
     *,
     storage_options: Optional[Mapping[str, str]] = None,
     progress: Optional[bool] = None,
+    rows: Optional[pa.RecordBatchReader] = None,
 ) -> Finished:
-    """Runs a command of the program and waits for its end.
+    """Runs a command of the program and waits for its end; `rows` go to its standard input.
 
     If the wait is interrupted, by Ctrl-C for example, the program stops at the next point from which it can continue,
     and the exception is raised again.
     """
     arguments = [verb, *options, '--json', '--progress', 'json', '--', *places]
     with tempfile.TemporaryFile() as output:
-        child = start(arguments, storage_options, output)
+        stdin = subprocess.DEVNULL if rows is None else subprocess.PIPE
+        child = start(arguments, storage_options, output, stdin)
         try:
+            if rows is not None:
+                _send(rows, child)
             errors, tail = follow(child, verb, progress)
             code = child.wait()
         except BaseException:
             _stop(child)
             raise
         finally:
-            assert child.stderr is not None
-            child.stderr.close()
+            for pipe in (child.stdin, child.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
         output.seek(0)
         reports = [json.loads(line) for line in output if line.strip()]
     if code != 0 and not reports:
@@ -121,6 +134,23 @@ def run(
         text = '\n'.join(tail)
         raise InternalError(f'the program {find_program()} ended with exit status {code}:\n{text}')
     return Finished(reports, errors)
+
+
+def _send(rows: pa.RecordBatchReader, child: subprocess.Popen[str]) -> None:
+    """Writes an Arrow stream to standard input. Until its end, the program prints nothing but the error that ends it.
+
+    If the rows end with an exception, the stream stays open, so that the program does not take it for a whole one.
+    """
+    import pyarrow as pa
+
+    assert isinstance(child.stdin, io.TextIOWrapper)
+    # If the program has ended, its error says why.
+    with contextlib.suppress(BrokenPipeError):
+        stream = pa.ipc.new_stream(child.stdin.buffer, rows.schema)
+        for batch in rows:
+            stream.write_batch(batch)
+        stream.close()
+        child.stdin.close()
 
 
 def follow(

@@ -76,7 +76,6 @@ def view(
     height: int = 720,
     with_deleted: bool = False,
     view: Optional[Union[Path, View]] = None,
-    compare: Optional[Path] = None,
     tokenizer: Optional[Path] = None,
     cache: Optional[Path] = None,
     metrics: Optional[str] = None,
@@ -90,8 +89,7 @@ def view(
         location: A dataset, tar files or a source, in a directory or in a store.
         height: The height of the frame in a notebook, in pixels.
         with_deleted: Whether to also show deleted samples.
-        view: A view, or its file, whose samples alone are shown and numbered. Not with `compare`.
-        compare: A dataset or source to compare with on a page of its own.
+        view: A view, or its file, whose samples alone are shown and numbered.
         tokenizer: A tokenizer file (``tokenizer.json``) that shows columns of token ids as text.
         cache: The ``local`` folder of a run. The page shows which shards are in it.
         metrics: The address of `shardmill.metrics.serve` in a running job, whose metrics the page shows.
@@ -113,7 +111,6 @@ def view(
     options = options_of(
         with_deleted=check.flag('with_deleted', with_deleted),
         view=check.path_or_none('view', view),
-        compare=check.path_or_none('compare', compare),
         tokenizer=check.path_or_none('tokenizer', tokenizer),
         cache=check.path_or_none('cache', cache),
         metrics=None if metrics is None else check.text('metrics', metrics),

@@ -9,7 +9,7 @@ use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::PyDict;
-use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
+use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
 use shardmill_mds::{Column, Encoding, HashAlgo, Layout, ShardConfig};
 use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
@@ -65,7 +65,7 @@ impl Dest {
 /// Returns the names of shards.
 fn names(to: &str, pattern: Option<&str>) -> PyResult<NameForm> {
     match (to, pattern) {
-        ("mds", None) => Ok(NameForm::Streaming(Format::Mds)),
+        ("mds", None) => Ok(NameForm::Mds),
         ("mds", Some(_)) => {
             let message = "pattern: the names of mds shards are given".to_owned();
             Err(invalid("config-value", message))
@@ -249,7 +249,7 @@ fn compile(
         let (at, field) = found(schema, name)?;
         let target = match (encoding, names) {
             (None, _) => default_target(field, format).map_err(raised)?,
-            (Some(encoding), NameForm::Streaming(_)) => Target::Mds(parse::<Encoding>(encoding)?),
+            (Some(encoding), NameForm::Mds) => Target::Mds(parse::<Encoding>(encoding)?),
             (Some(encoding), NameForm::Tar(_)) => {
                 Target::Field(encoding.parse().map_err(|error| {
                     invalid(
@@ -310,7 +310,7 @@ fn form(
     hashes.sort_by_key(ToString::to_string);
     let compression = options.compression.as_deref();
     let pattern = match names {
-        NameForm::Streaming(_) => {
+        NameForm::Mds => {
             if options.key.is_some() {
                 let message = "key: samples of mds have none".to_owned();
                 return Err(invalid("config-value", message));

@@ -80,22 +80,17 @@ def test_view_page_shows_only_selected_samples(tmp_path: Path) -> None:
 
 def test_view_options_are_passed_to_the_command(tmp_path: Path) -> None:
     place = write(tmp_path / 'mds')
-    other = write(tmp_path / 'other')
     cache = tmp_path / 'cache'
     metrics = 'http://127.0.0.1:9/metrics'
-    with view(place, compare=other, cache=cache, metrics=metrics) as page:
+    with view(place, cache=cache, metrics=metrics) as page:
         shown = facts(page.address)
-        assert [shown[name] for name in ('compared', 'cache', 'metrics')] == [
-            other,
-            str(cache),
-            metrics,
-        ]
-    with LocalDataset(place).view(compare=Path(other)) as page:
+        assert [shown[name] for name in ('cache', 'metrics')] == [str(cache), metrics]
+    with LocalDataset(place).view(cache=cache) as page:
         shown = facts(page.address)
-        assert [shown[name] for name in ('compared', 'cache', 'metrics')] == [other, None, None]
+        assert [shown[name] for name in ('cache', 'metrics')] == [str(cache), None]
     # A value that begins like an option is a value.
     with pytest.raises(ShardmillError) as caught:
-        view(place, compare='--port')
+        view(place, tokenizer='--port')
     assert '--port' in str(caught.value)
     with pytest.raises(ShardmillError, match='metrics'):
         view(place, metrics='file:///etc/passwd')

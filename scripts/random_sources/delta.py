@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from random_sources.delta_log import Row, Table
 from random_sources.place import Place, require
-from random_sources.readers import Sample, json_lines, live, mds_samples, shard_names, tar_samples, tombstones
+from random_sources.readers import Sample, live, mds_samples, shard_names, tar_samples, tombstones
 
 
 def row_of(sample: Sample) -> Row:
@@ -100,7 +100,7 @@ def check(place: Place, rng: random.Random) -> str:
 
 def use_as_source(place: Place, rng: random.Random, out: Path, wanted: list[Row]) -> None:
     """A dataset with deleted samples as the source of another one."""
-    for target in rng.sample(["mds", "webdataset", "jsonl"], rng.choice([1, 3])):
+    for target in rng.sample(["mds", "webdataset"], rng.choice([1, 2])):
         copy = place / f"copy-{target}"
         args = ["--column=json:json=named_struct('id', id, 'text', text, 'score', score)"] if target == "webdataset" else []
         done = place.convert(out.name, copy.name, f"--to={target}", "--compression=none", *args)
@@ -117,8 +117,6 @@ def copied(folder: Path, target: str) -> list[Row]:
     """The rows of a copy, as its readers find them."""
     if target == "mds":
         return [row_of(sample) for sample in mds_samples(folder)]
-    if target == "jsonl":
-        return [(row["id"], row["text"], float(row["score"])) for row in json_lines(folder)]
     values: list[dict[str, Any]] = []
     for name in shard_names(folder):
         values += [json.loads(fields["json"]) for _, fields in tar_samples(folder / name)]

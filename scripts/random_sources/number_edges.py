@@ -16,7 +16,7 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from random_sources.place import Place, require
-from random_sources.readers import json_lines, mds_samples
+from random_sources.readers import mds_samples
 
 SMALL = ["0", "1", "-1", "5", "127", "128", "255", "256", "-128", "-129", "65535", "65536", "2147483647", "2147483648", "-2147483649"]
 MIDDLE = [str(sign * (2**power + by)) for power in (24, 53, 62) for by in (-1, 0, 1) for sign in (1, -1)]
@@ -96,19 +96,16 @@ def check(place: Place, rng: random.Random) -> str:
     return rng.choice([check_text, check_text, check_typed])(place, rng)
 
 
-def options(rng: random.Random) -> tuple[str, list[str]]:
-    """The output format, and options of the conversion."""
-    target = rng.choice(["mds", "mds", "mds", "jsonl"])
-    args = [f"--to={target}", "--compression=none"]
-    if target == "mds" and rng.random() < 0.3:
+def options(rng: random.Random) -> list[str]:
+    """Options of the conversion."""
+    args = ["--compression=none"]
+    if rng.random() < 0.3:
         args += ["--column=id", f"--column=n:{rng.choice(['float64', 'int64', 'uint64', 'int', 'int32', 'uint8'])}"]
-    return target, args
+    return args
 
 
-def stored_numbers(place: Place, target: str) -> dict[int, Any]:
+def stored_numbers(place: Place) -> dict[int, Any]:
     """The stored values of column `n` by that of column `id`."""
-    if target == "jsonl":
-        return {int(row["id"]): row["n"] for row in json_lines(place / "out")}
     return {sample["id"].value(): sample["n"].value() for sample in mds_samples(place / "out")}
 
 
@@ -132,12 +129,12 @@ def check_text(place: Place, rng: random.Random) -> str:
             for at, value in enumerate(values)
         ]
         (place / "in" / f"{file}.jsonl").write_text("".join(lines))
-    target, args = options(rng)
+    args = options(rng)
     done = place.convert("in", "out", *args)
     shown = "\n".join(f"  {number}: {', '.join(row)}" for number, row in enumerate(rows))
     if done.status != 0:
         return refusal(done, shown)
-    stored = stored_numbers(place, target)
+    stored = stored_numbers(place)
     require(len(stored) == len(rows), f"{len(stored)} samples of {len(rows)} rows\n{shown}\n{done}")
     for number, row in enumerate(rows):
         found = stored[number]
@@ -194,17 +191,15 @@ def check_typed(place: Place, rng: random.Random) -> str:
         else:
             with pyarrow.ipc.new_file(path, pa.table(columns).schema) as out:
                 out.write_table(pa.table(columns))
-    target, args = options(rng)
+    args = options(rng)
     done = place.convert("in", "out", *args)
     shown = f"  types {names}\n" + "\n".join(f"  {number}: {value!r}" for number, value in enumerate(rows))
     if done.status != 0:
-        require(len(set(names)) > 1 or "--column=id" in args or target == "jsonl", f"one type is refused\n{shown}\n{done}")
+        require(len(set(names)) > 1 or "--column=id" in args, f"one type is refused\n{shown}\n{done}")
         return refusal(done, shown)
-    stored = stored_numbers(place, target)
+    stored = stored_numbers(place)
     require(len(stored) == len(rows), f"{len(stored)} samples of {len(rows)} rows\n{shown}\n{done}")
     for number, value in enumerate(rows):
         found = stored[number]
-        if isinstance(found, str) and target == "jsonl":
-            found = float(found.replace("Infinity", "inf"))
         require(same_value(value, found), f"row {number}: {value!r} is stored as {found!r}\n{shown}\n{done}")
     return "equal"

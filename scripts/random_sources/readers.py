@@ -109,15 +109,6 @@ def tar_samples(path: Path) -> list[tuple[str, dict[str, bytes]]]:
     return found
 
 
-def json_lines(folder: Path) -> list[dict[str, Any]]:
-    """The samples of a dataset of JSON lines."""
-    found = []
-    for name in shard_names(folder):
-        text = (folder / name).read_text(encoding="utf-8")
-        found += [json.loads(line) for line in text.split("\n") if line]
-    return found
-
-
 def exact(text: str | bytes) -> Any:
     """JSON with everything that two texts can differ in but white space and escapes: the order of keys, the text of numbers."""
     return json.loads(

@@ -52,7 +52,7 @@ class Table:
 
 def quoted(name):
     """A column name as `--column` takes it."""
-    if any(c in name for c in ':="') or not name:
+    if any(c in name for c in ':="') or name in ('', '*'):
         return '"' + name.replace('"', '""') + '"'
     return name
 

@@ -104,27 +104,16 @@ def numbers_alike(sample):
 
 
 @pytest.mark.parametrize("format_", ["json", "csv", "tsv", "xsv"])
-@pytest.mark.parametrize("to", ["json", "csv", "tsv", "xsv", "mds"])
-def test_text_formats_convert_to_every_format(format_, to, run, copy_of, tmp_path):
-    """From every text format to every format; MDS has numpy scalars where the others have numbers."""
+def test_text_formats_convert_to_mds(format_, run, copy_of, tmp_path):
+    """From every text format; MDS has numpy scalars where the others have numbers."""
     source = copy_of(f"{format_}-zip-bz2")
-    options = ["--separator=|"] if to == "xsv" else []
-    ours = converted(run, source, tmp_path / "ours", f"--to={to}", "--compression=gz", "--hashes=sha1", *options)
+    ours = converted(run, source, tmp_path / "ours", "--compression=gz", "--hashes=sha1")
     # Raw files for the local reader.
     peer.streamed(ours, "sha1")
     peer.streamed(source, "sha1")
     found, expected = LocalDataset(str(ours)), LocalDataset(str(source))
     assert [numbers_alike(found[i]) for i in range(len(found))] == [numbers_alike(expected[i]) for i in range(len(expected))]
     assert len(found) == 12
-
-
-@pytest.mark.parametrize("format_", ["json", "csv", "tsv", "xsv"])
-def test_integers_beyond_64_bits_are_preserved(format_, run, copy_of, tmp_path):
-    """Text formats hold whole numbers of any size, and they stay what they are."""
-    source = copy_of(f"{format_}-enc-int")
-    separator = ["--separator=|"] if format_ == "xsv" else []
-    ours = converted(run, source, tmp_path / "ours", f"--to={format_}", "--hashes=sha256", *separator)
-    assert peer.streamed(ours, "sha256") == peer.streamed(source)
 
 
 def test_converting_with_same_options_is_byte_identical(run, copy_of, tmp_path):
@@ -137,7 +126,7 @@ def test_converting_with_same_options_is_byte_identical(run, copy_of, tmp_path):
 @pytest.mark.parametrize("compression", ["zstd:3", "gz", "br:5", "bz2", "snappy", None])
 @pytest.mark.parametrize("format_", ["mds", "json", "csv", "tsv", "xsv"])
 def test_random_streaming_datasets_are_verified_and_converted(format_, compression, run, tmp_path):
-    """Written on the spot: verified, and the same after compression by ours."""
+    """Written on the spot: verified, and MDS is the same after compression by ours."""
     rng = random.Random(f"{SEED} {format_} {compression} theirs")
     separator = {"csv": ",", "tsv": "\t", "xsv": ";"}.get(format_, "")
     data = table(rng, format_, forbidden=separator)
@@ -147,9 +136,9 @@ def test_random_streaming_datasets_are_verified_and_converted(format_, compressi
     peer.write(tmp_path / "theirs", format_, data.columns, data.samples, compression=compression, hashes=["sha256", "xxh32"],
                size_limit=3000, **options)
     run("verify", tmp_path / "theirs", "--deep")
-    options = ["--separator=;"] if format_ == "xsv" else []
-    ours = converted(run, tmp_path / "theirs", tmp_path / "ours", f"--to={format_}", "--compression=zstd:7", "--hashes=md5", *options)
-    assert peer.streamed(ours, "md5") == peer.streamed(tmp_path / "theirs")
+    if format_ == "mds":
+        ours = converted(run, tmp_path / "theirs", tmp_path / "ours", "--compression=zstd:7", "--hashes=md5")
+        assert peer.streamed(ours, "md5") == peer.streamed(tmp_path / "theirs")
 
 
 @pytest.mark.parametrize("name", ["merged-one-level", "merged-with-empty"])

@@ -108,7 +108,7 @@ def test_tar_is_byte_identical_to_webdataset_tar_writer(place):
 def test_hugging_face_datasets_reads_converted_tree(place):
     expected = tree(place)
     place.ok("convert", "tree", "out", "--to", "webdataset", "--samples-per-shard", 20)
-    assert "0 errors, 0 warnings" in place.ok("tar", "lint", "out", "--for", "hf")
+    place.ok("verify", "out", "--for", "hf", "--strict")
     files = {"train": place.shards("out")}
     cache = str(place.path / "cache")
     found = datasets.load_dataset("webdataset", data_files=files, split="train", cache_dir=cache)

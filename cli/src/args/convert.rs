@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::TypedValueParser;
 use shardmill_convert::{ColumnSpec, Nulls, Part, SplitSpec, TarNames};
-use shardmill_core::Format;
 use shardmill_mds::HashAlgo;
 use shardmill_source::{SchemaRule, SourceKind};
 use shardmill_storage::Location;
@@ -24,7 +23,7 @@ use super::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs};
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_LONG_HELP)]
 pub struct ConvertArgs {
-    /// Files, directories or prefixes in stores to read, in this order
+    /// Files, directories or prefixes in stores to read, in this order; `-` for an Arrow stream on standard input
     #[arg(required = true, value_name = "SOURCE", value_parser = values::locations)]
     pub sources: Vec<List<Location>>,
 
@@ -286,14 +285,6 @@ pub struct ShardArgs {
     /// Also write the indexes of other readers, for `--to webdataset`: wids, dali, open_clip
     #[arg(long, value_name = "READER,...", value_parser = values::consumers)]
     pub index_for: Option<List<Consumer>>,
-
-    /// Text between two values, for `--to xsv`; `\t` and similar escapes work
-    #[arg(long, value_name = "TEXT", value_parser = values::unescaped)]
-    pub separator: Option<String>,
-
-    /// Text that ends a line, for `--to jsonl|csv|tsv|xsv`; `\n` and similar escapes work [default: \n]
-    #[arg(long, value_name = "TEXT", value_parser = values::unescaped)]
-    pub newline: Option<String>,
 }
 
 // What the run does.
@@ -377,14 +368,9 @@ pub(super) fn kinds() -> impl TypedValueParser<Value = Option<SourceKind>> {
 
 fn formats() -> impl TypedValueParser<Value = ShardFormat> {
     values::choice([
-        ("mds", Format::Mds.into()),
+        ("mds", ShardFormat::Mds),
         ("webdataset", ShardFormat::Webdataset),
         ("parquet", ShardFormat::Parquet),
-        ("jsonl", Format::Json.into()),
-        ("json", Format::Json.into()),
-        ("csv", Format::Csv.into()),
-        ("tsv", Format::Tsv.into()),
-        ("xsv", Format::Xsv.into()),
     ])
 }
 

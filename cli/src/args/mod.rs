@@ -7,7 +7,6 @@ mod cat;
 mod commit;
 mod completions;
 mod convert;
-mod diff;
 mod doctor;
 mod duration;
 mod files;
@@ -15,7 +14,6 @@ mod gc;
 mod head;
 mod index;
 mod inspect;
-mod ls;
 mod order;
 mod plan;
 mod range;
@@ -24,7 +22,6 @@ mod samples;
 mod select;
 mod shared;
 mod stats;
-mod tar;
 mod usage;
 mod values;
 mod verify;
@@ -38,21 +35,18 @@ pub use cat::CatArgs;
 pub use commit::CommitArgs;
 pub use completions::CompletionsArgs;
 pub use convert::{ConvertArgs, ShardArgs, TokenArgs};
-pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use files::FileArgs;
 pub use gc::GcArgs;
 pub use head::HeadArgs;
 pub use index::{ExportArgs, IndexArgs, IndexVerb, LengthsArgs, MergeArgs, RebuildArgs};
 pub use inspect::InspectArgs;
-pub use ls::LsArgs;
 pub use order::OrderArgs;
 pub use plan::PlanArgs;
 pub use samples::SampleArgs;
 pub use select::SelectArgs;
 pub use shared::{JobsArgs, SingleWriterArgs, StorageArgs, TakeoverArgs, jobs};
 pub use stats::StatsArgs;
-pub use tar::{LintArgs, TarArgs, TarVerb};
 pub use usage::usage_error;
 pub use values::{location as parse_location, locations as parse_locations};
 pub use verify::VerifyArgs;
@@ -77,7 +71,6 @@ EXIT STATUS:
   2    usage or configuration
   3    bad or unverified data
   4    conflict: already exists, another writer, another configuration
-  5    the datasets differ (diff)
   6    storage or network failure
   7    a local resource: disk, memory, files
   8    permission
@@ -151,16 +144,12 @@ pub enum Verb {
     Inspect(InspectArgs),
     Head(HeadArgs),
     Stats(StatsArgs),
-    Diff(DiffArgs),
-    #[command(hide = true)]
-    Ls(LsArgs),
     Cat(CatArgs),
     AddColumn(Box<AddColumnArgs>),
     Select(SelectArgs),
     Verify(VerifyArgs),
     View(ViewArgs),
     Index(IndexArgs),
-    Tar(TarArgs),
     Order(Box<OrderArgs>),
     Plan(Box<PlanArgs>),
     Which(Box<WhichArgs>),

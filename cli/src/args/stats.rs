@@ -9,8 +9,9 @@ use super::{JobsArgs, StorageArgs, values};
 ///
 /// Every sample is read once. Numbers are measured by their values; texts in characters, bytes and images in bytes,
 /// arrays and lists in items. NaN and infinities are counted apart. All numbers are exact and do not depend on `--jobs`,
-/// except more than 4096 distinct values, which are estimated to about 1 %. Values that `--nulls mask` of `convert`
-/// replaced count as nulls. The bins of a histogram have the same width, a power of two.
+/// except more than 4096 distinct values, which are estimated to about 1 %, and means of floats, whose sum has 106 bits.
+/// Values that `--nulls mask` of `convert` replaced count as nulls. The bins of a histogram have the same width, a power
+/// of two.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct StatsArgs {

@@ -357,7 +357,7 @@ pub fn csv_delimiter(text: &str) -> Parsed<u8> {
 }
 
 /// Replaces the escapes `\n`, `\r`, `\t` and `\\` by one character each.
-pub fn unescaped(text: &str) -> Parsed<String> {
+fn unescaped(text: &str) -> Parsed<String> {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
     while let Some(character) = characters.next() {

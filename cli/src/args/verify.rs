@@ -2,13 +2,16 @@
 
 use clap::Args;
 use shardmill_storage::Location;
+use shardmill_webdataset::Consumer;
 
-use super::{JobsArgs, StorageArgs, values};
+use super::values::{self, List};
+use super::{JobsArgs, StorageArgs};
 
 /// Check a dataset: structure, lengths, hashes; with --deep every sample
 ///
 /// Tar files are checked with or without an index.json. Every problem is one error line; the exit status is 3 if there
-/// is one.
+/// is one. With --for, what these readers of tar files refuse is a problem, and what some reader changes or skips is a
+/// warning.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct VerifyArgs {
@@ -23,6 +26,10 @@ pub struct VerifyArgs {
     /// Also exit with 3 if there are warnings
     #[arg(long)]
     pub strict: bool,
+
+    /// Readers whose rules tar shards must also meet: webdataset, hf, dali, energon, wids, open_clip
+    #[arg(long = "for", value_name = "READER,...", value_parser = values::consumers)]
+    pub readers: Option<List<Consumer>>,
 
     #[command(flatten)]
     pub jobs: JobsArgs,
@@ -46,6 +53,9 @@ EXAMPLES:
 
   Decode every sample as well, in a CI job:
     shardmill verify shards/ --deep --json
+
+  Can DALI and Hugging Face datasets read these tar shards:
+    shardmill verify tars/ --for dali,hf
 
   Against tampering: pin the index, which pins the shards by their sha256:
     shardmill verify shards/ --expect-index sha256:$(sha256sum < trusted/index.json | cut -c1-64)";

@@ -9,7 +9,7 @@ use super::{SampleArgs, StorageArgs, values};
 /// Show a dataset in the browser: samples, columns, shards, order and plan
 ///
 /// Starts a server on this machine and prints its address, which contains a random token. Nothing is written, and no other
-/// machine can connect. The pages show what `inspect`, `select`, `verify`, `stats`, `diff`, `order`, `which` and `plan` print,
+/// machine can connect. The pages show what `inspect`, `select`, `verify`, `stats`, `order`, `which` and `plan` print,
 /// with the command line and the Python line to copy. Tables and trees of files are shown as well. It runs until it is
 /// interrupted.
 #[derive(Args, Debug)]
@@ -44,10 +44,6 @@ pub struct ViewArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "port", value_parser = values::local_path)]
     pub export: Option<PathBuf>,
 
-    /// Compare with this dataset or source on a page of its own
-    #[arg(long, value_name = "DATASET", conflicts_with_all = ["export", "view"], value_parser = values::not_empty)]
-    pub compare: Option<String>,
-
     /// Show the text of columns of token ids with this tokenizer file (`tokenizer.json`)
     #[arg(long, value_name = "FILE", value_parser = values::local_path)]
     pub tokenizer: Option<PathBuf>,
@@ -74,9 +70,6 @@ EXAMPLES:
 
   A dataset in a store, on a fixed port for an SSH tunnel:
     shardmill view s3://bucket/shards --port 8000
-
-  What a new conversion changed:
-    shardmill view monday/ --compare tuesday/
 
   A report to attach to a review:
     shardmill view shards/ --export report.html";

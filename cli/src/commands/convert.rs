@@ -8,12 +8,12 @@ use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
     RunOptions, ShardOptions, SplitSpec, TarNames, TarOptions, TokenizeOptions, table_type,
 };
-use shardmill_core::{Format, Limits, escape};
-use shardmill_mds::{Encoding, TextEncoding};
-use shardmill_source::{SampleOptions, SourceOptions, ZarrOptions};
+use shardmill_core::{Limits, escape};
+use shardmill_mds::Encoding;
+use shardmill_source::{SampleOptions, SourceKind, SourceOptions, ZarrOptions};
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
-use super::options;
+use super::{options, standard_input};
 use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{CliError, Stop};
@@ -26,6 +26,20 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     }
     let mut options = convert_options(args, limits)?;
     options::announce_waits(&mut options.source.remote, out);
+    let input = match standard_input::is_source(args)? {
+        true => {
+            let progress = signals::cancelled_by_signals(out.console());
+            Some(standard_input::read(
+                args.stores.temp_dir.as_deref(),
+                &progress,
+            )?)
+        }
+        false => None,
+    };
+    if let Some(input) = &input {
+        options.sources = vec![input.location()];
+        options.source.kind = Some(SourceKind::Arrow);
+    }
     if args.run.dry_run {
         let plan = shardmill_convert::plan(options)?;
         return show_plan(&plan, out);
@@ -137,10 +151,10 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliE
     let named = typed.filter(|name| *name != "none");
     let (mut compression, mut tar_compression) = (None, None);
     match to {
-        ShardFormat::Streaming(_) | ShardFormat::Parquet if typed.is_none() => {
+        ShardFormat::Mds | ShardFormat::Parquet if typed.is_none() => {
             compression = default.compression;
         }
-        ShardFormat::Streaming(_) | ShardFormat::Parquet => {
+        ShardFormat::Mds | ShardFormat::Parquet => {
             let known =
                 "zstd:1 to zstd:22, gz:0 to gz:9, br:0 to br:11, bz2:1 to bz2:9, snappy or none";
             compression = parse_compression(named, "", known)?;
@@ -164,8 +178,6 @@ fn shard_options(args: &ShardArgs, to: ShardFormat) -> Result<ShardOptions, CliE
         row_group_bytes: args.row_group_size.unwrap_or(default.row_group_bytes),
         samples_per_shard: args.samples_per_shard,
         keep_row_groups: args.keep_row_groups,
-        separator: args.separator.clone(),
-        newline: args.newline.clone().unwrap_or(default.newline),
     })
 }
 
@@ -186,10 +198,7 @@ fn parse_compression<T: FromStr>(
 
 /// Checks that the format has what the options are about.
 fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), CliError> {
-    const XSV: ShardFormat = ShardFormat::Streaming(Format::Xsv);
     let is_tar = to == ShardFormat::Webdataset;
-    let is_table = to.is_table();
-    let has_lines = !is_tar && !is_table && to != Format::Mds.into();
     let nothing = || format!("{to} has nothing to choose there");
     let tar_hint = "omit it, or write --to webdataset";
     let refused = match () {
@@ -201,28 +210,13 @@ fn check_format(args: &ShardArgs, to: ShardFormat) -> Result<(), CliError> {
             format!("{to} has no row groups"),
             "omit it, or write --to parquet",
         ),
-        () if !is_tar && !is_table && args.size_limit > Some(u64::from(u32::MAX)) => (
+        () if to == ShardFormat::Mds && args.size_limit > Some(u64::from(u32::MAX)) => (
             "size-limit",
             format!(
                 "{} bytes are more than a shard can address",
                 args.size_limit.unwrap_or_default()
             ),
             "choose at most 4294967295 bytes, or none",
-        ),
-        () if args.separator.is_some() && to != XSV => (
-            "separator",
-            format!("{to} has none to choose"),
-            "omit it, or write --to xsv",
-        ),
-        () if args.separator.is_none() && to == XSV => (
-            "separator",
-            "xsv needs one".to_owned(),
-            "write e.g. --separator '|'",
-        ),
-        () if args.newline.is_some() && !has_lines => (
-            "newline",
-            format!("{to} has no lines"),
-            "omit it, or write --to jsonl",
         ),
         () => return Ok(()),
     };
@@ -276,21 +270,11 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), CliError
                 let hint = "columns of parquet are bytes, str, int or float".to_owned();
                 (table_type(encoding).is_none().then(unknown), hint)
             }
-            ShardFormat::Streaming(Format::Mds) => {
+            ShardFormat::Mds => {
                 let hint = format!("the encodings of MDS are {}", Encoding::names().join(", "));
                 (
                     encoding
                         .parse::<Encoding>()
-                        .err()
-                        .map(|fact| fact.to_string()),
-                    hint,
-                )
-            }
-            ShardFormat::Streaming(to) => {
-                let hint = format!("columns of {to} are str, int or float");
-                (
-                    encoding
-                        .parse::<TextEncoding>()
                         .err()
                         .map(|fact| fact.to_string()),
                     hint,

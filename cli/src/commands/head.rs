@@ -1,23 +1,20 @@
 //! The command `shardmill head`: shows the first samples or rows.
 
+use shardmill_convert::show_row;
 use shardmill_core::{Limits, escape};
-use shardmill_dataset::{Dataset, DatasetError, KEY_COLUMN, TarSet};
-use shardmill_mds::{SampleValue, Value};
-use shardmill_profile::Cell;
-use shardmill_source::SourceKind;
-use shardmill_webdataset::ShardView;
+use shardmill_dataset::TarFile;
+use shardmill_mds::Value;
+use shardmill_source::{Source, SourceKind};
 
 use super::dataset;
 use super::dataset_location::DatasetLocation;
 use super::rows;
-use super::sample_row::with_field;
+use super::sample_row::SampleRow;
 use super::samples::SampleChoice;
-use super::tars::tar_set;
+use super::tars::{each_sample, tar_set};
 use crate::args::HeadArgs;
 use crate::error::{CliError, Stop};
-use crate::output::{
-    Exit, FitTable, Output, begin_entry, cell_text, terminal_width, write_list, write_value,
-};
+use crate::output::{Exit, Output, Table, begin_entry, cell_text, terminal_width, write_value};
 
 pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
@@ -26,11 +23,22 @@ pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
     match rows::find(&args.location, &dataset_location, &limits)? {
         Some(SourceKind::Webdataset) => {
             let tars = tar_set(&dataset_location, &samples, &limits)?;
-            tar_samples(args, &tars, &limits, &mut sheet)?;
+            let stored = |shard: &TarFile| shard.entry().map(|entry| entry.samples);
+            let all = 0..args.samples.saturating_add(1);
+            each_sample(&tars, stored, all, &limits, &mut |row| {
+                sheet.more = row.number == args.samples;
+                if !sheet.more {
+                    sheet.sample(row)?;
+                }
+                Ok(!sheet.more)
+            })?;
         }
         Some(_) => {
             let dataset = dataset::open(&args.location, &dataset_location, limits, &samples)?;
-            mds_samples(args, &dataset, &mut sheet)?;
+            sheet.more = args.samples < dataset.len();
+            for number in 0..dataset.len().min(args.samples) {
+                sheet.sample(&SampleRow::of(&dataset, &dataset.sample(number)?)?)?;
+            }
         }
         None => {
             let view = args.view.as_ref();
@@ -62,6 +70,14 @@ impl Sheet {
 
     fn begin(&mut self) {
         self.rows.push(Vec::new());
+    }
+
+    fn sample(&mut self, row: &SampleRow<'_>) -> Result<(), Stop> {
+        self.begin();
+        for field in &row.fields {
+            row.with_value(field, |value| self.add(field.0, value))?;
+        }
+        Ok(())
     }
 
     /// Adds a value to the last sample.
@@ -108,9 +124,9 @@ impl Sheet {
             return Ok(Exit::Done);
         }
         let names = chosen.iter().filter_map(|at| self.columns.get(*at));
-        let mut table = FitTable::new(names.cloned());
+        let mut table = Table::of_values(names.cloned());
         for row in &self.rows {
-            table.row(chosen.iter().map(|at| {
+            table.values(chosen.iter().map(|at| {
                 let cell = row.iter().find(|(column, _)| column == at);
                 let cell = cell.map(|(_, text)| String::from_utf8_lossy(text).into_owned());
                 cell.unwrap_or_default()
@@ -146,112 +162,29 @@ impl Sheet {
     }
 }
 
-fn mds_samples(args: &HeadArgs, dataset: &Dataset, sheet: &mut Sheet) -> Result<(), Stop> {
-    let shown = dataset.len().min(args.samples);
-    sheet.more = shown < dataset.len();
-    for number in 0..shown {
-        let sample = dataset.sample(number)?;
-        sheet.begin();
-        for (name, value) in sample.values()? {
-            match value {
-                SampleValue::Mds(value) => sheet.add(name, &value),
-                SampleValue::Text(value) => sheet.add(name, &value.as_value()),
-            }
-        }
-    }
-    Ok(())
-}
-
-fn tar_samples(
-    args: &HeadArgs,
-    set: &TarSet,
-    limits: &Limits,
-    sheet: &mut Sheet,
-) -> Result<(), Stop> {
-    for shard in set.shards() {
-        let entry = shard.entry();
-        if entry.is_some_and(|entry| shard.live_samples(entry.samples) == 0) {
+fn source_rows(args: &HeadArgs, source: &dyn Source, sheet: &mut Sheet) -> Result<(), Stop> {
+    let max = usize::try_from(args.samples).unwrap_or(usize::MAX);
+    let schema = source.schema();
+    for (number, unit) in source.units().iter().enumerate() {
+        if sheet.rows.len() >= max {
+            // Without reading on, a unit of unknown size counts as rows.
+            sheet.more |= unit.rows != Some(0);
             continue;
         }
-        let left = usize::try_from(args.samples).unwrap_or(usize::MAX) - sheet.rows.len();
-        if left == 0 {
-            sheet.more = true;
-            break;
-        }
-        let error = |source| DatasetError::tar_file(&shard.path(), source);
-        let data = shard.load(limits)?;
-        let view = ShardView::open(data, limits).map_err(error)?;
-        let ranges = shard.live_ranges(view.len());
-        sheet.more = ranges
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum::<u64>()
-            > left as u64;
-        let mut fields = Vec::new();
-        for at in ranges.into_iter().flatten().take(left) {
-            let key = view.fields_into(at, &mut fields).map_err(error)?;
-            sheet.begin();
-            sheet.add(KEY_COLUMN, &Value::Str(&key));
-            for field in &fields {
-                with_field(&field.name, field.data, limits, |value| {
-                    sheet.add(&field.name, value);
+        let mut rows = source.open_unit(number)?;
+        while let Some(batch) = rows.next_batch()? {
+            let taken = batch.num_rows().min(max - sheet.rows.len());
+            for row in 0..taken {
+                sheet.begin();
+                show_row(&schema, &batch, row, &mut |found| {
+                    sheet.add(found.name, found.value);
                 });
             }
-        }
-    }
-    Ok(())
-}
-
-fn source_rows(
-    args: &HeadArgs,
-    source: &dyn shardmill_source::Source,
-    sheet: &mut Sheet,
-) -> Result<(), Stop> {
-    let max = usize::try_from(args.samples).unwrap_or(usize::MAX);
-    let head = shardmill_profile::head(source, max)?;
-    sheet.more = head.more;
-    for row in &head.rows {
-        sheet.begin();
-        for (name, cell) in head.columns.iter().zip(row) {
-            with_cell(cell, |value| sheet.add(name, value));
-        }
-    }
-    Ok(())
-}
-
-/// Calls `show` with a value of a row in the form of the values of samples.
-pub(super) fn with_cell<T>(cell: &Cell, show: impl FnOnce(&Value<'_>) -> T) -> T {
-    match cell {
-        Cell::Null => show(&Value::Json("null")),
-        Cell::Bool(true) => show(&Value::Json("true")),
-        Cell::Bool(false) => show(&Value::Json("false")),
-        Cell::Int(number) => show(&Value::BigInt(&number.to_string())),
-        Cell::Float32(number) => show(&Value::F32(*number)),
-        Cell::Float(number) => show(&Value::F64(*number)),
-        Cell::Text(text) => show(&Value::Str(text)),
-        Cell::Json(text) => show(&Value::Json(text)),
-        Cell::Literal(text) => show(&Value::Decimal(text)),
-        Cell::Bytes(bytes) => show(&Value::Bytes(bytes)),
-        Cell::List(_) | Cell::Struct(_) => {
-            let mut json = Vec::new();
-            write_cell(cell, &mut json);
-            show(&Value::Json(&String::from_utf8_lossy(&json)))
-        }
-    }
-}
-
-/// Appends a value as JSON.
-fn write_cell(cell: &Cell, out: &mut Vec<u8>) {
-    match cell {
-        Cell::List(items) => write_list(items, out, write_cell),
-        Cell::Struct(fields) => {
-            out.push(b'{');
-            for (name, value) in fields {
-                begin_entry(name, out);
-                write_cell(value, out);
+            if taken < batch.num_rows() {
+                sheet.more = true;
+                return Ok(());
             }
-            out.push(b'}');
         }
-        _ => with_cell(cell, |value| write_value(value, None, out)),
     }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use shardmill_dataset::{KEY_COLUMN, View};
 use shardmill_mds::{HashAlgo, Index, Layout, ShardConfig, hash_hex};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::Folder;
-use shardmill_writer::{INDEX_NAME, default_target};
+use shardmill_writer::{INDEX_NAME, ShardFormat, default_target};
 
 use super::dataset::{self, Found};
 use super::dataset_location::DatasetLocation;
@@ -18,7 +18,7 @@ use super::delta::DeltaTable;
 use super::samples::SampleChoice;
 use super::shards::{ShardFacts, Shards};
 use super::tars::{TarFacts, Tars};
-use super::{ls, options, source_views};
+use super::{options, source_views};
 use crate::args::InspectArgs;
 use crate::error::{CliError, Stop};
 use crate::output::{Exit, Output, Table, bytes, count, many, ratio};
@@ -30,7 +30,7 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let dataset_location = DatasetLocation::parse(&args.location, &args.storage)?;
     let samples = SampleChoice::read(&args.samples, &args.storage)?;
     if args.shards {
-        return ls::list(&args.location, &dataset_location, &limits, &samples, out);
+        return list(&args.location, &dataset_location, &limits, &samples, out);
     }
     let mut read = options::source(&args.storage, limits.clone())?;
     read.delta.choice.version = args.delta_version;
@@ -78,6 +78,35 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
         }
     }
     Ok(exit)
+}
+
+/// Lists the shards of the dataset at `location`, which the user typed as `typed`.
+fn list(
+    typed: &str,
+    location: &DatasetLocation,
+    limits: &Limits,
+    samples: &SampleChoice,
+    out: &mut Output,
+) -> Result<Exit, Stop> {
+    for shard in Shards::open(typed, location, limits, samples)?.facts() {
+        if out.is_json() {
+            out.json(&shard)?;
+            continue;
+        }
+        let hash = shard.hashes.iter().next();
+        let hash = hash.map(|hash| format!("  {}:{hash}", hash.algo()));
+        // Columns have a minimum width instead of an exact one, because a list can have a million lines.
+        out.line(format_args!(
+            "{:>6}  {:>9} samples  {:>10} raw  {:>10} stored  {}{}",
+            shard.shard,
+            count(shard.samples),
+            bytes(shard.raw_bytes),
+            bytes(shard.stored_bytes),
+            escape(shard.basename),
+            hash.unwrap_or_default(),
+        ))?;
+    }
+    Ok(Exit::Done)
 }
 
 #[derive(Serialize)]
@@ -583,7 +612,7 @@ fn source(
     let schema = source.schema();
     let mut columns = Vec::with_capacity(schema.fields().len());
     for (index, field) in schema.fields().iter().enumerate() {
-        let target = default_target(field, Format::Mds);
+        let target = default_target(field, ShardFormat::Mds);
         columns.push(SourceColumn {
             name: field.name().clone(),
             data_type: field.data_type().to_string(),

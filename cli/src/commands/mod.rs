@@ -9,15 +9,12 @@ mod convert;
 mod dataset;
 mod dataset_location;
 mod delta;
-mod diff;
 mod doctor;
 mod extract;
 mod gc;
 mod head;
 mod index;
 mod inspect;
-mod lint;
-mod ls;
 mod mixture;
 mod options;
 mod order;
@@ -29,6 +26,7 @@ mod samples;
 mod select;
 mod shards;
 mod source_views;
+mod standard_input;
 mod stats;
 mod tars;
 mod verify;
@@ -38,7 +36,7 @@ mod world;
 
 use clap::{Arg, Command};
 
-use crate::args::{Cli, TarVerb, Verb};
+use crate::args::{Cli, Verb};
 use crate::command;
 use crate::error::Stop;
 use crate::output::{Exit, Output};
@@ -62,7 +60,6 @@ fn fitted(hint: String, verb: &Verb) -> String {
         Verb::Convert(args) if !args.columns.is_empty() => return hint.replace(REST, ""),
         Verb::AddColumn(args) if !args.columns.is_empty() => return hint.replace(REST, ""),
         Verb::Head(_) => "head",
-        Verb::Diff(_) => "diff",
         Verb::Stats(_) => "stats",
         Verb::Select(_) => "select",
         Verb::View(_) => "view",
@@ -91,18 +88,13 @@ fn run_verb(cli: &Cli, out: &mut Output) -> Result<Exit, Stop> {
         Verb::Convert(args) => convert::run(args, limits, out),
         Verb::Inspect(args) => inspect::run(args, limits, out),
         Verb::Head(args) => head::run(args, limits, out),
-        Verb::Diff(args) => diff::run(args, limits, out),
         Verb::Stats(args) => stats::run(args, limits, out),
-        Verb::Ls(args) => ls::run(args, limits, out),
         Verb::Cat(args) => cat::run(args, limits, out),
         Verb::AddColumn(args) => add_column::run(args, limits, out),
         Verb::Select(args) => select::run(args, limits, out),
         Verb::Verify(args) => verify::run(args, limits, out),
         Verb::View(args) => view::run(args, &cli.global, limits, out),
         Verb::Index(args) => index::run(args, limits, out),
-        Verb::Tar(args) => match &args.verb {
-            TarVerb::Lint(args) => lint::run(args, limits, out),
-        },
         Verb::Order(args) => order::run(args, limits, out),
         Verb::Plan(args) => plan::run(args, limits, out),
         Verb::Which(args) => which::run(args, limits, out),

@@ -5,7 +5,7 @@
 //! nor a slow client increases memory use: each thread has one line. The threads are not joined: if the client stops
 //! reading, the process ends, although a thread may still wait for a line.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::panic::catch_unwind;
 use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -80,36 +80,23 @@ enum Line {
 /// Returns the next line without its line end, or `None` at the end of the input.
 fn next_line(input: &mut impl BufRead, max: u64) -> io::Result<Option<Line>> {
     let mut line = Vec::new();
-    let mut bytes = 0_u64;
+    let mut bytes = input.by_ref().take(max + 1).read_until(b'\n', &mut line)? as u64;
+    let has_end = line.pop_if(|last| *last == b'\n').is_some();
+    if bytes <= max || has_end {
+        return Ok((bytes > 0).then_some(Line::Text(line)));
+    }
+    // The rest of a line that is too long is counted, but not kept.
     loop {
-        let buffer = match input.fill_buf() {
-            Ok(buffer) => buffer,
+        let rest = match input.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            rest => rest?,
         };
-        let at_end = buffer.is_empty();
-        if at_end && bytes == 0 {
-            return Ok(None);
-        }
-        let end = buffer.iter().position(|byte| *byte == b'\n');
-        let part = buffer
-            .get(..end.unwrap_or(buffer.len()))
-            .unwrap_or_default();
-        bytes += part.len() as u64;
-        if bytes <= max {
-            line.extend_from_slice(part);
-        } else {
-            // The rest of a line that is too long is counted, but not kept.
-            line = Vec::new();
-        }
-        let used = part.len() + usize::from(end.is_some());
-        input.consume(used);
-        if at_end || end.is_some() {
-            return Ok(Some(if bytes <= max {
-                Line::Text(line)
-            } else {
-                Line::TooLong(bytes)
-            }));
+        let end = rest.iter().position(|byte| *byte == b'\n');
+        let length = end.unwrap_or(rest.len());
+        bytes += length as u64;
+        input.consume(length + usize::from(end.is_some()));
+        if end.is_some() || length == 0 {
+            return Ok(Some(Line::TooLong(bytes)));
         }
     }
 }

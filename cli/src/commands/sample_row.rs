@@ -103,16 +103,23 @@ impl<'a> SampleRow<'a> {
     /// Appends the value of a field as JSON, shortened to `max_bytes`.
     pub fn write(
         &self,
-        (name, field): &(&str, StoredField<'a>),
+        field: &(&str, StoredField<'a>),
         max_bytes: Option<usize>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
+        self.with_value(field, |value| write_value(value, max_bytes, out))
+    }
+
+    /// Calls `show` with the value of a field.
+    pub fn with_value(
+        &self,
+        (name, field): &(&str, StoredField<'a>),
+        show: impl FnOnce(&Value<'_>),
+    ) -> Result<(), Stop> {
         match field {
-            StoredField::Mds(field) => write_value(&self.decode(field)?, max_bytes, out),
-            StoredField::Text(value) => write_value(&value.as_value(), max_bytes, out),
-            StoredField::Tar(data) => with_field(name, data, self.limits, |value| {
-                write_value(value, max_bytes, out);
-            }),
+            StoredField::Mds(field) => show(&self.decode(field)?),
+            StoredField::Text(value) => show(&value.as_value()),
+            StoredField::Tar(data) => with_field(name, data, self.limits, show),
         }
         Ok(())
     }
@@ -120,7 +127,7 @@ impl<'a> SampleRow<'a> {
 
 /// Calls `show` with the value of a field according to its extension, or with its bytes if the content does not match the
 /// extension.
-pub fn with_field(field: &str, data: &[u8], limits: &Limits, show: impl FnOnce(&Value<'_>)) {
+fn with_field(field: &str, data: &[u8], limits: &Limits, show: impl FnOnce(&Value<'_>)) {
     let plain = inflate(field, data, limits);
     let decoded = plain
         .as_ref()

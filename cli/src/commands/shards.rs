@@ -36,9 +36,6 @@ pub struct ShardFacts<'a> {
     pub meta_basename: Option<&'a str>,
     #[serde(serialize_with = "serialize_hashes")]
     pub hashes: &'a FileHashes,
-    /// The hashes of the file with the offsets, if that is a separate file.
-    #[serde(skip)]
-    pub meta_hashes: Option<&'a FileHashes>,
     #[serde(skip)]
     pub is_compressed: bool,
 }
@@ -105,7 +102,6 @@ impl Shards {
                         basename: &data.basename,
                         meta_basename: meta.map(|meta| &*meta.basename),
                         hashes: &data.hashes,
-                        meta_hashes: meta.map(|meta| &meta.hashes),
                         is_compressed: shard.zip_data.is_some(),
                     }
                 }))
@@ -121,7 +117,6 @@ impl Shards {
                     basename: &shard.name,
                     meta_basename: None,
                     hashes: &shard.hashes,
-                    meta_hashes: None,
                     is_compressed: shard.compression.is_some(),
                 }))
             }

@@ -1,7 +1,7 @@
 //! The command `shardmill stats`: measures the columns of a dataset or a source.
 
+use shardmill_convert::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
 use shardmill_core::{Limits, escape};
-use shardmill_profile::{Bin, ColumnStats, Measure, Number, Stats, StatsOptions};
 
 use super::rows;
 use crate::args::StatsArgs;
@@ -27,7 +27,7 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
         limits,
     };
     let stats = signals::with_progress("measuring", out, |progress| {
-        shardmill_profile::stats(&*source, &options, progress)
+        shardmill_convert::stats(&*source, &options, progress)
     })?;
     let report = DatasetReport {
         dataset: &args.location,

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use shardmill_core::{Limits, Progress};
-use shardmill_dataset::{DatasetError, KEY_COLUMN, ShardBytes, TarSet, each_in_order};
+use shardmill_dataset::{DatasetError, KEY_COLUMN, ShardBytes, TarFile, TarSet, each_in_order};
 use shardmill_mds::TextValue;
 use shardmill_webdataset::{FieldSet, FileHashes, ShardMap, ShardView};
 
@@ -66,38 +66,67 @@ impl Tars {
         range: Range<u64>,
         show: &mut dyn FnMut(&SampleRow<'_>) -> Result<bool, Stop>,
     ) -> Result<(), Stop> {
-        let mut first = 0_u64;
-        for (shard, facts) in self.set.shards().iter().zip(&self.facts) {
-            let end = first.saturating_add(facts.samples);
-            let (from, to) = (range.start.max(first), range.end.min(end));
-            if from < to {
-                let error = |source| DatasetError::tar_file(&shard.path(), source);
-                let data: ShardBytes = shard.load(&self.limits)?;
-                let view = ShardView::open(data, &self.limits).map_err(error)?;
-                let live_indexes = shard.live_ranges(facts.stored).into_iter().flatten();
-                let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
-                let mut members = Vec::new();
-                for (number, at) in (from..to).zip(live_indexes.skip(skipped)) {
-                    let key = view.fields_into(at, &mut members).map_err(error)?;
-                    let key = StoredField::Text(TextValue::Str(key.as_str().into()));
-                    let mut fields = vec![(KEY_COLUMN, key)];
-                    let tar = members.iter();
-                    fields.extend(tar.map(|tar| (&*tar.name, StoredField::Tar(tar.data))));
-                    let row = SampleRow {
-                        number,
-                        fields,
-                        file: &facts.name,
-                        limits: &self.limits,
-                    };
-                    if !show(&row)? {
-                        return Ok(());
-                    }
+        let mut facts = self.facts.iter();
+        let stored = |_: &TarFile| facts.next().map(|facts| facts.stored);
+        each_sample(&self.set, stored, range, &self.limits, show)
+    }
+}
+
+/// Calls `show` with each live sample in the range, until it returns `false`. `stored` is called with each shard in order
+/// and returns how many samples it holds, if that is known; others are read.
+pub fn each_sample(
+    set: &TarSet,
+    mut stored: impl FnMut(&TarFile) -> Option<u64>,
+    range: Range<u64>,
+    limits: &Limits,
+    show: &mut dyn FnMut(&SampleRow<'_>) -> Result<bool, Stop>,
+) -> Result<(), Stop> {
+    let mut first = 0_u64;
+    for shard in set.shards() {
+        if first >= range.end {
+            break;
+        }
+        let error = |source| DatasetError::tar_file(&shard.path(), source);
+        let open = || {
+            let data: ShardBytes = shard.load(limits)?;
+            ShardView::open(data, limits).map_err(error)
+        };
+        let known = stored(shard);
+        let mut view = None;
+        let stored = match known {
+            Some(stored) => stored,
+            None => view.insert(open()?).len(),
+        };
+        let end = first.saturating_add(shard.live_samples(stored));
+        let (from, to) = (range.start.max(first), range.end.min(end));
+        if from < to {
+            let view = match view {
+                Some(view) => view,
+                None => open()?,
+            };
+            let live_indexes = shard.live_ranges(stored).into_iter().flatten();
+            let skipped = usize::try_from(from - first).unwrap_or(usize::MAX);
+            let mut members = Vec::new();
+            for (number, at) in (from..to).zip(live_indexes.skip(skipped)) {
+                let key = view.fields_into(at, &mut members).map_err(error)?;
+                let key = StoredField::Text(TextValue::Str(key.as_str().into()));
+                let mut fields = vec![(KEY_COLUMN, key)];
+                let tar = members.iter();
+                fields.extend(tar.map(|tar| (&*tar.name, StoredField::Tar(tar.data))));
+                let row = SampleRow {
+                    number,
+                    fields,
+                    file: shard.name(),
+                    limits,
+                };
+                if !show(&row)? {
+                    return Ok(());
                 }
             }
-            first = end;
         }
-        Ok(())
+        first = end;
     }
+    Ok(())
 }
 
 /// Opens the tar shards at a location with these of their samples.

@@ -29,6 +29,7 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let options = VerifyOptions {
         deep: args.deep,
         live_only: args.view.is_some(),
+        readers: args.readers.iter().flatten().copied().collect(),
         jobs: args.jobs.count(),
     };
     let dataset_location = DatasetLocation::parse(&args.dataset, &args.storage)?;
@@ -95,6 +96,7 @@ fn table(
     let misplaced = match () {
         () if args.view.is_some() => Some("view"),
         () if args.expect_index.is_some() => Some("expect-index"),
+        () if args.readers.is_some() => Some("for"),
         () => None,
     };
     if let Some(option) = misplaced {
@@ -131,6 +133,10 @@ fn one(
             shardmill_dataset::verify_tars(&set, options, limits, progress)
         })?
     } else {
+        if args.readers.is_some() {
+            let fact = "these readers read only tar shards";
+            return Err(CliError::option("for", fact, "omit it").into());
+        }
         let dataset = dataset_location.dataset(&OpenOptions {
             limits: limits.clone(),
             expect_index: args.expect_index.clone(),
@@ -241,8 +247,9 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
 
 /// Converts a finding to an error line. The dataset precedes the file name.
 fn cli_error(dataset: &str, problem: &Problem) -> CliError {
-    let object = match dataset {
-        "" => problem.object.clone(),
+    let object = match (dataset, &*problem.object) {
+        ("", object) => object.to_owned(),
+        (dataset, "") => dataset.to_owned(),
         _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
     };
     CliError {

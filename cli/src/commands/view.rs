@@ -10,9 +10,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
+use shardmill_convert::{RowReader, RowValue};
 use shardmill_core::{Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, View, ViewTarget};
-use shardmill_profile::{Cell, RowReader};
 use shardmill_source::VersionChoice;
 use shardmill_storage::Location;
 use shardmill_tokenize::{TokenOptions, Tokenizer};
@@ -21,7 +21,6 @@ use shardmill_view::{
 };
 
 use super::dataset_location::DatasetLocation;
-use super::head::with_cell;
 use super::rows;
 use super::samples::SampleChoice;
 use super::shards::Shards;
@@ -45,16 +44,15 @@ pub fn run(
     limits: Limits,
     out: &mut Output,
 ) -> Result<Exit, Stop> {
-    let samples = |location: &str| samples(location, args, &limits);
     let tokenizer = args.tokenizer.as_deref();
     let tokenizer = tokenizer.map(|file| Tokenizer::open(file, &TokenOptions::default()));
     let metrics = args.metrics.as_deref().map(Metrics::parse).transpose()?;
     let viewed = Viewed {
-        samples: samples(&args.location)?.including_deleted(args.samples.with_deleted),
+        samples: samples(&args.location, args, &limits)?
+            .including_deleted(args.samples.with_deleted),
         program: program(args, global)?,
         explain,
         selections: Selections::default(),
-        compared: args.compare.as_deref().map(samples).transpose()?,
         cache: args.cache.clone(),
         metrics,
         tokens: tokenizer.transpose()?.map(Box::new),
@@ -182,30 +180,19 @@ impl RowSource for SourceRows {
         rows: Range<u64>,
         show: &mut dyn FnMut(u64, &FieldValue<'_>),
     ) -> Result<u64, serde_json::Value> {
-        let read = self.rows.read(rows.clone());
-        let read = read.map_err(|error| described(&CliError::from(error)))?;
-        for (number, row) in rows.zip(&read) {
-            for (name, cell) in self.rows.columns().iter().zip(row) {
-                let bytes = match cell {
-                    Cell::Text(text) | Cell::Json(text) | Cell::Literal(text) => text.as_bytes(),
-                    Cell::Bytes(bytes) => bytes,
-                    _ => &[],
+        let read = self
+            .rows
+            .visit(rows, &mut |number, RowValue { name, value, bytes }| {
+                let field = FieldValue {
+                    name,
+                    encoding: "".into(),
+                    bytes,
+                    stored_bytes: bytes.len() as u64,
+                    value: Ok(value.clone()),
                 };
-                with_cell(cell, |value| {
-                    show(
-                        number,
-                        &FieldValue {
-                            name,
-                            encoding: "".into(),
-                            bytes,
-                            stored_bytes: bytes.len() as u64,
-                            value: Ok(value.clone()),
-                        },
-                    );
-                });
-            }
-        }
-        Ok(read.len() as u64)
+                show(number, &field);
+            });
+        read.map_err(|error| described(&CliError::from(error)))
     }
 }
 
@@ -228,7 +215,6 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
     Ok(Program {
         path,
         location: args.location.clone(),
-        compared: args.compare.clone(),
         view: args.samples.view.as_ref().map(ToString::to_string),
         options: words.map(OsString::from).collect(),
         shown_options,

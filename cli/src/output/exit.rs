@@ -18,20 +18,14 @@ pub enum Exit {
     Done,
     /// The work is done, and the inspected data has problems.
     Problems,
-    /// The work is done, and what was compared is not the same.
-    Different,
     /// The command checked whether something works, and it does not. The kind describes the cause.
     Failed(ErrorKind),
 }
-
-/// The exit code of a comparison that found a difference. No failure has it.
-const DIFFERENT: u8 = 5;
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Done => Self::SUCCESS,
-            Exit::Different => Self::from(DIFFERENT),
             Exit::Failed(kind) => Self::from(exit_code(kind, None)),
             Exit::Problems => Self::from(exit_code(ErrorKind::Corrupt, None)),
         }
@@ -79,7 +73,6 @@ mod tests {
     fn each_error_kind_has_its_exit_code() {
         let codes = ErrorKind::ALL.map(|kind| exit_code(kind, None));
         assert_eq!(codes, [2, 2, 3, 3, 4, 6, 7, 8, 130, 1]);
-        assert!(!codes.contains(&DIFFERENT));
         assert_eq!(
             exit_code(ErrorKind::Interrupted, Some(Signal::Interrupt)),
             130

@@ -3,7 +3,6 @@
 
 mod console;
 mod exit;
-mod fit;
 mod human;
 mod progress;
 mod table;
@@ -11,11 +10,10 @@ mod value;
 
 pub use console::{Console, error_value};
 pub use exit::{Exit, Signal, exit_code};
-pub use fit::{FitTable, terminal_width};
 pub use human::{bytes, count, many, needed, percent, rate, ratio, seconds};
 pub use progress::show_progress;
-pub use shardmill_mds::value_json::{begin_entry, number_text, write_list, write_value};
-pub use table::Table;
+pub use shardmill_mds::value_json::{begin_entry, number_text, write_value};
+pub use table::{Table, terminal_width};
 pub use value::cell_text;
 
 use std::fmt;

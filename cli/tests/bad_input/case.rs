@@ -221,7 +221,7 @@ impl Case {
     /// Expects every command that reads the dataset `shards` to fail in the same way.
     pub fn unreadable(self, exit: i32, ids: &'static str, says: &[&'static str]) -> Self {
         [
-            "ls shards",
+            "inspect --shards shards",
             "inspect shards",
             "cat shards ..",
             "verify shards",

@@ -150,12 +150,6 @@ fn values() -> Vec<Case> {
             &["--column", "nome", "did you mean `name`"],
         ),
         with(
-            "--to csv --column id:int64",
-            2,
-            "config-column",
-            &["--column", "int64"],
-        ),
-        with(
             "--split-key id",
             2,
             "usage-missing-argument|config-split-key",
@@ -167,35 +161,7 @@ fn values() -> Vec<Case> {
             "config-split-key|source-column",
             &["--split-key", "absent"],
         ),
-        with(
-            "--separator |",
-            2,
-            "config-separator",
-            &["--separator", "xsv"],
-        ),
-        with(
-            "--to csv --separator |",
-            2,
-            "config-separator",
-            &["--separator"],
-        ),
-        with("--to xsv", 2, "config-separator", &["--separator"]),
-        with(
-            "--to xsv --separator \\n",
-            2,
-            "config-newline|config-separator",
-            &[],
-        ),
-        with(
-            "--to xsv --separator \\x",
-            2,
-            "config-separator",
-            &["--separator"],
-        ),
-        with("--newline \\n", 2, "config-newline", &["--newline", "mds"]),
-        with("--to jsonl --newline x", 2, "config-newline", &["x"]),
         with("--key-column=", 2, "config-key", &["--key-column"]),
-        with("--separator=", 2, "config-separator", &["--separator"]),
     ]);
     cases
 }
@@ -570,8 +536,12 @@ fn command_lines() -> Vec<Case> {
         line("verify shards shards", "usage-unknown-option", &["shards"]),
         line("index rebuild nowhere", "not-found", &["nowhere"]),
         line("index merge a b", "config-out", &["--out"]),
-        case("command line: ls in/rows.parquet", TestDir::source).fails(
-            "ls in/rows.parquet",
+        case(
+            "command line: inspect --shards in/rows.parquet",
+            TestDir::source,
+        )
+        .fails(
+            "inspect --shards in/rows.parquet",
             3,
             "index-not-json",
             &["in/rows.parquet"],

@@ -71,7 +71,7 @@ fn files() -> Vec<Case> {
         })
         .unreadable(2, "index-missing", &["shards"]),
         case("no such directory", |_| {})
-            .fails("ls shards", 2, "not-found", &["shards"])
+            .fails("inspect --shards shards", 2, "not-found", &["shards"])
             .fails("inspect shards", 2, "source-not-found", &["shards"])
             .fails("cat shards ..", 2, "not-found", &["shards"])
             .fails("verify shards", 2, "not-found", &["shards"]),
@@ -97,7 +97,7 @@ fn files() -> Vec<Case> {
             dir.edit("shards/index.json", |index| index.truncate(1 + variant * (index.len() - 2) / 23));
         })
         .fails("verify shards", 3, "index-truncated", &[IN])
-        .fails("ls shards", 3, "index-truncated", &[IN]),
+        .fails("inspect --shards shards", 3, "index-truncated", &[IN]),
         case("a directory", |dir| {
             dir.mds();
             dir.remove("shards/index.json");
@@ -545,13 +545,13 @@ fn fields() -> Vec<Case> {
 fn limits() -> Vec<Case> {
     vec![
         case("more shards than the limit", TestDir::mds).fails(
-            "ls shards --safety-limit shards=1",
+            "inspect --shards shards --safety-limit shards=1",
             3,
             "limit-shards",
             &[IN, "--safety-limit shards=2"],
         ),
         case("more columns than the limit", TestDir::mds).fails(
-            "ls shards --safety-limit columns=4",
+            "inspect --shards shards --safety-limit columns=4",
             3,
             "limit-columns",
             &[IN, "--safety-limit columns=5"],
@@ -597,7 +597,7 @@ fn limits() -> Vec<Case> {
             );
         })
         .fails(
-            "ls shards",
+            "inspect --shards shards",
             3,
             "index-truncated|index-duplicate-shard",
             &[IN],

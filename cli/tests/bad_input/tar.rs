@@ -144,7 +144,6 @@ pub fn cases() -> Vec<Case> {
         })
         .fails("verify shards", 3, "path-traversal|name-traversal|index-name", &["index.json"]),
         case("a folder without tar files", |dir| dir.write("in/a.txt", "x"))
-            .fails("tar lint in", 2, "index-missing", &["in"])
             .fails("index export in --for wids", 2, "index-missing", &["in"])
             .unconvertible("--from webdataset", 2, "index-missing", &["in"]),
         case("tar files without a sample", |dir| dir.write("in/0.tar", [0; 1024]))
@@ -362,7 +361,12 @@ pub fn cases() -> Vec<Case> {
         case("a pattern of braces without partners", |dir| {
             dir.write("in/0.tar", shard())
         })
-        .fails("ls in/{0..1.tar", 2, "pattern-braces", &["in/{0..1.tar"])
+        .fails(
+            "inspect --shards in/{0..1.tar",
+            2,
+            "pattern-braces",
+            &["in/{0..1.tar"],
+        )
         .fails(
             "convert in/{0..1.tar out",
             2,
@@ -374,7 +378,7 @@ pub fn cases() -> Vec<Case> {
         })
         .fails("cat in/{0..9999999}.tar", 2, "pattern-size", &["1000000"])
         .fails(
-            "ls in/{0..99999}{0..99999}{0..99999}.tar",
+            "inspect --shards in/{0..99999}{0..99999}{0..99999}.tar",
             2,
             "pattern-size",
             &["1000000"],
@@ -382,8 +386,7 @@ pub fn cases() -> Vec<Case> {
         case("a pattern that names a shard twice", |dir| {
             dir.write("in/0.tar", shard())
         })
-        .fails("verify in/{0,0}.tar", 2, "pattern-names", &["0.tar"])
-        .fails("tar lint in/{0,0}.tar", 2, "pattern-names", &["0.tar"]),
+        .fails("verify in/{0,0}.tar", 2, "pattern-names", &["0.tar"]),
         case("a pattern that names what is not there", |dir| {
             dir.write("in/0.tar", shard())
         })
@@ -395,7 +398,7 @@ pub fn cases() -> Vec<Case> {
         })
         .fails("index rebuild in", 4, "shard-ambiguous", &["in/0.tar"]),
         case("an unknown reader", |dir| dir.write("in/0.tar", shard())).fails(
-            "tar lint in --for absent",
+            "verify in --for absent",
             2,
             "config-for",
             &["absent"],

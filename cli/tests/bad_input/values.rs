@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, BinaryArray, Decimal128Array, FixedSizeListArray, Float64Array, Int32Array,
-    Int64Array, LargeBinaryArray, ListArray, RecordBatch, StringArray, StructArray,
-    TimestampSecondArray, UInt64Array,
+    Int64Array, ListArray, RecordBatch, StringArray, StructArray, TimestampSecondArray,
+    UInt64Array,
 };
 use arrow::datatypes::{DataType, Field, Int32Type};
 use parquet::file::properties::EnabledStatistics;
@@ -417,24 +417,6 @@ fn bytes() -> Vec<Case> {
             "json-syntax",
             &["column json", "row 1"],
         ),
-        values("the separator in CSV", || {
-            column(StringArray::from(vec!["a", "b,c"]))
-        })
-        .unconvertible(
-            "--to csv",
-            3,
-            "value-separator",
-            &["column x", "row 1", FILE, ","],
-        ),
-        values("a line break in TSV", || {
-            column(StringArray::from(vec!["a", "b\nc"]))
-        })
-        .unconvertible(
-            "--to tsv",
-            3,
-            "value-separator",
-            &["column x", "row 1", FILE, "newline"],
-        ),
         values("a sample above the limit", || {
             column(StringArray::from(vec!["a".to_owned(), "b".repeat(1000)]))
         })
@@ -472,25 +454,12 @@ fn types() -> Vec<Case> {
             "type-unsupported",
             &["column x", "Timestamp"],
         ),
-        values("bytes in CSV", || {
-            column(LargeBinaryArray::from_vec(vec![b"a"]))
-        })
-        .unconvertible("--to csv", 3, "type-unsupported", &["column x", "Binary"]),
-        values("bytes in JSON lines", || {
-            column(BinaryArray::from_vec(vec![b"a"]))
-        })
-        .unconvertible("--to jsonl", 3, "type-unsupported", &["column x", "Binary"]),
         values("text as float64", || column(StringArray::from(vec!["1"]))).unconvertible(
             "--column x:float64",
             3,
             "type-unsupported",
             &["column x", "Utf8"],
         ),
-        values("a column name with the separator", || {
-            let one: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-            crate::tables::batch([("a,b", one)])
-        })
-        .unconvertible("--to csv", 2, "config-column-name", &["a,b"]),
         values("no columns", || {
             RecordBatch::try_new_with_options(
                 Arc::new(arrow::datatypes::Schema::empty()),

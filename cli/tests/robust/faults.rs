@@ -244,7 +244,7 @@ const fn small(
 }
 
 /// Kills the process at every `step`-th call of a run that overwrites. The old or the new dataset must be there, whole. Then
-/// the next run completes, or `gc` removes what is left.
+/// the next run completes, also without `--overwrite` where both are the same conversion, or `gc` removes what is left.
 fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
     if !can_trace() {
         return;
@@ -269,6 +269,12 @@ fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
                 lab.check_old_or_new(&old, &new, "dest", &format!("gc after {how}"));
                 assert!(!lab.snapshot("dest").has(".shardmill"), "gc after {how}");
             }
+            if before.name == after.name {
+                // The dataset is that of the same conversion, so nothing has to be overwritten.
+                let continued = lab.run(&mut lab.convert(after, "dest"));
+                assert_eq!(continued.code(), Some(0), "{how}: {}", continued.errors());
+                lab.check_replaced(&new, "dest", &format!("without --overwrite after {how}"));
+            }
             lab.finish(&new, "dest", &["--overwrite"], &format!("after {how}"));
             if ended.code() == Some(0) {
                 break;
@@ -286,7 +292,7 @@ fn killed_while_overwriting(pairs: &[[Setting; 2]], step: usize) {
 #[test]
 fn killed_overwrite_leaves_the_old_or_the_new_dataset() {
     let pair = |old: usize, new: usize| [SMALL[old], SMALL[new]];
-    killed_while_overwriting(&[pair(0, 1)], 2);
+    killed_while_overwriting(&[pair(0, 1), pair(0, 0)], 2);
     killed_while_overwriting(&[pair(2, 3), pair(5, 6)], 5);
     killed_while_overwriting(&[pair(4, 0), pair(3, 4), pair(1, 2)], 7);
 }

@@ -76,14 +76,7 @@ pub const SETTINGS: [Setting; 9] = [
     Setting {
         name: "JSON lines",
         source: "lines",
-        options: &[
-            "--to",
-            "jsonl",
-            "--size-limit",
-            "120kb",
-            "--compression",
-            "gz:1",
-        ],
+        options: &["--size-limit", "120kb", "--compression", "gz:1"],
         folders: &[""],
     },
     Setting {
@@ -183,10 +176,11 @@ impl Golden {
 /// their order.
 pub fn without_generations(
     files: impl IntoIterator<Item = (String, Vec<u8>)>,
+    how: &str,
 ) -> BTreeMap<String, Vec<u8>> {
     let mut plain = BTreeMap::new();
-    for (name, bytes) in files {
-        let name = String::from_utf8(without_generation(name.as_bytes())).unwrap();
+    for (real, bytes) in files {
+        let name = String::from_utf8(without_generation(real.as_bytes())).unwrap();
         let bytes = match name.rsplit('/').next() {
             Some("index.provenance" | ".index.provenance") => {
                 let text = String::from_utf8(bytes).unwrap();
@@ -197,7 +191,7 @@ pub fn without_generations(
         };
         assert!(
             plain.insert(name.clone(), bytes).is_none(),
-            "{name} of two generations"
+            "{how}: {real} and {name} of another generation"
         );
     }
     plain
@@ -476,7 +470,7 @@ impl Lab {
             );
         }
         if !left.has("index.json") && left.has("shard.00000.mds") {
-            let ended = self.run(self.command().args(["ls", dest]));
+            let ended = self.run(self.command().args(["inspect", "--shards", dest]));
             expect(&ended, 2, "index-missing");
         }
     }
@@ -501,7 +495,7 @@ impl Lab {
     /// Checks that the destination has exactly the expected files, apart from the generation in their names.
     pub fn check_replaced(&self, golden: &Golden, dest: &str, how: &str) {
         let [found, wanted] =
-            [dest, &golden.dest()].map(|dest| without_generations(self.files(dest)));
+            [dest, &golden.dest()].map(|dest| without_generations(self.files(dest), how));
         let differs = |name: &&String| found.get(*name) != wanted.get(*name);
         let differing: Vec<&String> = found.keys().chain(wanted.keys()).filter(differs).collect();
         assert!(
@@ -538,7 +532,7 @@ impl Lab {
         how: &str,
     ) -> Vec<String> {
         let mut folders = Vec::new();
-        let goldens = [old, new].map(|golden| without_generations(self.files(&golden.dest())));
+        let goldens = [old, new].map(|golden| without_generations(self.files(&golden.dest()), how));
         let is_of = |files: &BTreeMap<String, Vec<u8>>, index: &String| {
             let found = found.get(index).map(|bytes| without_generation(bytes));
             found.is_some() && found.as_ref() == files.get(index)

@@ -61,7 +61,7 @@ fn table(path: &Path, megabytes: u64) {
 fn memory_does_not_grow_with_the_input() {
     let sizes = std::env::var("SHARDMILL_MEMORY").unwrap_or_else(|_| "256,1024,4096".to_owned());
     let sizes: Vec<u64> = sizes.split(',').map(|size| size.parse().unwrap()).collect();
-    let settings: [Setting; 4] = [
+    let settings: [Setting; 3] = [
         Setting {
             name: "none",
             source: "rows.parquet",
@@ -79,12 +79,6 @@ fn memory_does_not_grow_with_the_input() {
             source: "rows.parquet",
             options: &["--split", "a=0.5,b=0.3,c=0.2"],
             folders: &["a", "b", "c"],
-        },
-        Setting {
-            name: "JSON lines",
-            source: "rows.parquet",
-            options: &["--to", "jsonl", "--column", "id", "--column", "text"],
-            folders: &[""],
         },
     ];
     let lab = Lab::new(&[]);

@@ -49,7 +49,7 @@ const CHANGES: [&[&str]; 8] = [
     &["--column", "id", "--column", "text"],
     &["--where", "id >= 0"],
     &["--nulls", "drop"],
-    &["--to", "jsonl", "--column", "id"],
+    &["--to", "webdataset", "--column", "id"],
 ];
 
 /// Returns the options of a setting with some of them changed.

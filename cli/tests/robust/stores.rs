@@ -72,13 +72,13 @@ impl Store {
 
     /// Checks that the store has exactly the files of an undisturbed run, apart from the generation in their names.
     pub fn check_replaced(&self, lab: &Lab, golden: &Golden, how: &str) {
-        let found = without_generations(self.left());
+        let found = without_generations(self.left(), how);
         let root = lab.at(&golden.dest());
         let wanted = golden.files.files().map(|name| {
             let bytes = fs::read(root.join(name)).unwrap();
             (name.to_str().unwrap().to_owned(), bytes)
         });
-        let wanted = without_generations(wanted);
+        let wanted = without_generations(wanted, how);
         let differs = |name: &&String| found.get(*name) != wanted.get(*name);
         let differing: Vec<&String> = found.keys().chain(wanted.keys()).filter(differs).collect();
         assert!(

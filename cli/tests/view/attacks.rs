@@ -142,10 +142,7 @@ fn hostile_requests_read_no_file_and_do_not_stop_the_server() {
         "/api/select".to_owned(),
         "/api/view?where=id+=".to_owned(),
         "/api/samples?where=nothing%3D1".to_owned(),
-        "/api/samples?of=../secret.txt".to_owned(),
-        "/api/run/diff".to_owned(),
-        "/api/run/diff?after=secret.txt".to_owned(),
-        "/api/run/lint?paths=secret.txt".to_owned(),
+        "/api/run/verify?paths=secret.txt".to_owned(),
         "/api/cache?folder=/".to_owned(),
         "/api/metrics?url=http://127.0.0.1:1/".to_owned(),
         "/api/media?sample=0&column=id".to_owned(),
@@ -299,7 +296,8 @@ fn path_like_keys_are_treated_as_text() {
     ];
     let rows = keys.map(|key| json!({ "__key__": key, "txt": "a" }).to_string());
     dir.write("rows/a.jsonl", rows.join("\n"));
-    dir.ok(&["convert", "rows", "json", "--to", "json"]);
+    let columns = [("__key__", "str"), ("txt", "str")];
+    dir.json_shards("json", &columns, &rows.join("\n"));
     for location in ["rows", "json"] {
         let view = View::start(&dir, location, &[]);
         for (number, key) in keys.iter().enumerate() {

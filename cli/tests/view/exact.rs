@@ -219,9 +219,11 @@ fn values_are_shown_as_cat_prints_them() {
         "cls=int",
     ]);
     dir.ok(&["convert", "tree", "tree-tars", "--to", "webdataset"]);
-    dir.ok(&[
-        "convert", "plain", "text", "--to", "json", "--column", "id:str", "--column", "float",
-    ]);
+    dir.json_shards(
+        "text",
+        &[("float", "float"), ("id", "str")],
+        "{\"float\": 0.1, \"id\": \"0\"}\n{\"float\": NaN, \"id\": \"1\"}\n{\"float\": -0.0, \"id\": \"2\"}\n",
+    );
     for (location, fields) in [
         ("mds", 12),
         ("tars", 5),

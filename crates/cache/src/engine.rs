@@ -35,12 +35,15 @@ const START_BYTES: u64 = 32 << 20;
 /// Missing bytes from which fetching parts of blobs, in two rounds of requests, is faster than fetching the blobs.
 const WORTH_PARTS: u64 = 8 << 20;
 
-/// The most blobs in flight at a time: each counts as at least this part of the bytes in flight. A fetch takes a
+/// The most shards in flight at a time: each counts as at least this part of the bytes in flight. A fetch takes a
 /// connection, and in each set one lock file is open while there are fetches.
-const MAX_IN_FLIGHT: u64 = 48;
+const MAX_SHARDS: u64 = 64;
 
-/// The most blobs in flight of more than this many sets.
-const MAX_OF_MANY_SETS: (usize, u64) = (16, 32);
+/// The most blobs in flight of more than 16 sets.
+const MAX_OF_MANY_SETS: u64 = 32;
+
+/// The most raw files in flight at a time. They are smaller than shards, so that the latency of the store counts more.
+const MAX_FILES: u64 = 128;
 
 /// How often a blob is fetched before it is reported as bad.
 pub(crate) const ATTEMPTS: u32 = 3;
@@ -117,13 +120,13 @@ impl<B: Blobs> Engine<B> {
     }
 
     fn fetch_bytes(&self, blob: usize) -> u64 {
-        let (few, max_of_many) = MAX_OF_MANY_SETS;
-        let max = match self.blobs.sets().len() > few {
-            true => max_of_many,
-            false => MAX_IN_FLIGHT,
-        };
         let blob = self.blobs.blob(blob).filter(|blob| blob.is_kept);
         blob.map_or(0, |blob| {
+            let max = match (self.blobs.sets().len(), blob.is_unhashed) {
+                (17.., _) => MAX_OF_MANY_SETS,
+                (_, true) => MAX_FILES,
+                (_, false) => MAX_SHARDS,
+            };
             blob.total_bytes().max(self.options.in_flight / max)
         })
     }

@@ -91,14 +91,12 @@ pub fn forecast(
         }
         moves.push(of_node);
     }
-    let peers = match options.owners.is_empty() {
-        true => Vec::new(),
-        false => {
-            let epochs = facts.iter().map(|epoch| epoch.epoch).collect();
-            let limit = options.cache_limit;
-            cluster::replay(&moves, epochs, shards, &options.owners, limit)
-        }
-    };
+    let mut peers = Vec::new();
+    if !options.owners.is_empty() {
+        let epochs = facts.iter().map(|epoch| epoch.epoch).collect();
+        let limit = options.cache_limit;
+        peers = cluster::replay(&moves, epochs, shards, &options.owners, limit);
+    }
     Ok(Forecast {
         nodes_in_all,
         epochs: facts,

@@ -10,7 +10,8 @@ pub struct CacheOptions {
     /// The most bytes that the cache uses on disk, for all streams and all processes together. Includes blobs,
     /// reservations of blobs that are being written, indexes, and the cache's own files. `None` for no limit.
     pub limit: Option<u64>,
-    /// The most bytes in flight at a time, compressed and raw. At most 48 blobs are in flight, however small.
+    /// The most bytes in flight at a time, compressed and raw. At most 64 shards or 128 raw files are in flight, however
+    /// small.
     pub in_flight: u64,
     /// The most bytes of blobs held in memory because there is no space for them on disk. A single blob that
     /// a caller waits for may exceed it.

@@ -82,16 +82,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
     }
     table::check_options(options)?;
     check_tar_options(options)?;
-    check_part(options)?;
-    if options.shards.separator.is_some() && options.shards.to != shardmill_core::Format::Xsv.into()
-    {
-        return Err(ConvertError::option_hint(
-            "separator",
-            format!("{} has a fixed separator", options.shards.to),
-            "use --to xsv",
-        ));
-    }
-    Ok(())
+    check_part(options)
 }
 
 fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
@@ -142,7 +133,7 @@ pub(crate) fn check_column_files(
     for (option, names, no_format, format_hint, part_hint) in [lengths, videos] {
         let refused = |fact: &str, hint: &str| Err(ConvertError::option_hint(option, fact, hint));
         for name in names {
-            if to != shardmill_core::Format::Mds.into() {
+            if to != ShardFormat::Mds {
                 return refused(&no_format, format_hint);
             }
             if options.run.part.is_some() {

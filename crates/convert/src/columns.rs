@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use shardmill_core::{Diagnostic as _, Format, escape, omit_option, shell_word, sql_name};
-use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig, TextColumn, TextEncoding};
+use shardmill_core::{Diagnostic as _, escape, omit_option, shell_word, sql_name};
+use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig};
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
@@ -52,12 +52,10 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
             parse_target(&column.name, column.encoding.as_deref()?, options.shards.to).ok()?;
         let data_type = match target {
             Target::Mds(Encoding::Number(DType::U64)) => DataType::UInt64,
-            Target::Mds(Encoding::Number(DType::F16 | DType::F32 | DType::F64))
-            | Target::Json(TextEncoding::Float)
-            | Target::Xsv(TextEncoding::Float) => DataType::Float64,
+            Target::Mds(Encoding::Number(DType::F16 | DType::F32 | DType::F64)) => {
+                DataType::Float64
+            }
             Target::Mds(Encoding::Int | Encoding::Number(_))
-            | Target::Json(TextEncoding::Int)
-            | Target::Xsv(TextEncoding::Int)
             | Target::Field(FieldEncoding::Int) => DataType::Int64,
             _ => return None,
         };
@@ -71,26 +69,23 @@ pub(crate) fn read_as(options: &ConvertOptions) -> Vec<ReadAs> {
 }
 
 fn parse_target(column: &str, encoding: &str, format: ShardFormat) -> Result<Target, ConvertError> {
-    let format = match format {
-        ShardFormat::Streaming(format) => format,
-        ShardFormat::Parquet => return table::parse_target(column, encoding),
+    match format {
+        ShardFormat::Mds => {
+            let parsed = encoding.parse().map(Target::Mds);
+            parsed.map_err(|error: MdsError| {
+                ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
+            })
+        }
+        ShardFormat::Parquet => table::parse_target(column, encoding),
         ShardFormat::Webdataset => {
             let parsed = encoding.parse::<FieldEncoding>().map(Target::Field);
-            return parsed.map_err(|error| {
+            parsed.map_err(|error| {
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
                 let hint = format!("fields of webdataset are {names}");
                 ConvertError::encoding(column, "encoding-unknown", error.to_string(), Some(hint))
-            });
+            })
         }
-    };
-    let parsed = match format {
-        Format::Mds => encoding.parse().map(Target::Mds),
-        Format::Json => encoding.parse().map(Target::Json),
-        Format::Csv | Format::Tsv | Format::Xsv => encoding.parse().map(Target::Xsv),
-    };
-    parsed.map_err(|error: MdsError| {
-        ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
-    })
+    }
 }
 
 /// Determines the null policy of each column. `null_count` returns the number of nulls that the source knows without
@@ -263,8 +258,8 @@ pub(crate) fn compile(
         encoders.sort_by(|a, b| a.name().cmp(b.name()));
     }
     match options.shards.to {
-        ShardFormat::Streaming(format) => {
-            let config = shard_config(&encoders, format, options)?;
+        ShardFormat::Mds => {
+            let config = shard_config(&encoders, options)?;
             let max = options.source.limits.sample_bytes;
             let encoder = RowEncoder::new(encoders, &config.layout, max);
             Ok((encoder, ShardForm::Streaming(Arc::new(config))))
@@ -383,49 +378,22 @@ const MAX_FIELD_BYTES: usize = 64;
 
 fn shard_config(
     encoders: &[ColumnEncoder],
-    format: Format,
     options: &ConvertOptions,
 ) -> Result<ShardConfig, ConvertError> {
-    let mut mds = Vec::new();
-    let mut text = Vec::new();
-    for encoder in encoders {
-        let name = encoder.name().to_owned();
-        match encoder.target() {
-            Target::Mds(encoding) => mds.push(Column {
-                name,
-                encoding: encoding.clone(),
-            }),
-            Target::Json(encoding) | Target::Xsv(encoding) => text.push(TextColumn {
-                name,
-                encoding: *encoding,
-            }),
-            Target::Field(_) | Target::Table(_) => {
-                return Err(WriteError::Bug("a column of another format").into());
-            }
-        }
-    }
+    let column = |encoder: &ColumnEncoder| match encoder.target() {
+        Target::Mds(encoding) => Ok(Column {
+            name: encoder.name().to_owned(),
+            encoding: encoding.clone(),
+        }),
+        _ => Err(WriteError::Bug("a column of another format")),
+    };
+    let columns = encoders.iter().map(column).collect::<Result<_, _>>()?;
     let shards = &options.shards;
-    let (compression, hashes, limit) =
-        (shards.compression, shards.hashes.clone(), shards.size_limit);
-    let separator = shards.separator.as_deref();
-    if format == Format::Xsv && separator.is_none() {
-        return Err(ConvertError::option_hint(
-            "separator",
-            "xsv needs a separator",
-            "pass --separator TEXT",
-        ));
-    }
-    Ok(match format {
-        Format::Mds => ShardConfig::new_mds(mds, compression, hashes, limit)?,
-        Format::Json => ShardConfig::new_json(text, &shards.newline, compression, hashes, limit)?,
-        Format::Csv | Format::Tsv | Format::Xsv => ShardConfig::new_xsv(
-            format,
-            text,
-            &shards.newline,
-            separator,
-            compression,
-            hashes,
-            limit,
-        )?,
-    })
+    let hashes = shards.hashes.clone();
+    Ok(ShardConfig::new_mds(
+        columns,
+        shards.compression,
+        hashes,
+        shards.size_limit,
+    )?)
 }

@@ -75,6 +75,13 @@ pub(crate) fn inspect_target(
             hint,
         ))
     };
+    let foreign = |name: String| {
+        conflict(
+            "dest-not-empty",
+            format!("it holds `{name}`, which is not part of a dataset"),
+            "choose another destination, or remove it yourself",
+        )
+    };
     let published = published(target, folders, options)?;
     let is_published = !published.is_empty() && published.iter().all(|there| *there);
     if options.run.overwrite {
@@ -88,11 +95,7 @@ pub(crate) fn inspect_target(
         return match unknown_entry(target, folders, options)? {
             None if target.entries("")?.is_empty() => Ok(Dest::Empty),
             None => Ok(Dest::Replaceable),
-            Some(name) => conflict(
-                "dest-not-empty",
-                format!("it holds `{name}`, which is not part of a dataset"),
-                "choose another destination, or remove it yourself",
-            ),
+            Some(name) => foreign(name),
         };
     }
     if let Some(found) = Found::read(target, limits)? {
@@ -105,14 +108,20 @@ pub(crate) fn inspect_target(
                     false => Ok(None),
                 };
                 match done {
-                    Ok(Some(_)) if replace::is_noted(target)? => Ok(Dest::Interrupted(found)),
+                    // A dataset may be replaced by one of the same conversion, whose shards are not listed yet.
+                    Ok(Some(_)) if found.is_replacing() || replace::is_noted(target)? => {
+                        Ok(Dest::Interrupted(found))
+                    }
                     Ok(Some(indexes)) => Ok(Dest::Done(indexes)),
                     Err(error) if error.kind() != ErrorKind::Conflict => Err(error),
                     _ if found.is_replacing() => conflict(
                         "dest-conflict",
                         "it holds an interrupted conversion that replaces the dataset there"
                             .to_owned(),
-                        "pass --overwrite to finish it, or remove what it left with `shardmill gc --delete`",
+                        &format!(
+                            "pass --overwrite to finish it, or remove what it left with `shardmill gc {} --delete`",
+                            shell_word(&options.dest_text())
+                        ),
                     ),
                     _ => Ok(Dest::Interrupted(found)),
                 }
@@ -139,14 +148,17 @@ pub(crate) fn inspect_target(
     let entries = target.entries("")?;
     match entries.iter().find(|entry| !is_state_folder(entry)) {
         None => Ok(Dest::Empty),
-        Some(entry) => conflict(
-            "dest-not-empty",
-            format!(
-                "it is not empty: it holds `{}`",
-                shardmill_core::escape(&entry.name)
+        Some(entry) => match unknown_entry(target, folders, options)? {
+            Some(name) => foreign(name),
+            None => conflict(
+                "dest-not-empty",
+                format!(
+                    "it is not empty: it holds `{}`",
+                    shardmill_core::escape(&entry.name)
+                ),
+                "choose another destination, or pass --overwrite to replace a dataset",
             ),
-            "choose another destination, or pass --overwrite to replace a dataset",
-        ),
+        },
     }
 }
 

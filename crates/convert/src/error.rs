@@ -208,7 +208,6 @@ fn option_id(option: &str) -> &'static str {
         "text" => "config-text",
         "tokens" => "config-tokens",
         "column" => "config-column",
-        "separator" => "config-separator",
         "sql" => "config-sql",
         "memory-limit" => "config-memory-limit",
         "jobs" => "config-jobs",

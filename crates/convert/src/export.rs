@@ -273,7 +273,7 @@ fn prepare(
     let wants = |reader| options.readers.contains(&reader);
     let work = |at: usize| {
         let shard = &shards[at];
-        let (survey, _, bytes) = shard.survey_with_compression(&options.limits)?;
+        let (survey, bytes) = shard.survey_with_length(&options.limits)?;
         let mut problem = survey.error.clone();
         let mut grouped: Grouped = Vec::new();
         for reader in &options.readers {

@@ -12,7 +12,8 @@
 //! [`gc()`] finds the leftovers of interrupted conversions that will not be resumed.
 //!
 //! [`open_rows`] opens the rows of tables, trees and datasets alike. [`select_samples`] finds the samples of a dataset
-//! that meet a condition, and [`live_rows`] reads only the rows of a view.
+//! that meet a condition, and [`live_rows`] reads only the rows of a view. [`RowReader`] reads rows by their numbers,
+//! [`show_row`] has their values in the form of those of samples, and [`stats()`] measures the columns.
 //!
 //! [`add_columns`] adds the columns of a table to a dataset that exists.
 //!
@@ -58,9 +59,12 @@ mod provenance;
 mod reindex;
 mod replace;
 mod report;
+mod row_reader;
+mod row_values;
 mod run;
 mod select;
 mod split;
+mod stats;
 mod table;
 mod table_verify;
 mod tar_source;
@@ -85,9 +89,12 @@ pub use part_manifest::WaitingPart;
 pub use plan::{ConvertPlan, DestState, PlannedColumn, plan};
 pub use reindex::{ReindexOptions, reindex_tars};
 pub use report::{ConvertReport, IncrementReport, Outcome, SplitReport};
+pub use row_reader::RowReader;
+pub use row_values::{RowValue, show_row};
 pub use run::run;
 pub use select::{SAMPLE_COLUMN, SelectBy, Selected, select_samples};
 pub use shardmill_dataset::PROVENANCE_NAME;
+pub use stats::{Bin, ColumnStats, Measure, Number, Special, Stats, StatsOptions, stats};
 pub use table::{MAX_ROW_GROUP_BYTES, table_type};
 pub use table_verify::verify_table;
 pub use view_rows::live_rows;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use shardmill_core::Format;
 use shardmill_mds::{Compression, HashAlgo};
 use shardmill_source::{SchemaRule, SourceOptions, TreeGroup};
 use shardmill_storage::{LEASE_PATIENCE, Location};
@@ -221,17 +220,13 @@ pub struct ShardOptions {
     /// Whether each row group of the source is a shard, whatever its size. The order of samples then is that of the table
     /// in place.
     pub keep_row_groups: bool,
-    /// The separator of values in XSV.
-    pub separator: Option<String>,
-    /// The end of a line in JSON and the XSV family.
-    pub newline: String,
 }
 
 impl Default for ShardOptions {
     /// Returns the defaults of the command line: MDS, `zstd:3`, `sha256`, 64 MiB.
     fn default() -> Self {
         Self {
-            to: Format::Mds.into(),
+            to: ShardFormat::Mds,
             compression: "zstd:3".parse().ok(),
             tar: TarOptions::default(),
             hashes: vec![HashAlgo::Sha256],
@@ -239,8 +234,6 @@ impl Default for ShardOptions {
             row_group_bytes: 64 << 20,
             samples_per_shard: None,
             keep_row_groups: false,
-            separator: None,
-            newline: "\n".to_owned(),
         }
     }
 }
@@ -352,7 +345,7 @@ impl ConvertOptions {
         put("split", json!(splits.collect::<Vec<_>>()));
         put("split_key", json!(self.columns.split_key));
         let compression = match self.shards.to {
-            ShardFormat::Streaming(_) | ShardFormat::Parquet => {
+            ShardFormat::Mds | ShardFormat::Parquet => {
                 self.shards.compression.map(|name| name.to_string())
             }
             ShardFormat::Webdataset => self.shards.tar.compression.map(|name| name.to_string()),
@@ -376,8 +369,6 @@ impl ConvertOptions {
         }
         put("nulls", json!(self.columns.nulls.name()));
         put("null_as", json!(self.columns.null_as));
-        put("separator", json!(self.shards.separator));
-        put("newline", json!(self.shards.newline));
         Value::Object(config)
     }
 }

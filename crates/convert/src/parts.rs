@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use serde_json::json;
-use shardmill_core::{Progress, lock, shell_word};
+use shardmill_core::{Progress, Unfinished, lock};
 use shardmill_storage::{CancelToken, Destination, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, WORK_FOLDER,
@@ -41,7 +41,7 @@ pub(crate) fn run_part(
         return Ok(report(plan, &indexes, Outcome::AlreadyDone, began));
     }
     let names = match &plan.form {
-        ShardForm::Streaming(config) => NameForm::Streaming(config.format()),
+        ShardForm::Streaming(_) => NameForm::Mds,
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
         ShardForm::Table(_) => {
             return Err(WriteError::Bug("a plan allowed parts of a table").into());
@@ -109,12 +109,9 @@ fn find_finished(
         return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
     }
     if Found::read(target, &options.source.limits)?.is_some() {
-        let hint = format!(
-            "run that conversion again to finish it, or remove what is left with `shardmill gc {} --delete`",
-            shell_word(&options.dest_text())
-        );
-        let reason = "it holds an interrupted conversion that is not in parts";
         let dest = options.dest_text();
+        let hint = Unfinished::Conversion.hint(&dest);
+        let reason = "it holds an interrupted conversion that is not in parts";
         return Err(ConvertError::conflict(dest, "dest-conflict", reason, hint));
     }
     Ok(None)

@@ -266,9 +266,7 @@ fn open_source(
     text.json_columns = columns_as(options, |encoding| encoding == "json");
     // Columns encoded as text keep all digits of their numbers.
     text.text_columns = columns_as(options, |encoding| encoding.starts_with("str"));
-    let mds: ShardFormat = shardmill_core::Format::Mds.into();
-    let stores_json = [mds, ShardFormat::Webdataset].contains(&options.shards.to);
-    text.raw_objects = stores_json && options.source.query.sql.is_none();
+    text.raw_objects = !options.shards.to.is_table() && options.source.query.sql.is_none();
     text.typed_columns = typed_columns(options);
     check_source_options(kind, options)?;
     let mut increment = None;

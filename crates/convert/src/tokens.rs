@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
-use shardmill_core::{Format, escape};
+use shardmill_core::escape;
 use shardmill_source::{
     ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit,
 };
@@ -93,7 +93,7 @@ pub(crate) fn select(
 /// Returns the columns whose lengths are kept: the requested ones, and the tokens if the format keeps lengths.
 pub(crate) fn with_lengths(options: &ConvertOptions) -> Vec<String> {
     let mut columns = options.columns.lengths.clone();
-    let is_kept = options.shards.to == Format::Mds.into() && options.run.part.is_none();
+    let is_kept = options.shards.to == ShardFormat::Mds && options.run.part.is_none();
     if let Some(tokenize) = options.columns.tokenize.as_ref().filter(|_| is_kept)
         && !columns.contains(&tokenize.tokens)
     {
@@ -151,7 +151,7 @@ pub(crate) fn tokenized(
     // An array of MDS has at least one element.
     let spec = options.columns.spec(name);
     let encoding = spec.and_then(|spec| spec.encoding.as_deref());
-    let is_array = options.shards.to == Format::Mds.into()
+    let is_array = options.shards.to == ShardFormat::Mds
         && encoding.is_none_or(|encoding| encoding.starts_with("ndarray"));
     let empty = match options.columns.nulls {
         _ if !is_array => EmptyTokens::Keep,

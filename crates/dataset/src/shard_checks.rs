@@ -1,10 +1,12 @@
 //! Checks the shards of a dataset of any format on several threads, and collects the findings in a report.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::{Diagnostic, Progress, lock, parallel};
 use shardmill_mds::{Content, FileInfo, digest};
+use shardmill_webdataset::Consumer;
 
 use crate::error::DatasetError;
 use crate::problem::ValueLocation;
@@ -20,6 +22,9 @@ pub struct VerifyOptions {
     /// Check only the shards with live samples, for example those of a view. The samples are then not compared with the
     /// content hash, which is of all of them.
     pub live_only: bool,
+    /// The readers of tar shards whose rules are checked, too. Only with readers are there warnings of what some reader
+    /// changes or skips.
+    pub readers: BTreeSet<Consumer>,
     /// The number of shards to check in parallel; 0 for one per core.
     pub jobs: usize,
 }

@@ -186,7 +186,10 @@ impl Reader<'_> {
         };
         let length = leading_u32(&length);
         if length == 0 {
-            return Ok(None);
+            return match size - offset - prefix {
+                0 => Ok(None),
+                more => Err(self.wrong(format!("has {more} bytes after the end of its stream"))),
+            };
         }
         if length > METADATA_BYTES {
             return Err(self.wrong(format!(

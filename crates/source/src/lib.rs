@@ -47,6 +47,7 @@ mod csv_values; // Types of CSV values.
 mod delta; // Delta tables.
 mod detect; // What a location holds.
 mod direct; // Selected columns of a reader.
+mod distinct; // Numbers of distinct values.
 mod error; // The error of this crate.
 mod exact; // Whole numbers that floats represent exactly.
 mod expr; // Computed columns and filtered rows.
@@ -88,6 +89,7 @@ use shardmill_storage::{Location, RemoteOptions};
 
 pub use delta::history as delta_history;
 pub use detect::detect;
+pub use distinct::{DistinctCount, DistinctValues};
 pub use error::SourceError;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, QueryOptions, ReadAs, ResourceOptions, SampleOptions,

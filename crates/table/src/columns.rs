@@ -7,12 +7,12 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parquet::file::metadata::RowGroupMetaData;
-use shardmill_core::{Format, Limits, escape};
+use shardmill_core::{Limits, escape};
 use shardmill_mds::{Column, DType, Encoding, Layout, ShardConfig};
 use shardmill_parquet::{media_bytes, media_column, plain_values, without_extensions};
 use shardmill_writer::{
-    ColumnEncoder, NullPlan, NullPolicy, RowEncoder, Target, default_target, is_json_text,
-    masked_value, parse_value, stores_null,
+    ColumnEncoder, NullPlan, NullPolicy, RowEncoder, ShardFormat, Target, default_target,
+    is_json_text, masked_value, parse_value, stores_null,
 };
 
 use crate::error::{Problem, TableError};
@@ -216,7 +216,7 @@ pub(crate) fn sample_values(array: &ArrayRef, field: &Field) -> Result<ArrayRef,
 
 /// Returns the encoding of a column.
 fn encoding_of(field: &Field) -> Result<Encoding, TableError> {
-    match default_target(field, Format::Mds)? {
+    match default_target(field, ShardFormat::Mds)? {
         Target::Mds(encoding) => Ok(encoding),
         _ => Err(Problem::Type.at(field.name(), "the column has no MDS encoding")),
     }

@@ -16,3 +16,4 @@ pub mod mount;
 pub mod process;
 pub mod s3;
 pub mod stub;
+pub mod tfrecord;

@@ -36,8 +36,6 @@ pub struct Program {
     pub path: PathBuf,
     /// The location of the dataset as the user typed it.
     pub location: String,
-    /// The location of the dataset that it is compared with.
-    pub compared: Option<String>,
     /// The file of the view whose samples are shown.
     pub view: Option<String>,
     /// Options for the store and limits, which every command needs.
@@ -74,10 +72,10 @@ const WORLD: [&str; 13] = [
     "partition-algo",
 ];
 
-const VERBS: [Verb; 10] = [
+const VERBS: [Verb; 8] = [
     verb("inspect", "inspect", &[], &[]),
     verb("shards", "inspect --shards", &[], &[]),
-    verb("verify", "verify", &[], &["deep"]),
+    verb("verify", "verify", &["for"], &["deep"]),
     verb("stats", "stats", &["limit", "column"], &[]),
     verb(
         "order",
@@ -105,8 +103,6 @@ const VERBS: [Verb; 10] = [
         &["shuffle"],
     ),
     verb(SELECT, SELECT, &["where"], &["with-deleted"]),
-    verb("diff", "diff", &["key-column", "limit"], &[]),
-    verb("lint", "tar lint", &["for"], &[]),
 ];
 
 /// The command that writes a view to standard output. It prints no JSON, so it is not for the page.
@@ -225,24 +221,17 @@ impl Program {
         Ok((self.shown(verb, &typed), ran))
     }
 
-    /// Returns the locations that a command reads.
-    fn locations(&self, verb: &Verb) -> impl Iterator<Item = &String> {
-        let compared = self.compared.iter().filter(|_| verb.name == "diff");
-        std::iter::once(&self.location).chain(compared)
-    }
-
-    /// Returns the option with the view, for the commands that read samples.
-    fn view_option(&self, verb: &Verb) -> Option<String> {
-        let view = self.view.as_ref().filter(|_| verb.name != "lint");
-        view.map(|file| format!("--view={file}"))
+    /// Returns the option with the view.
+    fn view_option(&self) -> Option<String> {
+        self.view.as_ref().map(|file| format!("--view={file}"))
     }
 
     /// Returns the command line that prints the same.
     fn shown(&self, verb: &Verb, typed: &[String]) -> String {
         let words = verb.words.split(' ').map(str::to_owned);
-        let words = words.chain(self.locations(verb).cloned());
+        let words = words.chain([self.location.clone()]);
         // An option and its value are two words, unless the value looks like an option.
-        let view = self.view_option(verb);
+        let view = self.view_option();
         let options = typed.iter().chain(&view).chain(&self.shown_options);
         let options = options.flat_map(|option| match option.split_once('=') {
             Some((name, value)) if !value.starts_with('-') => {
@@ -262,10 +251,10 @@ impl Program {
             .args(["--json", "--progress=none"])
             .args((verb.name == SELECT).then_some("--out=-"))
             .args(typed)
-            .args(self.view_option(verb))
+            .args(self.view_option())
             .args(&self.options)
             .arg("--")
-            .args(self.locations(verb))
+            .arg(&self.location)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -392,7 +381,6 @@ mod tests {
             ("inspect", ("nodes", "1")),
             ("stats", ("storage-option", "a=b")),
             ("select", ("out", "/tmp/x")),
-            ("diff", ("temp-dir", "/tmp")),
             ("plan", ("nodes", "1\0")),
         ] {
             assert_eq!(options(name, &[query]), Err(400), "{name} {query:?}");

@@ -59,8 +59,6 @@ pub struct Viewed {
     pub explain: fn(DatasetError) -> Json,
     /// The samples that met the last conditions.
     pub selections: Selections,
-    /// The dataset that it is compared with.
-    pub compared: Option<Samples>,
     /// The folder of a cache.
     pub cache: Option<PathBuf>,
     /// The metrics of a running job.
@@ -103,7 +101,6 @@ impl Viewed {
             "version": env!("CARGO_PKG_VERSION"),
             "kind": self.samples.kind(),
             "format": self.samples.format(),
-            "compared": self.program.compared,
             "view": self.program.view,
             "cache": self.cache,
             "metrics": self.metrics.as_ref().map(Metrics::url),
@@ -126,22 +123,13 @@ impl Viewed {
         }
     }
 
-    /// Returns the samples of the dataset that a request is about.
-    fn side(&self, request: &Request) -> Result<&Samples, Response> {
-        match (request.value("of"), &self.compared) {
-            (None, _) => Ok(&self.samples),
-            (Some("compared"), Some(compared)) => Ok(compared),
-            _ => Err(Response::refusal(404, "there is no such dataset")),
-        }
-    }
-
     /// Describes the first samples of a range: as many as one read returns, but at least one. A sample that cannot be read has
     /// an error instead of fields.
-    fn run(&self, samples: &Samples, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
+    fn run(&self, numbers: Range<u64>, size: PreviewSize) -> Vec<Json> {
         let (first, is_one) = (numbers.start, numbers.end - numbers.start <= 1);
         let mut fields: BTreeMap<u64, Vec<Json>> = BTreeMap::new();
         let tokens = self.tokens.as_deref();
-        let visited = samples.visit_run(numbers, &mut |number, field| {
+        let visited = self.samples.visit_run(numbers, &mut |number, field| {
             let fields = fields.entry(number).or_default();
             fields.push(preview(field, size, tokens));
         });
@@ -162,19 +150,19 @@ impl Viewed {
                 vec![json!({ "number": first, "error": self.described(error) })]
             }
             // One of them cannot be read: the first one is read alone, and the caller continues with the others.
-            Err(_) => self.run(samples, first..first + 1, size),
+            Err(_) => self.run(first..first + 1, size),
         }
     }
 
     /// Describes samples, given by ascending numbers. The first ones make the dataset cache what their neighbours share, such
     /// as offsets. The others are read at the same time, because each read may be a request to a store.
-    fn describe(&self, samples: &Samples, numbers: &[u64], size: PreviewSize) -> Vec<Json> {
+    fn describe(&self, numbers: &[u64], size: PreviewSize) -> Vec<Json> {
         let neighbours = numbers.chunk_by(|one, next| one + 1 == *next);
         let mut neighbours = neighbours.filter_map(|run| Some(*run.first()?..run.last()? + 1));
         let Some(mut run) = neighbours.next() else {
             return Vec::new();
         };
-        let mut shown = self.run(samples, run.clone(), size);
+        let mut shown = self.run(run.clone(), size);
         let step = shown.len() as u64;
         run.start += step;
         let parts: Vec<Range<u64>> = std::iter::once(run)
@@ -190,7 +178,7 @@ impl Viewed {
             let mut part = parts.get(at).cloned().unwrap_or_default();
             let mut shown = Vec::new();
             while part.start < part.end {
-                let run = self.run(samples, part.clone(), size);
+                let run = self.run(part.clone(), size);
                 part.start += run.len() as u64;
                 shown.extend(run);
             }
@@ -210,9 +198,8 @@ impl Viewed {
             _ => PreviewSize::TILE,
         };
         let range = |samples: u64| from..from.saturating_add(count).min(samples);
-        let samples = self.side(request)?;
         let numbers: Vec<u64> = match request.value("where") {
-            None => range(samples.count()).collect(),
+            None => range(self.samples.count()).collect(),
             Some(condition) => {
                 let selection = self.selection(condition, is_gone)?;
                 let range = range(selection.len());
@@ -220,7 +207,7 @@ impl Viewed {
             }
         };
         Ok(Response::json(
-            &json!({ "samples": self.describe(samples, &numbers, size) }),
+            &json!({ "samples": self.describe(&numbers, size) }),
         ))
     }
 
@@ -268,9 +255,9 @@ impl Viewed {
     fn raw(&self, request: &Request) -> Result<Response, Response> {
         let column = request.value("column").unwrap_or_default();
         let item = usize::try_from(request.number("item", 0)?).unwrap_or(usize::MAX);
+        let number = request.number("sample", 0)?;
         let mut found = None;
-        let samples = self.side(request)?;
-        let visited = samples.visit(request.number("sample", 0)?, &mut |field| {
+        let visited = self.samples.visit(number, &mut |field| {
             if field.name == column && found.is_none() {
                 found = raw(field, item);
             }
@@ -286,11 +273,10 @@ impl Viewed {
 
     /// Returns a part of a sound or a video, for an element that plays it.
     fn media(&self, request: &Request) -> Result<Response, Response> {
-        let samples = self.side(request)?;
         let column = request.value("column").unwrap_or_default();
         let number = request.number("sample", 0)?;
         let part = |range: Range<u64>| {
-            let part = samples.part(number, column, &range);
+            let part = self.samples.part(number, column, &range);
             let part = part.map_err(|error| self.failed(error))?;
             part.ok_or_else(|| Response::refusal(404, "the sample has no such value"))
         };
@@ -420,7 +406,7 @@ impl Viewed {
                 "shards": run("shards", &[])?,
                 "stats": run("stats", &rows)?,
             },
-            "samples": self.describe(&self.samples, &shown.collect::<Vec<_>>(), PreviewSize::FULL),
+            "samples": self.describe(&shown.collect::<Vec<_>>(), PreviewSize::FULL),
             "media": media,
         }))
     }

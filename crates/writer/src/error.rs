@@ -360,20 +360,27 @@ impl ValueReason {
                 format!("store the lists as JSON with {}", as_json())
             }
             Self::Array { .. } => {
-                format!("keep the bytes of MDS with {}", column_option(column, ":bytes"))
+                format!(
+                    "keep the bytes of MDS with {}",
+                    column_option(column, ":bytes")
+                )
             }
-            Self::NullInside => format!("choose --nulls mask to store 0 for it, or keep it as JSON with {}", as_json()),
+            Self::NullInside => format!(
+                "choose --nulls mask to store 0 for it, or keep it as JSON with {}",
+                as_json()
+            ),
             Self::Separator { .. } => {
-                "choose --to mds, --to jsonl, or --to xsv --separator TEXT with a text that is in no value"
-                    .to_owned()
+                "choose MDS, JSON, or a separator that is in no value".to_owned()
             }
             Self::Datum(MdsError::Input {
                 problem: MdsProblem::JsonSyntax,
                 ..
             }) => {
                 let column = escape(column);
-                format!("what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt")
-            },
+                format!(
+                    "what is no JSON is stored with the encoding str, in tar files under a name like {column}.txt"
+                )
+            }
             Self::Datum(error) => return error.hint(),
             _ => return None,
         })

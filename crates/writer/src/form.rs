@@ -15,8 +15,8 @@ use crate::table::{EncodeTable, TableIndex};
 /// A shard format that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShardFormat {
-    /// One of the formats of MosaicML Streaming.
-    Streaming(Format),
+    /// MDS, the binary format of MosaicML Streaming. [`SampleWriter`](crate::SampleWriter) also writes its text formats.
+    Mds,
     /// Tar files of samples.
     Webdataset,
     /// Parquet files.
@@ -28,7 +28,7 @@ impl ShardFormat {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Streaming(format) => format.name(),
+            Self::Mds => Format::Mds.name(),
             Self::Webdataset => "webdataset",
             Self::Parquet => "parquet",
         }
@@ -44,7 +44,7 @@ impl ShardFormat {
     #[must_use]
     pub const fn index_name(self) -> &'static str {
         match self {
-            Self::Streaming(_) | Self::Webdataset => INDEX_NAME,
+            Self::Mds | Self::Webdataset => INDEX_NAME,
             Self::Parquet => TABLE_INDEX_NAME,
         }
     }
@@ -60,18 +60,10 @@ impl ShardFormat {
             }
         }
         match self {
-            Self::Streaming(_) => {
-                DatasetIndex::Streaming(shardmill_mds::Index { shards: streaming })
-            }
+            Self::Mds => DatasetIndex::Streaming(shardmill_mds::Index { shards: streaming }),
             Self::Webdataset => DatasetIndex::Tar(shardmill_webdataset::Index { shards: tar }),
             Self::Parquet => DatasetIndex::Table(TableIndex { files }),
         }
-    }
-}
-
-impl From<Format> for ShardFormat {
-    fn from(format: Format) -> Self {
-        Self::Streaming(format)
     }
 }
 
@@ -129,7 +121,7 @@ impl ShardForm {
     #[must_use]
     pub fn format(&self) -> ShardFormat {
         match self {
-            Self::Streaming(config) => config.format().into(),
+            Self::Streaming(_) => ShardFormat::Mds,
             Self::Tar(_) => ShardFormat::Webdataset,
             Self::Table(_) => ShardFormat::Parquet,
         }

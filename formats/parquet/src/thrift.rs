@@ -30,7 +30,6 @@ const DOUBLE: u8 = 7;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const SET: u8 = 10;
-const MAP: u8 = 11;
 const STRUCT: u8 = 12;
 const UUID: u8 = 13;
 
@@ -138,26 +137,8 @@ impl<'a> Walker<'a> {
                 }
                 Ok(())
             }
-            MAP => {
-                let count = self.varint()?;
-                if count == 0 {
-                    return Ok(());
-                }
-                let kinds = self.byte()?;
-                if count > (self.bytes.len() - self.at) as u64 {
-                    return Err("a map claims more entries than there are bytes");
-                }
-                for _ in 0..count {
-                    let before = self.at;
-                    self.skip(kinds >> 4, nesting + 1)?;
-                    self.skip(kinds & 0x0f, nesting + 1)?;
-                    if self.at == before {
-                        return Err("a map of booleans");
-                    }
-                }
-                Ok(())
-            }
             STRUCT => self.fields(|walker, _, kind| walker.skip(kind, nesting + 1)),
+            // Among them maps, which Parquet metadata does not have.
             _ => Err("an unknown kind of field"),
         }
     }

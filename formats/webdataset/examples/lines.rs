@@ -7,8 +7,8 @@ use std::io::{self, BufRead as _, Write as _};
 use serde_json::{Value as Json, json};
 use shardmill_core::{Diagnostic, Limits};
 use shardmill_webdataset::{
-    Consumer, DType, Lint, Profile, ShardBuilder, ShardFacts, ShardMap, Survey, TarCompression,
-    compress_shard, deflate, encode_ten, npy_header, sidecar, write_offsets,
+    Consumer, DType, Profile, ShardBuilder, ShardMap, TarCompression, compress_shard, deflate,
+    encode_ten, npy_header, sidecar, write_offsets,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -167,20 +167,6 @@ fn answer(request: &Json) -> Result<Json> {
             let group_bytes = request["group_bytes"].as_u64().unwrap_or(1 << 20);
             let zip = compress_shard(&data, &map.offsets(), compression, group_bytes)?;
             json!({"bytes": hex(&zip)})
-        }
-        "lint" => {
-            let survey = Survey::of(&file(request)?, &limits);
-            let mut lint = Lint::new(Consumer::ALL, &limits);
-            let mut findings = lint.shard(&survey, &ShardFacts::default());
-            findings.extend(lint.finish());
-            let findings: Vec<Json> = findings
-                .iter()
-                .map(|finding| {
-                    let consumer = finding.consumer.map(Consumer::name);
-                    json!([finding.severity.name(), finding.id, consumer, finding.text])
-                })
-                .collect();
-            json!({"findings": findings})
         }
         other => return Err(format!("unknown request `{other}`").into()),
     })

@@ -317,26 +317,6 @@ impl WebdatasetError {
     ) -> Result<(), Self> {
         Limits::check(name, value, limit).map_err(|problem| Self::MemberLimit { offset, problem })
     }
-
-    /// Returns the position in the shard, if the error has one.
-    #[must_use]
-    pub const fn offset(&self) -> Option<u64> {
-        match self {
-            Self::Shard { offset, .. }
-            | Self::Trailing { offset, .. }
-            | Self::MemberLimit { offset, .. } => Some(*offset),
-            _ => None,
-        }
-    }
-
-    /// Returns the member that the error is about, if there is one.
-    #[must_use]
-    pub fn member(&self) -> Option<&str> {
-        match self {
-            Self::Shard { member, .. } => member.as_deref(),
-            _ => None,
-        }
-    }
 }
 
 impl Diagnostic for WebdatasetError {

@@ -59,7 +59,7 @@ pub use group::{FieldEntry, Grouper, SampleEntry};
 pub use index::{
     FieldSet, INDEX_VERSION, Index, IndexShard, offsets_name, read_offsets, write_offsets,
 };
-pub use lint::{Finding, Lint, Severity, ShardFacts, Split, splits};
+pub use lint::{FieldSets, Finding, Severity, ShardFacts, lint};
 pub use member::MemberEntry;
 pub use names::Consumer;
 pub use npz::read_npz;

@@ -7,4 +7,4 @@ mod general;
 mod tests;
 
 pub use finding::{Finding, Severity, ShardFacts};
-pub use general::{Lint, Split, splits};
+pub use general::{FieldSets, lint};

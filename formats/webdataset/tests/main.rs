@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value as Json;
 use shardmill_core::{Diagnostic, Limits};
 use shardmill_webdataset::{
-    Consumer, Lint, Profile, Severity, ShardBuilder, ShardFacts, ShardMap, ShardView, Survey,
-    Value, decode, decompress, read_npz,
+    Consumer, Profile, Severity, ShardBuilder, ShardFacts, ShardMap, ShardView, Survey, Value,
+    decode, decompress, lint, read_npz,
 };
 
 fn fixtures() -> PathBuf {
@@ -158,8 +158,9 @@ fn webdataset_gzip_shard_is_decompressed() {
 fn lint_reports_an_error_for_each_rejected_shard() {
     let limits = Limits::default();
     for (name, data, expected) in shards() {
-        let mut lint = Lint::new([Consumer::Webdataset], &limits);
-        let findings = lint.shard(&Survey::of(&data, &limits), &ShardFacts::default());
+        let survey = Survey::of(&data, &limits);
+        let readers = [Consumer::Webdataset].into();
+        let findings = lint(&survey, &ShardFacts::default(), &readers, &limits);
         let errors: Vec<_> = findings
             .iter()
             .filter(|finding| finding.severity == Severity::Error)

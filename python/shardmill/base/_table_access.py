@@ -167,7 +167,6 @@ class TableAccess(Stored):
         stream: int = 0,
         *,
         height: int = 720,
-        compare: Optional[Path] = None,
         tokenizer: Optional[Path] = None,
         cache: Optional[Path] = None,
         metrics: Optional[str] = None,
@@ -177,7 +176,6 @@ class TableAccess(Stored):
         Args:
             stream: The number of the stream to show, in a mix.
             height: The height of the frame in a notebook, in pixels.
-            compare: A dataset or source to compare with on a page of its own.
             tokenizer: A tokenizer file (``tokenizer.json``) that shows columns of token ids as text.
             cache: The ``local`` folder of a run. The page shows which shards are in it.
             metrics: The address of `shardmill.metrics.serve` in a running job, whose metrics the page shows.
@@ -190,7 +188,6 @@ class TableAccess(Stored):
             height=height,
             with_deleted=with_deleted,
             view=samples,
-            compare=compare,
             tokenizer=tokenizer,
             cache=cache,
             metrics=metrics,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Optional, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Optional, Protocol, TypedDict, Union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +28,13 @@ Sample = dict[str, Any]
 Path = Union[str, 'os.PathLike[str]']
 #: The destination of a writer: a folder or a URL, or a local folder and a URL.
 Destination = Union[Path, tuple[Path, Path]]
+
+
+class ArrowStream(Protocol):
+    """Rows that Arrow's C stream interface hands over."""
+
+    def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object:
+        """Returns a capsule with a stream of record batches."""
 
 
 class WriterOptions(TypedDict, total=False):

@@ -188,7 +188,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
             return Err(ConvertError::option_hint(
                 "incremental",
                 "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index",
-                "omit --index-for, and run `shardmill index export` with --force afterwards",
+                "omit --index-for, and write them afterwards with `shardmill index export DATASET --for READER --force`",
             ));
         }
         () => return Ok(()),

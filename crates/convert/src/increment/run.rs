@@ -423,7 +423,7 @@ impl Shards {
 
 /// Returns the error of a shard with fewer samples than the index says.
 fn missing(shard: usize) -> ConvertError {
-    let hint = "run `shardmill verify` on the destination to see all damage, or pass --overwrite to convert it again";
+    let hint = "pass --overwrite to convert it again";
     let reason = "it does not hold the samples that the index says";
     ConvertError::conflict(format!("shard {shard}"), "dest-damaged", reason, hint)
 }

@@ -266,20 +266,16 @@ impl TarFile {
     ///
     /// [`DatasetError`]: a file that cannot be read or decompressed. Errors in the archive are in the survey.
     pub fn survey(&self, limits: &Limits) -> Result<Survey, DatasetError> {
-        Ok(self.survey_with_compression(limits)?.0)
+        Ok(self.survey_with_length(limits)?.0)
     }
 
-    /// Like [`survey`](Self::survey), and also returns the compression and the length of the file.
-    pub fn survey_with_compression(
-        &self,
-        limits: &Limits,
-    ) -> Result<(Survey, Option<TarCompression>, u64), DatasetError> {
+    /// Like [`survey`](Self::survey), and also returns the length of the file.
+    pub fn survey_with_length(&self, limits: &Limits) -> Result<(Survey, u64), DatasetError> {
         let file = self.open()?;
         let head = Self::window(&file, &(0..0))?;
-        let compression = TarCompression::sniff(&head);
-        if compression.is_some() {
+        if TarCompression::sniff(&head).is_some() {
             let survey = Survey::of(self.load(limits)?.as_ref(), limits);
-            return Ok((survey, compression, file.len()));
+            return Ok((survey, file.len()));
         }
         let mut surveyor = Surveyor::new(file.len(), limits);
         let mut need = surveyor.step(0, &head);
@@ -287,7 +283,7 @@ impl TarFile {
             let window = Self::window(&file, &range)?;
             need = surveyor.step(range.start, &window);
         }
-        Ok((surveyor.finish(), None, file.len()))
+        Ok((surveyor.finish(), file.len()))
     }
 
     /// Reads a range that a scan of headers needs, and the bytes after it.

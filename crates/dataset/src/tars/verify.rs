@@ -5,9 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use shardmill_core::{Diagnostic, Limits, Progress, escape, lock};
 use shardmill_webdataset::{
-    Consumer, Content, FieldKind, FieldSet, FileInfo, Lint, SampleEntry, Severity, ShardFacts,
+    Consumer, Content, FieldKind, FieldSet, FieldSets, FileInfo, SampleEntry, Severity, ShardFacts,
     Survey, TarCompression, WebdatasetError, content_of_numbered, decode, decompress, inflate,
-    read_offsets,
+    lint, read_offsets,
 };
 
 use super::file::TarFile;
@@ -23,6 +23,9 @@ use crate::side_files::{Converted, SideFiles};
 /// Checks every tar file: its existence, length, hashes and decompression, whether the archive is complete and
 /// unambiguous, and whether its samples and offsets match the index. With `deep`, it also decodes every field according
 /// to its extension, and compares the samples with those that were converted.
+///
+/// Where [`readers`](VerifyOptions::readers) are named, what they or others would change, skip or refuse is a warning or a
+/// problem, as a lint finds it.
 ///
 /// A key in two shards is a problem, because a lookup by key finds only one of the samples. Keys are compared in
 /// bounded memory: see [`RepeatedKeys`].
@@ -50,8 +53,11 @@ pub fn verify_tars(
     progress.set_totals(bytes, 0, numbers.len() as u64);
     let side_files = side_files(set, limits);
     let converted = options.converted(&side_files);
-    // The keys of all shards, and for each shard the number of its samples if it has no problem.
-    let keys = Mutex::new((RepeatedKeys::default(), vec![0; shards.len()]));
+    let all = Mutex::new(AllShards {
+        keys: RepeatedKeys::default(),
+        fields: (!options.readers.is_empty()).then(FieldSets::default),
+        sound: vec![0; shards.len()],
+    });
     let check = |found: &mut ShardCheck, (): &mut ()| {
         let number = found.shard;
         let Some(shard) = shards.get(number) else {
@@ -60,7 +66,7 @@ pub fn verify_tars(
         let mut check = TarCheck {
             shard,
             limits,
-            deep: options.deep,
+            options,
             converted: converted.zip(starts.get(number).copied()),
             found,
         };
@@ -75,18 +81,25 @@ pub fn verify_tars(
         if found.problems.count == 0 {
             found.sound_samples = samples.len() as u64;
         }
-        let mut keys = lock(&keys);
+        let mut all = lock(&all);
         for (at, sample) in (0..).zip(&samples) {
-            keys.0.push(&sample.key, number, at)?;
+            all.keys.push(&sample.key, number, at)?;
         }
-        if let Some(sound) = keys.1.get_mut(number) {
+        if let Some(fields) = &mut all.fields {
+            fields.add(number, &samples);
+        }
+        if let Some(sound) = all.sound.get_mut(number) {
             *sound = found.sound_samples;
         }
         Ok(())
     };
     let mut checked = check_shards(&numbers, options.jobs, progress, check)?;
-    let (keys, sound) = keys.into_inner().unwrap_or_else(PoisonError::into_inner);
-    report_repeated(keys, set, &starts, sound, &mut checked)?;
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    report_repeated(all.keys, set, &starts, all.sound, &mut checked)?;
+    let of_all = all.fields.iter();
+    let of_all = of_all.flat_map(|fields| fields.findings(checked.counts.samples));
+    let of_all = of_all.map(|finding| Problem::corrupt(finding.id, "", finding.text));
+    checked.warnings.add(usize::MAX, of_all.collect());
     checked.counts.read.add(&ReadTotals {
         files: set.indexes().len() as u64,
         stored_bytes: set.indexes().iter().map(|index| index.bytes).sum(),
@@ -155,11 +168,20 @@ fn side_files(set: &TarSet, limits: &Limits) -> SideFiles {
     }
 }
 
+/// What is compared over all shards.
+struct AllShards {
+    keys: RepeatedKeys,
+    /// The fields of samples, if readers are named.
+    fields: Option<FieldSets>,
+    /// For each shard, the number of its samples if it has no problem.
+    sound: Vec<u64>,
+}
+
 /// The check of one shard.
 struct TarCheck<'a> {
     shard: &'a TarFile,
     limits: &'a Limits,
-    deep: bool,
+    options: &'a VerifyOptions,
     /// What to compare the samples with, and the stored number of the first one.
     converted: Option<(&'a Converted, u64)>,
     found: &'a mut ShardCheck,
@@ -187,7 +209,8 @@ impl TarCheck<'_> {
         if entry.is_some_and(|entry| !self.has_hashes(entry.stored(), &stored, false)) {
             return Ok(Vec::new());
         }
-        let raw = if TarCompression::sniff(&stored).is_some() {
+        let compression = TarCompression::sniff(&stored);
+        let raw = if compression.is_some() {
             let raw_bytes = entry.map(|entry| entry.raw_data.bytes);
             let raw = decompress(&stored, raw_bytes, self.limits)
                 .map_err(|source| DatasetError::decompress(location(), source))?;
@@ -205,7 +228,7 @@ impl TarCheck<'_> {
         if survey.is_complete() {
             self.index(&survey, &samples);
         }
-        if self.deep {
+        if self.options.deep {
             self.fields(&raw, &samples);
         }
         if let Some((converted, first)) = self.converted
@@ -216,12 +239,20 @@ impl TarCheck<'_> {
         let name = shard.name();
         let facts = ShardFacts {
             name,
-            ..ShardFacts::default()
+            compression,
+            is_first: self.found.shard == 0,
         };
-        for finding in Lint::new([], self.limits).shard(&survey, &facts) {
-            if finding.severity == Severity::Error {
-                self.push(name, finding.id, finding.text);
-            }
+        let shard = Some(self.found.shard as u64);
+        for finding in lint(&survey, &facts, &self.options.readers, self.limits) {
+            let list = match finding.severity {
+                Severity::Error => &mut self.found.problems,
+                Severity::Warning if self.options.readers.is_empty() => continue,
+                Severity::Warning => &mut self.found.warnings,
+            };
+            list.push(|| Problem {
+                shard,
+                ..Problem::corrupt(finding.id, name, finding.text)
+            });
         }
         Ok(samples)
     }

@@ -62,7 +62,6 @@ export interface Facts {
 	kind: "dataset" | "tars" | "source";
 	/** The `format` of a table that Python reads in place. */
 	format: string | null;
-	compared: string | null;
 	view: string | null;
 	cache: string | null;
 	metrics: string | null;
@@ -149,10 +148,9 @@ export async function samples(
 	full: boolean,
 	where: string,
 	signal?: AbortSignal,
-	of?: string,
 ): Promise<Sample[]> {
 	if (report) return report.samples.slice(from, from + count);
-	const found = await get<{ samples: Sample[] }>("samples", { from, count, full, where, of }, signal);
+	const found = await get<{ samples: Sample[] }>("samples", { from, count, full, where }, signal);
 	return found.samples;
 }
 
@@ -226,9 +224,9 @@ export async function metrics(signal?: AbortSignal): Promise<string> {
 }
 
 /** Returns the address of a sound or a video, of which the browser requests the parts that it plays. */
-export function played(sample: number, column: string, of?: string): string | undefined {
+export function played(sample: number, column: string): string | undefined {
 	// An element cannot send the header. A frame without the cookie names the token, in an address of this machine.
-	return report ? undefined : `/api/media?${queryText({ sample, column, of, token: token ?? undefined })}`;
+	return report ? undefined : `/api/media?${queryText({ sample, column, token: token ?? undefined })}`;
 }
 
 /** Returns the address of a value for an element, and how to release it. */
@@ -237,14 +235,13 @@ export async function media(
 	column: string,
 	item: number,
 	signal?: AbortSignal,
-	of?: string,
 ): Promise<[string, () => void]> {
 	if (report) {
 		const kept = item === 0 ? report.media[`${sample}/${column}`] : undefined;
 		if (!kept) throw new Refused({ message: "too large for a report" });
 		return [kept, () => {}];
 	}
-	const response = await request("raw", { sample, column, item, of }, signal);
+	const response = await request("raw", { sample, column, item }, signal);
 	const url = URL.createObjectURL(await response.blob());
 	return [url, () => URL.revokeObjectURL(url)];
 }

@@ -13,8 +13,7 @@ const EAGER_BYTES = 16 << 20;
 /** The most members of an object that are shown before the reader asks for more. */
 const MEMBERS = 100;
 
-/** `of` names the dataset, if it is the one that is compared. */
-export function FieldView({ field, sample, of }: { field: Field; sample: number; of?: string }) {
+export function FieldView({ field, sample }: { field: Field; sample: number }) {
 	return (
 		<section class="field" aria-label={visible(field.name)}>
 			<h3>
@@ -26,7 +25,7 @@ export function FieldView({ field, sample, of }: { field: Field; sample: number;
 				</p>
 			) : null}
 			{field.note ? <p class="note">{field.note}</p> : null}
-			<Value field={field} sample={sample} of={of} />
+			<Value field={field} sample={sample} />
 			{field.decoded === undefined ? null : (
 				<>
 					<h4>Decoded tokens</h4>
@@ -50,19 +49,19 @@ export function facts(field: Field): string {
 	return parts.filter(Boolean).join(" · ");
 }
 
-function Value({ field, sample, of }: { field: Field; sample: number; of?: string }) {
+function Value({ field, sample }: { field: Field; sample: number }) {
 	switch (field.kind) {
 		case "image":
 			return (
 				<>
 					{Array.from({ length: field.images ?? 1 }, (_, item) => (
-						<Media key={item} field={field} sample={sample} item={item} of={of} />
+						<Media key={item} field={field} sample={sample} item={item} />
 					))}
 				</>
 			);
 		case "audio":
 		case "video":
-			return <Player field={field} sample={sample} of={of} />;
+			return <Player field={field} sample={sample} />;
 		case "json":
 			return field.truncated ? <Text field={field} /> : <Json text={field.text ?? ""} />;
 		case "number":
@@ -89,9 +88,9 @@ function Text({ field }: { field: Field }) {
 }
 
 /** A sound or a video. The browser requests the parts that it plays; a report contains all of it. */
-function Player({ field, sample, of }: { field: Field; sample: number; of?: string }) {
+function Player({ field, sample }: { field: Field; sample: number }) {
 	const [broken, setBroken] = useState(false);
-	const source = played(sample, field.name, of);
+	const source = played(sample, field.name);
 	if (!source) return <Media field={field} sample={sample} item={0} />;
 	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;
 	return <Playing field={field} sample={sample} source={source} onError={() => setBroken(true)} />;
@@ -108,7 +107,6 @@ interface MediaProps {
 	sample: number;
 	item: number;
 	tile?: boolean;
-	of?: string;
 }
 
 export function Media(props: MediaProps) {
@@ -123,15 +121,15 @@ export function Media(props: MediaProps) {
 	);
 }
 
-function LoadedMedia({ field, sample, item, tile, of }: MediaProps) {
+function LoadedMedia({ field, sample, item, tile }: MediaProps) {
 	const [broken, setBroken] = useState(false);
 	const loaded = useLoaded(
 		async (signal) => {
-			const [url, release] = await media(sample, field.name, item, signal, of);
+			const [url, release] = await media(sample, field.name, item, signal);
 			signal.addEventListener("abort", release);
 			return url;
 		},
-		[sample, field.name, item, of],
+		[sample, field.name, item],
 	);
 	if (!loaded.value) return <Status of={loaded} />;
 	if (broken) return <p class="failed">the {field.kind} cannot be decoded</p>;

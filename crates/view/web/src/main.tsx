@@ -5,7 +5,6 @@ import { useEffect, useState } from "preact/hooks";
 import { begin, type Facts, facts, isReport } from "./api";
 import { parseRoute, routeText, visible } from "./format";
 import { Columns } from "./pages/columns";
-import { DiffPage } from "./pages/diff";
 import { Live } from "./pages/live";
 import { Order } from "./pages/order";
 import { Overview } from "./pages/overview";
@@ -21,7 +20,6 @@ const PAGES: [string, string, typeof Samples][] = [
 	["shards", "Shards", Shards],
 	["order", "Order", Order],
 	["plan", "Plan", Plan],
-	["diff", "Diff", DiffPage],
 	["live", "Live", Live],
 ];
 
@@ -29,13 +27,12 @@ const PAGES: [string, string, typeof Samples][] = [
 const OF_REPORTS = ["overview", "samples", "columns", "shards"];
 
 /** A source has no shards yet. */
-const OF_SOURCES = ["overview", "samples", "columns", "diff"];
+const OF_SOURCES = ["overview", "samples", "columns"];
 
 /** Returns whether there is something to show on a page. */
 function hasPage(name: string, facts: Facts | undefined): boolean {
 	if (isReport() && !OF_REPORTS.includes(name)) return false;
 	if (facts?.kind === "source" && !OF_SOURCES.includes(name)) return false;
-	if (name === "diff") return !!facts?.compared;
 	return name !== "live" || !!facts?.metrics;
 }
 

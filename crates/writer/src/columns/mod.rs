@@ -57,49 +57,31 @@ pub struct ColumnEncoder {
 /// # Errors
 ///
 /// Returns [`WriteError::TypeUnsupported`] if the format cannot store the type.
-pub fn default_target(field: &Field, format: impl Into<ShardFormat>) -> Result<Target, WriteError> {
-    let format = match format.into() {
-        ShardFormat::Streaming(format) => format,
-        ShardFormat::Webdataset => {
-            return default_field(field).map(|(_, encoding)| Target::Field(encoding));
-        }
-        ShardFormat::Parquet => {
-            return Ok(Target::Table(table::default_type(field)));
-        }
-    };
-    let unsupported = |hint: &str| WriteError::TypeUnsupported {
-        column: field.name().clone(),
-        data_type: field.data_type().to_string(),
-        encoding: format.to_string(),
-        hint: Some(hint::with_obstacle(field, hint)),
-    };
-    let data_type = &stored_type(field.data_type());
+pub fn default_target(field: &Field, format: ShardFormat) -> Result<Target, WriteError> {
     match format {
-        Format::Mds => {
-            if let Some(name) = metadata(field, ENCODING_KEY)
-                && let Ok(encoding) = name.parse()
-            {
-                return Ok(Target::Mds(encoding));
-            }
-            mds_encoding(data_type).map(Target::Mds).ok_or_else(|| {
-                unsupported(&format!(
-                    "omit the column with {}",
-                    omit_option(field.name())
-                ))
-            })
+        ShardFormat::Mds => default_encoding(field).map(Target::Mds),
+        ShardFormat::Webdataset => {
+            default_field(field).map(|(_, encoding)| Target::Field(encoding))
         }
-        Format::Json | Format::Csv | Format::Tsv | Format::Xsv => {
-            let encoding = match is_integer_text(field) {
-                true => Some(TextEncoding::Int),
-                false => text_encoding(data_type),
-            };
-            let encoding = encoding.map(match format {
-                Format::Json => Target::Json,
-                _ => Target::Xsv,
-            });
-            encoding.ok_or_else(|| unsupported("choose --to mds, which stores bytes and arrays"))
-        }
+        ShardFormat::Parquet => Ok(Target::Table(table::default_type(field))),
     }
+}
+
+fn default_encoding(field: &Field) -> Result<Encoding, WriteError> {
+    if let Some(name) = metadata(field, ENCODING_KEY)
+        && let Ok(encoding) = name.parse()
+    {
+        return Ok(encoding);
+    }
+    mds_encoding(&stored_type(field.data_type())).ok_or_else(|| {
+        let hint = format!("omit the column with {}", omit_option(field.name()));
+        WriteError::TypeUnsupported {
+            column: field.name().clone(),
+            data_type: field.data_type().to_string(),
+            encoding: Format::Mds.to_string(),
+            hint: Some(hint::with_obstacle(field, &hint)),
+        }
+    })
 }
 
 fn mds_encoding(data_type: &DataType) -> Option<Encoding> {
@@ -130,16 +112,6 @@ fn mds_encoding(data_type: &DataType) -> Option<Encoding> {
         DataType::Struct(_) | DataType::Map(..) if json::is_representable(data_type) => {
             Encoding::Json
         }
-        _ => return None,
-    })
-}
-
-fn text_encoding(data_type: &DataType) -> Option<TextEncoding> {
-    Some(match data_type {
-        DataType::Boolean => TextEncoding::Int,
-        other if other.is_floating() => TextEncoding::Float,
-        other if other.is_integer() => TextEncoding::Int,
-        other if text::is_representable(other) => TextEncoding::Str,
         _ => return None,
     })
 }
@@ -297,15 +269,10 @@ impl ColumnEncoder {
             true => array,
             false => &cast(array, &stored).map_err(|_| self.unfit(array))?,
         };
-        match &self.target {
-            Target::Json(TextEncoding::Int) | Target::Xsv(TextEncoding::Int)
-                if self.integer_text =>
-            {
-                EncodedColumn::texts(array).ok_or_else(|| self.unfit(array))
-            }
-            _ if self.integer_text => self.prepare_as(&self.parsed(array)?),
-            _ => self.prepare_as(array),
+        if self.integer_text {
+            return self.prepare_as(&self.parsed(array)?);
         }
+        self.prepare_as(array)
     }
 
     fn prepare_as(&self, array: &ArrayRef) -> Result<EncodedColumn, RowError> {

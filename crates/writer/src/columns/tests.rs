@@ -16,30 +16,38 @@ fn made(
     array: &ArrayRef,
     encoding: Option<&str>,
     metadata: &[(&str, &str)],
-    format: impl Into<ShardFormat>,
+    format: ShardFormat,
 ) -> Result<Vec<Vec<u8>>, (String, String)> {
     let metadata = metadata.iter();
     let metadata = metadata.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let field = Field::new(name, array.data_type().clone(), true)
         .with_metadata(metadata.collect::<HashMap<_, _>>());
-    let describe_error = |error: WriteError| {
-        let hint = error.hint().unwrap_or_default();
-        (format!("{}: {error}", error.id()), hint)
-    };
-    let format = format.into();
     let target = match (encoding, format) {
         (None, _) => default_target(&field, format).map_err(describe_error)?,
         (Some(name), ShardFormat::Webdataset) => Target::Field(name.parse().unwrap()),
-        (Some(name), ShardFormat::Streaming(_)) => Target::Mds(name.parse().unwrap()),
+        (Some(name), ShardFormat::Mds) => Target::Mds(name.parse().unwrap()),
         (Some(_), ShardFormat::Parquet) => {
             panic!("tables have no encodings")
         }
     };
+    encoded(&field, array, target)
+}
+
+fn describe_error(error: WriteError) -> (String, String) {
+    let hint = error.hint().unwrap_or_default();
+    (format!("{}: {error}", error.id()), hint)
+}
+
+fn encoded(
+    field: &Field,
+    array: &ArrayRef,
+    target: Target,
+) -> Result<Vec<Vec<u8>>, (String, String)> {
     let column =
-        ColumnEncoder::compile(0, &field, target, &Limits::default()).map_err(describe_error)?;
+        ColumnEncoder::compile(0, field, target, &Limits::default()).map_err(describe_error)?;
     let encoded_column = column
         .prepare(array)
-        .map_err(|error| describe_error(error.locate(name, |row| format!("row {row}"))))?;
+        .map_err(|error| describe_error(error.locate(field.name(), |row| format!("row {row}"))))?;
     let values = (0..array.len()).map(|row| {
         let (prefix, value) = encoded_column.value(row);
         [prefix, value].concat()
@@ -55,12 +63,18 @@ fn field(
     made(name, array, encoding, &[], ShardFormat::Webdataset)
 }
 
+/// Encodes a column of a text format.
+fn xsv(name: &str, array: &ArrayRef) -> Result<Vec<Vec<u8>>, (String, String)> {
+    let field = Field::new(name, array.data_type().clone(), true);
+    encoded(&field, array, Target::Xsv(TextEncoding::Str))
+}
+
 fn mds(
     array: &ArrayRef,
     encoding: Option<&str>,
     metadata: &[(&str, &str)],
 ) -> Result<Vec<Vec<u8>>, (String, String)> {
-    made("cls", array, encoding, metadata, Format::Mds)
+    made("cls", array, encoding, metadata, ShardFormat::Mds)
 }
 
 fn texts(values: Result<Vec<Vec<u8>>, (String, String)>) -> Vec<String> {
@@ -296,7 +310,7 @@ fn binary_column_as_number_is_an_error_with_a_hint() {
         );
         assert!(found.contains(hint), "{encoding}: {found}");
     }
-    let (_, hint) = made("Seg.cls", &file, Some("int"), &[], Format::Mds).unwrap_err();
+    let (_, hint) = made("Seg.cls", &file, Some("int"), &[], ShardFormat::Mds).unwrap_err();
     assert!(
         hint.contains("CAST(CAST(\"Seg.cls\" AS VARCHAR) AS BIGINT)"),
         "{hint}"
@@ -307,7 +321,7 @@ fn binary_column_as_number_is_an_error_with_a_hint() {
         "{hint}"
     );
     let computed = [(EXPRESSION_KEY, "cls")];
-    let (_, hint) = made("label", &file, Some("int"), &computed, Format::Mds).unwrap_err();
+    let (_, hint) = made("label", &file, Some("int"), &computed, ShardFormat::Mds).unwrap_err();
     assert!(
         hint.contains("'label:int=CAST(CAST(cls AS VARCHAR) AS BIGINT)'"),
         "{hint}"
@@ -382,7 +396,7 @@ fn decimals_of_any_width_and_list_views_are_stored() {
         [1.5_f64.to_le_bytes()]
     );
     assert_eq!(texts(field("txt", &narrow, None)), ["1.50"]);
-    assert_eq!(texts(made("x", &narrow, None, &[], Format::Csv)), ["1.50"]);
+    assert_eq!(texts(xsv("x", &narrow)), ["1.50"]);
     let inside: ArrayRef = Arc::new(StructArray::from(vec![(
         Arc::new(Field::new("d", narrow.data_type().clone(), true)),
         narrow,
@@ -428,10 +442,7 @@ fn dates_are_stored_and_out_of_range_dates_are_errors() {
     assert_eq!(mds(&far, None, &[]).unwrap_err().0, failure("str"));
     assert_eq!(mds(&far, Some("json"), &[]).unwrap_err().0, failure("json"));
     assert_eq!(field("txt", &far, None).unwrap_err().0, failure("str"));
-    assert_eq!(
-        made("x", &far, None, &[], Format::Csv).unwrap_err().0,
-        failure("str")
-    );
+    assert_eq!(xsv("x", &far).unwrap_err().0, failure("str"));
     let inside: ArrayRef = Arc::new(StructArray::from(vec![(
         Arc::new(Field::new("d", DataType::Date32, true)),
         far,

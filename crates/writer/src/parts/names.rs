@@ -8,8 +8,8 @@ use crate::part_names::{PART_DIGITS, is_digits, is_token, part_of};
 /// The form of the shard names of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameForm {
-    /// The names of MosaicML Streaming: `shard.00003-00012.mds`.
-    Streaming(Format),
+    /// The names of MDS: `shard.00003-00012.mds`.
+    Mds,
     /// The names of a pattern: `shard-00003-000012.tar`.
     Tar(ShardPattern),
 }
@@ -19,7 +19,7 @@ impl NameForm {
     #[must_use]
     pub const fn format(&self) -> ShardFormat {
         match self {
-            Self::Streaming(format) => ShardFormat::Streaming(*format),
+            Self::Mds => ShardFormat::Mds,
             Self::Tar(_) => ShardFormat::Webdataset,
         }
     }
@@ -28,7 +28,7 @@ impl NameForm {
     #[must_use]
     pub fn prefix(&self) -> &str {
         match self {
-            Self::Streaming(_) => STREAMING_PREFIX,
+            Self::Mds => STREAMING_PREFIX,
             Self::Tar(pattern) => pattern.prefix(),
         }
     }
@@ -36,7 +36,7 @@ impl NameForm {
     /// Returns whether shards of this form have such names.
     pub(crate) fn fits(&self, form: &ShardForm) -> bool {
         match (self, form) {
-            (Self::Streaming(format), ShardForm::Streaming(config)) => config.format() == *format,
+            (Self::Mds, ShardForm::Streaming(config)) => config.format() == Format::Mds,
             (Self::Tar(pattern), ShardForm::Tar(form)) => form.pattern == *pattern,
             _ => false,
         }
@@ -45,15 +45,15 @@ impl NameForm {
     /// Returns the form as text: the name of a format, or a pattern.
     pub(crate) fn to_json(&self) -> String {
         match self {
-            Self::Streaming(format) => format.to_string(),
+            Self::Mds => Format::Mds.to_string(),
             Self::Tar(pattern) => pattern.to_string(),
         }
     }
 
     /// Parses the text of [`to_json`](Self::to_json).
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        if let Ok(format) = text.parse() {
-            return Some(Self::Streaming(format));
+        if text == Format::Mds.name() {
+            return Some(Self::Mds);
         }
         text.parse().ok().map(Self::Tar)
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn name_form_round_trips_through_json() {
         for form in [
-            NameForm::Streaming(Format::Mds),
+            NameForm::Mds,
             NameForm::Tar(ShardPattern::default()),
             NameForm::Tar("a%%b-%d.tar".parse().unwrap()),
         ] {

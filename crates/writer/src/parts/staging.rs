@@ -35,7 +35,7 @@ shardmill_core::named_enum! {
 /// ```
 /// use shardmill_writer::parts::{NameForm, Staging};
 ///
-/// let staging = Staging::fresh("job7", NameForm::Streaming("mds".parse()?))?;
+/// let staging = Staging::fresh("job7", NameForm::Mds)?;
 /// assert_eq!(Staging::parse(&staging.to_json())?, staging);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn staging_round_trips_through_json() {
-        let names = NameForm::Streaming(shardmill_core::Format::Mds);
+        let names = NameForm::Mds;
         let mut staging = Staging::fresh("job7", names).unwrap();
         staging.mode = SaveMode::Append;
         staging.first_part = 12;

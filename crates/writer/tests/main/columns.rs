@@ -6,13 +6,13 @@ use arrow::array::*;
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::*;
 use half::f16;
-use shardmill_core::{Diagnostic, Format, Limits, Progress};
+use shardmill_core::{Diagnostic, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{CancelToken, Destination, Dir};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
-    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, Target, WriteError,
-    default_target, run,
+    Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardFormat, Target,
+    WriteError, default_target, run,
 };
 
 struct One(RecordBatch);
@@ -323,7 +323,7 @@ fn nested_lists_as_ndarray_must_be_rectangular() {
     );
     let field = Field::new("x", outer.data_type().clone(), true);
     assert_eq!(
-        default_target(&field, Format::Mds).unwrap(),
+        default_target(&field, ShardFormat::Mds).unwrap(),
         Target::Mds(Encoding::Json)
     );
 }
@@ -372,7 +372,7 @@ fn nested_values_are_encoded_as_json_in_field_order() {
         "json-syntax"
     );
     let bytes = Field::new("x", DataType::new_list(DataType::Binary, true), true);
-    let target = default_target(&bytes, Format::Mds).unwrap();
+    let target = default_target(&bytes, ShardFormat::Mds).unwrap();
     assert_eq!(target.name(), "json", "bytes inside are text in base64");
 }
 

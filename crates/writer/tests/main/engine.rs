@@ -7,14 +7,14 @@ use arrow::datatypes::Schema;
 use proptest::prelude::*;
 use shardmill_core::{Diagnostic, Format, Limits, Progress};
 use shardmill_mds::{
-    Column, Compression, Encoding, HashAlgo, ShardConfig, ShardEntry, ShardView, TextColumn,
-    TextEncoding, hash_hex,
+    Column, Compression, Encoding, HashAlgo, Layout, ShardConfig, ShardEntry, ShardView,
+    TextColumn, TextEncoding, hash_hex,
 };
 use shardmill_storage::{CancelToken, Destination, Dir, StorageError};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Content, DatasetIndex, IndexEntry, Input, InputBatch,
     Output, Position, Published, Resources, RowEncoder, RowNumbers, ShardEnds, ShardForm,
-    WriteError, Written, default_target, run,
+    ShardFormat, Target, WriteError, Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -127,11 +127,18 @@ impl Checkpoint for Forgetful {
 }
 
 fn encoder(schema: &Schema, config: &ShardConfig) -> RowEncoder {
-    let format = config.format();
+    let text = |name: &str, columns: &[TextColumn]| {
+        let column = columns.iter().find(|column| column.name == name);
+        column.unwrap().encoding
+    };
     let mut columns = Vec::new();
     for (at, field) in schema.fields().iter().enumerate() {
         if config.column_names().any(|name| name == field.name()) {
-            let target = default_target(field, format).unwrap();
+            let target = match &config.layout {
+                Layout::Mds { .. } => default_target(field, ShardFormat::Mds).unwrap(),
+                Layout::Json { columns, .. } => Target::Json(text(field.name(), columns)),
+                Layout::Xsv { columns, .. } => Target::Xsv(text(field.name(), columns)),
+            };
             columns.push(ColumnEncoder::compile(at, field, target, &Limits::default()).unwrap());
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use proptest::prelude::*;
-use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits};
+use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
 use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_storage::{Destination, Location, PublishMode, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
@@ -139,7 +139,7 @@ pub(crate) fn both(test: impl Fn(Spot)) {
 }
 
 pub(crate) fn names() -> NameForm {
-    NameForm::Streaming(Format::Mds)
+    NameForm::Mds
 }
 
 pub(crate) fn batch(numbers: &[i32]) -> RecordBatch {

@@ -11,7 +11,7 @@ use shardmill_mds::{
 };
 use shardmill_storage::Dir;
 use shardmill_writer::{
-    ColumnEncoder, RowEncoder, SampleOptions, SampleWriter, WriteError, default_target,
+    ColumnEncoder, RowEncoder, SampleOptions, SampleWriter, ShardFormat, WriteError, default_target,
 };
 use tempfile::TempDir;
 
@@ -507,7 +507,7 @@ fn batches_and_single_samples_can_be_mixed() {
     .unwrap();
     let schema = batch.schema();
     let column = |at: usize| {
-        let target = default_target(schema.field(at), Format::Mds).unwrap();
+        let target = default_target(schema.field(at), ShardFormat::Mds).unwrap();
         ColumnEncoder::compile(at, schema.field(at), target, &Limits::default()).unwrap()
     };
     let encoder = RowEncoder::new(vec![column(1), column(0)], &config.layout, 1 << 20);
@@ -551,7 +551,7 @@ fn batch_with_an_invalid_row_is_rejected_completely() {
     .unwrap();
     let schema = batch.schema();
     let column = |at: usize| {
-        let target = default_target(schema.field(at), Format::Mds).unwrap();
+        let target = default_target(schema.field(at), ShardFormat::Mds).unwrap();
         ColumnEncoder::compile(at, schema.field(at), target, &Limits::default()).unwrap()
     };
     let encoder = RowEncoder::new(vec![column(1), column(0)], &config.layout, 1 << 20);

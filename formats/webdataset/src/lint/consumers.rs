@@ -19,7 +19,6 @@ pub(super) fn check(
     consumer: Consumer,
     survey: &Survey,
     facts: &ShardFacts<'_>,
-    is_first: bool,
     limits: &Limits,
 ) -> Vec<Finding> {
     let (samples, problems) = survey.samples(consumer, limits);
@@ -29,7 +28,7 @@ pub(super) fn check(
     findings.extend(differences(consumer, survey));
     match consumer {
         Consumer::Webdataset => {}
-        Consumer::Hf => findings.extend(hf(&samples, is_first)),
+        Consumer::Hf => findings.extend(hf(&samples, facts.is_first)),
         Consumer::Dali => findings.extend(dali(survey, &samples)),
         Consumer::Energon => {
             if samples.is_empty() {
@@ -88,7 +87,7 @@ fn split_runs(samples: &[SampleEntry]) -> Vec<Finding> {
             let key = escape(&sample.key);
             let text =
                 format!("the key `{key}` occurs in several samples, each with some of the fields");
-            Finding::error("tar-split", text).at(sample.begin)
+            Finding::error("tar-split", text)
         })
         .collect()
 }
@@ -121,7 +120,7 @@ fn differences(consumer: Consumer, survey: &Survey) -> Vec<Finding> {
         if !same {
             let (theirs, original) = (shown(&theirs), shown(&original));
             let text = format!("{consumer} {theirs}, webdataset {original}");
-            findings.push(Finding::warning("split-differs", text).of_member(member));
+            findings.push(Finding::warning("split-differs", text));
         }
     }
     findings
@@ -154,7 +153,7 @@ fn hf(samples: &[SampleEntry], is_first: bool) -> Vec<Finding> {
             );
             (Severity::Warning, text)
         };
-        findings.push(Finding::new("sample-fields", severity, text).at(sample.begin));
+        findings.push(Finding::new("sample-fields", severity, text));
     }
     findings
 }
@@ -170,7 +169,7 @@ fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
             continue;
         };
         let text = format!("the name `{}` has {reason}", escape(&member.name));
-        findings.push(Finding::error("sidecar-name", text).of_member(member));
+        findings.push(Finding::error("sidecar-name", text));
     }
     let all: BTreeSet<&str> = samples.iter().flat_map(names).collect();
     for sample in samples {
@@ -181,7 +180,7 @@ fn dali(survey: &Survey, samples: &[SampleEntry]) -> Vec<Finding> {
                 escape(&sample.key),
                 escape(missing)
             );
-            findings.push(Finding::warning("sample-fields", text).at(sample.begin));
+            findings.push(Finding::warning("sample-fields", text));
         }
     }
     if samples.is_empty() {
@@ -198,7 +197,7 @@ fn wids(survey: &Survey) -> Vec<Finding> {
         if member.has_large_size {
             let name = escape(&member.name);
             let text = format!("`{name}` has a size that wids cannot read");
-            findings.push(Finding::error("tar-size", text).of_member(member));
+            findings.push(Finding::error("tar-size", text));
         }
         // wids ignores members that are not files.
         if !member.is_file_for(Consumer::Wids) {
@@ -206,7 +205,7 @@ fn wids(survey: &Survey) -> Vec<Finding> {
         }
         if let Some(name) = &member.short_name {
             let text = format!("`{}` is read as `{}`", escape(&member.name), escape(name));
-            findings.push(Finding::error("tar-long-name", text).of_member(member));
+            findings.push(Finding::error("tar-long-name", text));
         }
         let name = member.name_for(Consumer::Wids);
         if let Some(first) = short.insert(name, member) {
@@ -235,7 +234,7 @@ fn open_clip(samples: &[SampleEntry]) -> Vec<Finding> {
         let (count, key) = (lacking.count() + 1, escape(&first.key));
         let text =
             format!("{count} samples have no {what} and are left out, the first of them `{key}`");
-        Some(Finding::warning("sample-fields", text).at(first.begin))
+        Some(Finding::warning("sample-fields", text))
     };
     lacks(&OPEN_CLIP_IMAGES, "`jpg`, `png`, `jpeg` or `webp`")
         .into_iter()

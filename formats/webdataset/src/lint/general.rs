@@ -2,231 +2,149 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use shardmill_core::{Diagnostic as _, Limits, escape};
+use shardmill_core::{Limits, escape};
 
 use super::consumers;
-use super::finding::{Finding, Severity, ShardFacts};
-use crate::error::{MemberKind, WebdatasetError};
+use super::finding::{Finding, ShardFacts};
+use crate::error::WebdatasetError;
 use crate::field::FieldKind;
+use crate::group::SampleEntry;
 use crate::member::MemberEntry;
 use crate::names::Consumer;
 use crate::survey::Survey;
 use crate::tar::TRAILER_BYTES;
 
-/// How one reader splits the name of a member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Split {
-    /// The member.
-    pub member: String,
-    /// Its key and its field; `None` if the reader skips it.
-    pub key_and_field: Option<(String, String)>,
-}
-
-/// Returns how a reader splits the names of all members of a shard, in order.
-#[must_use]
-pub fn splits(survey: &Survey, consumer: Consumer) -> Vec<Split> {
-    survey
-        .members
-        .iter()
-        .map(|member| {
-            let split = match member.kind {
-                MemberKind::File => consumer.split(member.name_for(consumer)),
-                _ => None,
-            };
-            Split {
-                member: member.name.to_string(),
-                key_and_field: split.map(|(key, field)| (key.to_owned(), field.into_owned())),
-            }
-        })
-        .collect()
-}
-
-/// Finds problems in the shards of a dataset, one after the other.
-///
-/// Problems of one shard are reported with that shard. Fields are compared across all shards, but keys are not. The
-/// caller collects keys, and calls [`repeated_key`](Lint::repeated_key) for each key that occurs in several shards.
-#[derive(Clone, Debug)]
-pub struct Lint {
-    consumers: BTreeSet<Consumer>,
-    limits: Limits,
-    shards: u64,
-    samples: u64,
-    field_sets: BTreeMap<Vec<Box<str>>, (u64, String)>,
-}
-
 /// The most findings of one id in one shard that are listed. Further ones are only counted.
 const MAX_OF_A_KIND: usize = 20;
 
-impl Lint {
-    /// Creates a lint for all readers in general and for some in particular.
-    #[must_use]
-    pub fn new(consumers: impl IntoIterator<Item = Consumer>, limits: &Limits) -> Self {
-        Self {
-            consumers: consumers.into_iter().collect(),
-            limits: limits.clone(),
-            shards: 0,
-            samples: 0,
-            field_sets: BTreeMap::new(),
-        }
+/// Finds problems in a shard: those that concern all readers, and those of some readers.
+///
+/// Fields of samples are compared with [`FieldSets`], and keys of different shards by the caller.
+#[must_use]
+pub fn lint(
+    survey: &Survey,
+    facts: &ShardFacts<'_>,
+    readers: &BTreeSet<Consumer>,
+    limits: &Limits,
+) -> Vec<Finding> {
+    let mut findings = structure(survey, limits);
+    findings.extend(grouping(survey, limits));
+    findings.extend(style(survey));
+    for reader in readers {
+        findings.extend(consumers::check(*reader, survey, facts, limits));
     }
+    summarise(findings)
+}
 
-    /// Returns the number of samples in the shards so far, as grouped by the original reader.
-    #[must_use]
-    pub const fn samples(&self) -> u64 {
-        self.samples
-    }
+/// The most sets of fields that are kept: the first ones in alphabetical order, whatever the order of the shards.
+const MAX_SETS: usize = MAX_OF_A_KIND;
 
-    /// Returns the findings for the next shard.
-    pub fn shard(&mut self, survey: &Survey, facts: &ShardFacts<'_>) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        findings.extend(hashes(facts));
-        findings.extend(self.structure(survey));
-        findings.extend(self.grouping(survey));
-        findings.extend(style(survey));
-        for consumer in &self.consumers {
-            let first = self.shards == 0;
-            findings.extend(consumers::check(
-                *consumer,
-                survey,
-                facts,
-                first,
-                &self.limits,
-            ));
-        }
-        self.shards = self.shards.saturating_add(1);
-        summarise(findings)
-    }
+/// The sets of fields that the samples of a dataset have. Some readers expect the same fields in every sample.
+#[derive(Clone, Debug, Default)]
+pub struct FieldSets {
+    /// For each set, the number of its samples, and the number of the shard and the key of the first one.
+    sets: BTreeMap<Vec<Box<str>>, (u64, usize, Box<str>)>,
+    /// The number of samples with other sets.
+    others: u64,
+}
 
-    /// Returns the findings for a key that the shard `shard` has at an offset, and the shard `first` has as well.
-    #[must_use]
-    pub fn repeated_key(&self, key: &str, shard: &str, first: &str, offset: u64) -> Vec<Finding> {
-        let text = format!(
-            "the key `{}` of `{}` is also in `{}`",
-            escape(key),
-            escape(shard),
-            escape(first)
-        );
-        let finding = Finding::warning("sample-key-twice", text).at(offset);
-        let mut findings = Vec::new();
-        if self.consumers.contains(&Consumer::Energon) {
-            // Energon's database has only one row for each key.
-            let mut refused = finding.clone().for_consumer(Consumer::Energon);
-            refused.severity = Severity::Error;
-            findings.push(refused);
-        }
-        findings.push(finding);
-        findings
-    }
-
-    /// Returns the findings for the whole dataset.
-    #[must_use]
-    pub fn finish(&self) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        if self.field_sets.len() > 1 {
-            for (fields, (count, key)) in &self.field_sets {
-                let text = format!(
-                    "{count} of {} samples have the fields {}, the first of them `{}`",
-                    self.samples,
-                    fields.join(", "),
-                    escape(key)
-                );
-                findings.push(Finding::warning("sample-fields", text));
+impl FieldSets {
+    /// Adds the samples of a shard. Shards may be added in any order.
+    pub fn add(&mut self, shard: usize, samples: &[SampleEntry]) {
+        let mut here = HashSet::new();
+        for sample in samples.iter().filter(|sample| here.insert(&*sample.key)) {
+            let fields = sample.fields.iter().map(|field| field.name.clone());
+            let mut fields: Vec<Box<str>> = fields.collect();
+            fields.sort_unstable();
+            let first = || (0, shard, sample.key.clone());
+            let set = self.sets.entry(fields).or_insert_with(first);
+            set.0 += 1;
+            if shard < set.1 {
+                (set.1, set.2) = (shard, sample.key.clone());
+            }
+            if self.sets.len() > MAX_SETS
+                && let Some((_, (count, ..))) = self.sets.pop_last()
+            {
+                self.others += count;
             }
         }
-        if self.samples == 0 {
+    }
+
+    /// Returns the findings for the whole dataset, which has `samples` samples.
+    #[must_use]
+    pub fn findings(&self, samples: u64) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (fields, (count, _, key)) in self.sets.iter().filter(|_| self.sets.len() > 1) {
+            let text = format!(
+                "{count} of {samples} samples have the fields {}, the first of them `{}`",
+                fields.join(", "),
+                escape(key)
+            );
+            findings.push(Finding::warning("sample-fields", text));
+        }
+        if self.others > 0 {
+            let text = format!("{} of {samples} samples have other fields", self.others);
+            findings.push(Finding::warning("sample-fields", text));
+        }
+        if samples == 0 {
             let text = "the dataset has no samples".to_owned();
             findings.push(Finding::warning("dataset-empty", text));
         }
-        summarise(findings)
-    }
-
-    fn structure(&self, survey: &Survey) -> Vec<Finding> {
-        let mut findings: Vec<Finding> = survey.error.iter().map(Finding::of).collect();
-        if let Some(sample) = survey.torn_sample(&self.limits) {
-            let fields: Vec<&str> = sample.fields.iter().map(|field| &*field.name).collect();
-            let text = format!(
-                "the shard breaks off within or after sample `{}`, which has {} so far; many readers deliver it like that",
-                escape(&sample.key),
-                fields.join(", ")
-            );
-            findings.push(Finding::error("sample-torn", text).at(sample.begin));
-        }
-        for member in &survey.members {
-            findings.extend(member.problem.iter().map(Finding::of));
-        }
-        if survey.is_complete() && !survey.bytes.is_multiple_of(TRAILER_BYTES) {
-            let text = format!(
-                "the file has {} bytes, which is not a multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
-                survey.bytes
-            );
-            findings.push(Finding::warning("tar-padding", text));
-        }
-        findings
-    }
-
-    /// Returns the findings from grouping samples as the original reader does.
-    fn grouping(&mut self, survey: &Survey) -> Vec<Finding> {
-        let (samples, problems) = survey.samples(Consumer::Webdataset, &self.limits);
-        let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
-        let mut here = HashSet::new();
-        for sample in &samples {
-            if !here.insert(&*sample.key) {
-                let error = WebdatasetError::split_sample(sample.begin, &sample.key);
-                findings.push(Finding::of(&error));
-                continue;
-            }
-            if sample.key.ends_with('/') {
-                let key = escape(&sample.key);
-                let text = format!("hidden files become a sample with the key `{key}`");
-                findings.push(Finding::warning("sample-hidden", text).at(sample.begin));
-            }
-            let mut fields: Vec<Box<str>> = sample
-                .fields
-                .iter()
-                .map(|field| field.name.clone())
-                .collect();
-            fields.sort_unstable();
-            let first = || (0, sample.key.to_string());
-            self.field_sets.entry(fields).or_insert_with(first).0 += 1;
-        }
-        self.samples = self.samples.saturating_add(samples.len() as u64);
         findings
     }
 }
 
-fn hashes(facts: &ShardFacts<'_>) -> Vec<Finding> {
-    let Some((declared, found)) = facts.hashes else {
-        return Vec::new();
-    };
-    declared
-        .iter()
-        .filter_map(|digest| found.get(digest.algo()))
-        .filter_map(|digest| declared.check_digest(digest).err())
-        .map(|error| Finding::error(error.id(), error.to_string()))
-        .collect()
+fn structure(survey: &Survey, limits: &Limits) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = survey.error.iter().map(Finding::of).collect();
+    if let Some(sample) = survey.torn_sample(limits) {
+        let fields: Vec<&str> = sample.fields.iter().map(|field| &*field.name).collect();
+        let text = format!(
+            "the shard breaks off within or after sample `{}`, which has {} so far; many readers deliver it like that",
+            escape(&sample.key),
+            fields.join(", ")
+        );
+        findings.push(Finding::error("sample-torn", text));
+    }
+    for member in &survey.members {
+        findings.extend(member.problem.iter().map(Finding::of));
+    }
+    if survey.is_complete() && !survey.bytes.is_multiple_of(TRAILER_BYTES) {
+        let text = format!(
+            "the file has {} bytes, which is not a multiple of {TRAILER_BYTES}: its end was cut, or another kind of program wrote it",
+            survey.bytes
+        );
+        findings.push(Finding::warning("tar-padding", text));
+    }
+    findings
 }
 
-/// Returns findings that affect no reader, but may interest the user.
+/// Returns the findings from grouping samples as the original reader does.
+fn grouping(survey: &Survey, limits: &Limits) -> Vec<Finding> {
+    let (samples, problems) = survey.samples(Consumer::Webdataset, limits);
+    let mut findings: Vec<Finding> = problems.iter().map(Finding::of).collect();
+    let mut here = HashSet::new();
+    for sample in &samples {
+        if !here.insert(&*sample.key) {
+            let error = WebdatasetError::split_sample(sample.begin, &sample.key);
+            findings.push(Finding::of(&error));
+        } else if sample.key.ends_with('/') {
+            let key = escape(&sample.key);
+            let text = format!("hidden files become a sample with the key `{key}`");
+            findings.push(Finding::warning("sample-hidden", text));
+        }
+    }
+    findings
+}
+
+/// Returns findings about names and fields that some reader changes or skips.
 fn style(survey: &Survey) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let extended = survey.files().filter(|member| member.header_bytes() > 512);
-    let (mut count, mut bytes) = (0_u64, 0_u64);
-    for member in extended {
-        count += 1;
-        bytes = bytes.saturating_add(member.header_bytes() - 512);
-    }
-    if count > 0 {
-        let text = format!(
-            "{count} members have additional headers (PAX or GNU, for long names or exact times), which take {bytes} bytes"
-        );
-        findings.push(Finding::new("tar-extended", Severity::Note, text));
-    }
     let is_skipped = |member: &&MemberEntry| Consumer::Webdataset.split(&member.name).is_none();
     for member in survey.files().filter(is_skipped) {
         let name = escape(&member.name);
         let text =
             format!("`{name}` belongs to no sample: its name has no dot, or marks it as metadata");
-        findings.push(Finding::warning("member-skipped", text).of_member(member));
+        findings.push(Finding::warning("member-skipped", text));
     }
     let mut in_capitals = BTreeSet::new();
     for member in survey.files() {
@@ -238,11 +156,11 @@ fn style(survey: &Survey) -> Vec<Finding> {
             let text = format!(
                 "the field `{shown}` has capitals, which some readers change and others keep"
             );
-            findings.push(Finding::warning("field-case", text).of_member(member));
+            findings.push(Finding::warning("field-case", text));
         }
         if FieldKind::of(&field).0 == FieldKind::Pickle {
             let text = format!("the field `{shown}` is a pickle, which runs code when it is read");
-            findings.push(Finding::warning("encoding-unsafe", text).of_member(member));
+            findings.push(Finding::warning("encoding-unsafe", text));
         }
     }
     findings

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use shardmill_codec::{FileHashes, HashAlgo, seekable::TarCompression};
+use shardmill_codec::seekable::TarCompression;
 use shardmill_core::Limits;
 
 use super::*;
@@ -9,9 +9,17 @@ use crate::testdata::{RawHeader, archive, extension, member, records, shard};
 
 fn lint_with(consumers: &[Consumer], data: &[u8]) -> Vec<Finding> {
     let limits = Limits::default();
-    let mut lint = Lint::new(consumers.iter().copied(), &limits);
-    let mut findings = lint.shard(&Survey::of(data, &limits), &ShardFacts::default());
-    findings.extend(lint.finish());
+    let readers = consumers.iter().copied().collect();
+    let facts = ShardFacts {
+        is_first: true,
+        ..ShardFacts::default()
+    };
+    let survey = Survey::of(data, &limits);
+    let mut findings = lint(&survey, &facts, &readers, &limits);
+    let mut sets = FieldSets::default();
+    let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
+    sets.add(0, &samples);
+    findings.extend(sets.findings(samples.len() as u64));
     findings
 }
 
@@ -26,7 +34,7 @@ fn one(name: &str) -> Vec<u8> {
     member(name, b"x")
 }
 
-use Severity::{Error, Note, Warning};
+use Severity::{Error, Warning};
 
 #[test]
 fn canonical_shard_has_no_findings_for_any_reader() {
@@ -95,7 +103,7 @@ fn general_defects_are_found() {
         (
             "pax",
             archive(&[extension(b'x', &path), one("cut")]),
-            vec![("tar-extended", Note)],
+            vec![],
         ),
         (
             "short end",
@@ -228,8 +236,8 @@ fn reader_specific_defects_are_found() {
             compression: Some(TarCompression::Zstd { level: 3 }),
             ..ShardFacts::default()
         };
-        let findings =
-            Lint::new([consumer], &limits).shard(&Survey::of(&shard(6), &limits), &facts);
+        let survey = Survey::of(&shard(6), &limits);
+        let findings = lint(&survey, &facts, &[consumer].into(), &limits);
         let found = findings
             .iter()
             .find(|finding| finding.id == "shard-compressed");
@@ -254,8 +262,8 @@ fn hugging_face_warns_about_tgz_extension() {
             compression: Some(TarCompression::Gzip { level: 6 }),
             ..ShardFacts::default()
         };
-        let findings =
-            Lint::new([Consumer::Hf], &limits).shard(&Survey::of(&shard(6), &limits), &facts);
+        let survey = Survey::of(&shard(6), &limits);
+        let findings = lint(&survey, &facts, &[Consumer::Hf].into(), &limits);
         let found = findings
             .iter()
             .find(|finding| finding.id == "shard-compressed");
@@ -264,44 +272,58 @@ fn hugging_face_warns_about_tgz_extension() {
 }
 
 #[test]
-fn lint_reports_repeated_keys_and_hash_mismatches() {
+fn field_sets_are_counted_in_any_order_of_shards() {
     let limits = Limits::default();
-    let data = shard(2);
-    let survey = Survey::of(&data, &limits);
-    let mut lint = Lint::new([], &limits);
-    let facts = |name: &'static str| ShardFacts {
-        name,
-        ..ShardFacts::default()
+    let samples = |members: &[Vec<u8>]| {
+        let survey = Survey::of(&archive(members), &limits);
+        survey.samples(Consumer::Webdataset, &limits).0
     };
-    assert_eq!(lint.shard(&survey, &facts("a.tar")), []);
-    assert_eq!(lint.shard(&survey, &facts("b.tar")), []);
-    assert_eq!(lint.samples(), 4);
-    let findings = lint.repeated_key("d/0000", "b.tar", "a.tar", 512);
-    let [finding] = findings.as_slice() else {
-        panic!("{findings:?}");
-    };
+    let shards = [
+        samples(&[one("a.x"), one("b.y")]),
+        samples(&[one("c.y"), one("d.x")]),
+    ];
+    let mut sets = FieldSets::default();
+    for shard in [1, 0] {
+        sets.add(shard, &shards[shard]);
+    }
+    let texts: Vec<_> = sets
+        .findings(4)
+        .into_iter()
+        .map(|finding| finding.text)
+        .collect();
     assert_eq!(
-        finding.text,
-        "the key `d/0000` of `b.tar` is also in `a.tar`"
+        texts,
+        [
+            "2 of 4 samples have the fields x, the first of them `a`",
+            "2 of 4 samples have the fields y, the first of them `b`"
+        ]
     );
-    assert_eq!(
-        (finding.id, finding.offset),
-        ("sample-key-twice", Some(512))
-    );
-    let energon = Lint::new([Consumer::Energon], &limits);
-    let findings = energon.repeated_key("d/0000", "b.tar", "a.tar", 512);
-    let refused = findings
-        .iter()
-        .filter(|finding| (finding.consumer, finding.severity) == (Some(Consumer::Energon), Error));
-    assert_eq!((findings.len(), refused.count()), (2, 1));
-    let declared = FileHashes::of(&[HashAlgo::Xxh64, HashAlgo::Sha1], &data);
-    let found = FileHashes::of(&[HashAlgo::Xxh64], b"other");
-    let facts = ShardFacts {
-        hashes: Some((&declared, &found)),
-        ..ShardFacts::default()
+}
+
+#[test]
+fn only_some_field_sets_are_kept() {
+    let limits = Limits::default();
+    let members: Vec<_> = (0..50).map(|n| one(&format!("k{n}.f{n:02}"))).collect();
+    let survey = Survey::of(&archive(&members), &limits);
+    let (samples, _) = survey.samples(Consumer::Webdataset, &limits);
+    let texts = |order: &[usize]| {
+        let mut sets = FieldSets::default();
+        for at in order {
+            sets.add(*at, &samples[*at..=*at]);
+        }
+        let findings = sets.findings(50).into_iter();
+        findings.map(|finding| finding.text).collect::<Vec<_>>()
     };
-    let findings = Lint::new([], &limits).shard(&survey, &facts);
-    assert_eq!((findings.len(), findings[0].id), (1, "hash-mismatch"));
+    let ascending: Vec<usize> = (0..50).collect();
+    let found = texts(&ascending);
+    assert_eq!(found.len(), 21);
+    assert_eq!(
+        found[19],
+        "1 of 50 samples have the fields f19, the first of them `k19`"
+    );
+    assert_eq!(found[20], "30 of 50 samples have other fields");
+    let descending: Vec<usize> = (0..50).rev().collect();
+    assert_eq!(texts(&descending), found);
 }
 
 #[test]
@@ -322,14 +344,11 @@ fn repeated_findings_are_truncated_and_counted() {
 
 #[test]
 fn name_splits_match_each_reader() {
-    let limits = Limits::default();
-    let survey = Survey::of(&archive(&[one("a.X"), one("__b.y"), one("c")]), &limits);
-    let of = |consumer| -> Vec<Option<(String, String)>> {
-        let splits = splits(&survey, consumer);
-        splits
-            .into_iter()
-            .map(|split| split.key_and_field)
-            .collect()
+    let of = |consumer: Consumer| {
+        ["a.X", "__b.y", "c"].map(|name| {
+            let split = consumer.split(name);
+            split.map(|(key, field)| (key.to_owned(), field.into_owned()))
+        })
     };
     let pair = |key: &str, field: &str| Some((key.to_owned(), field.to_owned()));
     assert_eq!(

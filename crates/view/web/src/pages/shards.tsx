@@ -14,17 +14,13 @@ interface Shard {
 	hashes?: Record<string, string>;
 }
 
-/** A problem that `verify` or `tar lint` found. */
+/** A problem or a warning that `verify` found. */
 interface Finding {
 	id: string;
-	/** The number of the shard, from `verify`. */
-	shard?: number | string;
+	/** The number of the shard. */
+	shard?: number;
 	object?: string;
-	severity?: string;
 	sample?: number;
-	member?: string;
-	offset?: number;
-	reader?: string;
 	message: string;
 }
 
@@ -35,7 +31,7 @@ interface Verified {
 	problem_count: number;
 }
 
-/** The readers whose rules `tar lint` checks. */
+/** The readers whose rules are checked on request. */
 const READERS = "webdataset,hf,dali,energon,wids,open_clip";
 
 /** The findings that are listed. */
@@ -57,13 +53,12 @@ const COLOURS: Record<string, (shard: Shard) => number> = {
 interface Marks {
 	cached?: Cached;
 	damaged?: Map<number, Finding[]>;
-	linted?: Map<number, Finding[]>;
 }
 
 /** Colours by what is known of a shard: a level and words. */
 function marked(marks: Marks): Record<string, (shard: Shard) => [number, string]> {
 	const found: Record<string, (shard: Shard) => [number, string]> = {};
-	const { cached, damaged, linted } = marks;
+	const { cached, damaged } = marks;
 	if (cached) {
 		const [raw, stored] = [new Set(cached.raw), new Set(cached.stored)];
 		found["in the cache"] = ({ shard }) =>
@@ -80,53 +75,32 @@ function marked(marks: Marks): Record<string, (shard: Shard) => [number, string]
 			return [count ? 1 : 0, count === 1 ? "1 finding" : `${count} findings`];
 		};
 	if (damaged) found.verification = problems(damaged);
-	if (linted) found["tar lint"] = problems(linted);
 	return found;
 }
 
 /** Groups findings by the number of their shard. Findings about no shard are under -1. */
-function byShard(findings: Finding[], shards: Shard[]): Map<number, Finding[]> {
+function byShard(findings: Finding[]): Map<number, Finding[]> {
 	const found = new Map<number, Finding[]>();
 	for (const finding of findings) {
-		const { shard } = finding;
-		// `tar lint` names the path of the file instead.
-		const number = typeof shard === "string" ? shards.findIndex((one) => shard.endsWith(one.basename)) : (shard ?? -1);
+		const number = finding.shard ?? -1;
 		found.set(number, [...(found.get(number) ?? []), finding]);
 	}
 	return found;
 }
 
 export function Shards({ facts, values }: { facts: Facts; values: URLSearchParams }) {
-	const [wanted, setWanted] = useState({ verify: false, lint: false });
+	const [wanted, setWanted] = useState<Record<string, string>>();
 	const inCache = useLoaded(async (signal) => (facts.cache ? cached(signal) : undefined), [facts.cache]);
 	const verified = useLoaded(
-		async (signal) => (wanted.verify ? run<Verified>("verify", {}, signal) : undefined),
-		[wanted.verify],
-	);
-	const linted = useLoaded(
-		async (signal) => (wanted.lint ? run<Finding & { ok?: boolean }>("lint", { for: READERS }, signal) : undefined),
-		[wanted.lint],
+		async (signal) => (wanted ? run<Verified>("verify", wanted, signal) : undefined),
+		[wanted],
 	);
 	const loaded = useLoaded((signal) => run<Shard>("shards", {}, signal), []);
 	const shards = loaded.value?.output ?? [];
 	const [colour, setColour] = useState("stored size");
 	const report = verified.value?.output[0];
-	const damaged = useMemo(
-		() => (report ? byShard([...report.problems, ...report.warnings], shards) : undefined),
-		[report, shards],
-	);
-	const lints = linted.value;
-	const findings = useMemo(
-		() =>
-			lints
-				? byShard(
-						lints.output.filter((line) => line.ok === undefined),
-						shards,
-					)
-				: undefined,
-		[lints, shards],
-	);
-	const marks = marked({ cached: inCache.value, damaged, linted: findings });
+	const damaged = useMemo(() => (report ? byShard([...report.problems, ...report.warnings]) : undefined), [report]);
+	const marks = marked({ cached: inCache.value, damaged });
 	const mark = marks[colour];
 	const value = COLOURS[colour] ?? ((shard: Shard) => mark?.(shard)[0] ?? 0);
 	const [low, high] = useMemo(
@@ -151,7 +125,7 @@ export function Shards({ facts, values }: { facts: Facts; values: URLSearchParam
 	const [page, setPage] = useState(0);
 	const number = colour.includes("size") || colour.includes("bytes") ? bytes : (number: number) => short(number, 3);
 	const shown = (one: Shard) => mark?.(one)[1] ?? number(value(one));
-	const chosenFindings = [...(damaged?.get(shard?.shard ?? -1) ?? []), ...(findings?.get(shard?.shard ?? -1) ?? [])];
+	const chosenFindings = damaged?.get(shard?.shard ?? -1) ?? [];
 	return (
 		<>
 			<h1>Shards</h1>
@@ -165,26 +139,20 @@ export function Shards({ facts, values }: { facts: Facts; values: URLSearchParam
 			) : null}
 			{isReport() ? null : (
 				<p>
-					<button type="button" onClick={() => setWanted({ ...wanted, verify: true })}>
+					<button type="button" onClick={() => setWanted({})}>
 						Verify
 					</button>{" "}
 					{facts.kind === "tars" ? (
-						<button type="button" onClick={() => setWanted({ ...wanted, lint: true })}>
-							Lint for all readers
+						<button type="button" onClick={() => setWanted({ for: READERS })}>
+							Verify for all readers
 						</button>
 					) : null}
 				</p>
 			)}
-			{wanted.verify ? <Status of={verified} /> : null}
+			{wanted ? <Status of={verified} /> : null}
 			{report ? (
 				<p class={report.ok ? "ok" : "failed"} role="status">
 					{report.ok ? "Every shard has its hash." : `${count(report.problem_count)} problems.`}
-				</p>
-			) : null}
-			{wanted.lint ? <Status of={linted} /> : null}
-			{lints ? (
-				<p class="note" role="status">
-					tar lint: {count(Math.max(lints.output.length - 1, 0))} findings.
 				</p>
 			) : null}
 			{shards.length > 0 ? (
@@ -245,10 +213,8 @@ export function Shards({ facts, values }: { facts: Facts; values: URLSearchParam
 				</section>
 			) : null}
 			{chosenFindings.length > 0 ? <Findings label="Findings of this shard" of={chosenFindings} /> : null}
-			{!shard && findings && findings.size > 0 ? (
-				<Findings label="Findings" of={[...findings.values()].flat()} />
-			) : null}
 			{!shard && report && !report.ok ? <Findings label="Problems" of={report.problems} /> : null}
+			{!shard && report && report.warnings.length > 0 ? <Findings label="Warnings" of={report.warnings} /> : null}
 			{shards.length > 0 ? (
 				<>
 					<h2>All shards</h2>
@@ -290,12 +256,11 @@ export function Shards({ facts, values }: { facts: Facts; values: URLSearchParam
 			) : null}
 			{loaded.value ? <Copy label="CLI" text={loaded.value.command} /> : null}
 			{verified.value ? <Copy label="CLI" text={verified.value.command} /> : null}
-			{lints ? <Copy label="CLI" text={lints.command} /> : null}
 		</>
 	);
 }
 
-/** Problems with their places: the sample, or the byte of the shard. */
+/** Problems with their places: the file or the sample. */
 function Findings({ label, of }: { label: string; of: Finding[] }) {
 	return (
 		<>
@@ -306,16 +271,14 @@ function Findings({ label, of }: { label: string; of: Finding[] }) {
 						<tr>
 							<th scope="col">id</th>
 							<th scope="col">place</th>
-							<th scope="col">byte</th>
 							<th scope="col">message</th>
 						</tr>
 					</thead>
 					<tbody>
 						{of.slice(0, LISTED).map((one) => (
 							<tr key={JSON.stringify(one)}>
-								<th scope="row">{one.reader ? `${one.id} (${one.reader})` : one.id}</th>
-								<td>{visible(one.member ?? one.object ?? String(one.shard ?? ""))}</td>
-								<td>{one.offset === undefined ? "" : count(one.offset)}</td>
+								<th scope="row">{one.id}</th>
+								<td>{visible(one.object ?? "")}</td>
 								<td>{visible(one.message)}</td>
 							</tr>
 						))}

@@ -2,8 +2,8 @@ use crate::common::TestDir;
 use crate::snapshot;
 
 #[test]
-fn ls_prints_one_line_per_shard() {
-    snapshot!(TestDir::with_shards().shown(&["ls", "shards"]), @r"
+fn inspect_shards_prints_one_line_per_shard() {
+    snapshot!(TestDir::with_shards().shown(&["inspect", "--shards", "shards"]), @r"
     exit 0
     --- stdout
          0         30 samples     1.7 KiB raw       735 B stored  shard.00000.mds.zstd  sha256:[HASH]
@@ -14,9 +14,9 @@ fn ls_prints_one_line_per_shard() {
 }
 
 #[test]
-fn ls_json_prints_one_object_per_shard() {
+fn inspect_shards_json_prints_one_object_per_shard() {
     let dir = TestDir::with_shards();
-    let lines = dir.ok(&["ls", "shards", "--json"]);
+    let lines = dir.ok(&["inspect", "--shards", "shards", "--json"]);
     let shards: Vec<serde_json::Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -35,18 +35,18 @@ fn ls_json_prints_one_object_per_shard() {
 }
 
 #[test]
-fn ls_accepts_an_index_path() {
+fn inspect_shards_accepts_an_index_path() {
     let dir = TestDir::with_shards();
     assert_eq!(
-        dir.ok(&["ls", "shards/index.json"]),
-        dir.ok(&["ls", "shards"])
+        dir.ok(&["inspect", "--shards", "shards/index.json"]),
+        dir.ok(&["inspect", "--shards", "shards"])
     );
 }
 
 #[test]
 fn folder_of_several_datasets_is_an_error() {
     let dir = TestDir::with_shards();
-    insta::assert_snapshot!(dir.shown(&["ls", "."]), @r"
+    insta::assert_snapshot!(dir.shown(&["inspect", "--shards", "."]), @r"
     exit 2
     --- stderr
     error[several-datasets]: .: it is a folder of datasets, and this command reads one; name one of them: ./shards

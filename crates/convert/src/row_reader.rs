@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use shardmill_core::lock;
 use shardmill_source::{Rows, Source, SourceError};
 
-use crate::cell::{Cell, RowShape};
+use crate::row_values::{RowValue, show_row};
 
 /// Reads rows by their numbers. A unit is read from its first row, and the next rows continue from there.
 pub struct RowReader {
     source: Arc<dyn Source>,
-    shape: RowShape,
+    schema: SchemaRef,
     /// The first row of each unit, then the number of rows.
     firsts: Vec<u64>,
     cursor: Mutex<Option<Cursor>>,
@@ -56,7 +57,7 @@ impl RowReader {
             firsts.push(next);
         }
         Ok(Self {
-            shape: RowShape::of(&*source),
+            schema: source.schema(),
             source,
             firsts,
             cursor: Mutex::default(),
@@ -69,19 +70,17 @@ impl RowReader {
         self.firsts.last().copied().unwrap_or_default()
     }
 
-    /// Returns the names of the columns.
-    #[must_use]
-    pub fn columns(&self) -> &[String] {
-        &self.shape.names
-    }
-
-    /// Reads rows, each with a cell for each column. There are fewer if the source has become shorter.
+    /// Calls `show` with each value of these rows, and the number of its row. Returns how many rows there were, which are
+    /// fewer if the source has become shorter.
     ///
     /// # Errors
     ///
     /// Those of the source.
-    pub fn read(&self, rows: Range<u64>) -> Result<Vec<Vec<Cell>>, SourceError> {
-        let mut found = Vec::new();
+    pub fn visit(
+        &self,
+        rows: Range<u64>,
+        show: &mut dyn FnMut(u64, RowValue<'_>),
+    ) -> Result<u64, SourceError> {
         let end = rows.end.min(self.rows());
         let mut kept = lock(&self.cursor);
         let mut row = rows.start;
@@ -100,7 +99,7 @@ impl RowReader {
             };
             while cursor.end() <= row {
                 let Some(batch) = cursor.rows.next_batch()? else {
-                    return Ok(found);
+                    return Ok(row - rows.start);
                 };
                 cursor.first = cursor.end();
                 cursor.batch = Some(batch);
@@ -108,12 +107,13 @@ impl RowReader {
             let last = cursor.end().min(end);
             for number in row..last {
                 let at = usize::try_from(number - cursor.first).unwrap_or(usize::MAX);
-                let batch = cursor.batch.as_ref();
-                found.extend(batch.map(|batch| self.shape.cells(batch, at)));
+                if let Some(batch) = &cursor.batch {
+                    show_row(&self.schema, batch, at, &mut |value| show(number, value));
+                }
             }
             row = last;
             *kept = Some(cursor);
         }
-        Ok(found)
+        Ok(row - rows.start)
     }
 }
