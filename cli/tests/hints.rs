@@ -430,7 +430,7 @@ const CASES: &[Case] = &[
     },
     Case {
         files: TABLES, setup: &["convert a out --part 0/2", "convert b out --part 1/2"], command: "commit out",
-        ways: &["shardmill gc out --part 0/2 --delete", "shardmill gc out --delete --older-than 0"], ..CASE
+        ways: &["shardmill gc out --part 1/2 --delete", "shardmill gc out --delete --older-than 0"], ..CASE
     },
     Case {
         files: TABLES, setup: &["convert a out --part 0/1"], command: "inspect out",

@@ -109,7 +109,7 @@ fn incomplete_input_is_refused_and_leaves_nothing() {
     for input in inputs {
         let (code, text) = error(&convert(&dir, input, &["out"]));
         assert!(
-            code == 3 && text.starts_with("arrow-format: standard input"),
+            code == 3 && text.starts_with("arrow-format: it is no Arrow stream"),
             "{code} {text}"
         );
         assert!(!dir.exists("out"));
@@ -140,7 +140,7 @@ fn interrupt_while_reading_leaves_nothing() {
     drop(stdin);
     let (code, text) = error(&ran);
     assert!(
-        code == 130 && text.contains("nothing was written"),
+        code == 130 && text.starts_with("interrupted"),
         "{code} {text}"
     );
     assert!(
@@ -154,13 +154,16 @@ fn interrupt_while_reading_leaves_nothing() {
 fn standard_input_is_the_only_source_and_arrow() {
     let dir = TestDir::new();
     dir.parquet("in/a.parquet", &rows(3));
-    for more in [&["in", "out"][..], &["out", "--from", "csv"]] {
-        let (code, text) = error(&convert(&dir, b"", more));
-        assert!(
-            code == 2 && text.starts_with("config-source"),
-            "{more:?} {code} {text}"
-        );
-    }
+    let (code, text) = error(&convert(&dir, b"", &["out", "--from", "csv"]));
+    assert!(
+        code == 2 && text.starts_with("config-source"),
+        "{code} {text}"
+    );
+    let (code, text) = error(&convert(&dir, b"", &["in", "out"]));
+    assert!(
+        code == 2 && text.starts_with("source-not-found"),
+        "{code} {text}"
+    );
     // Files of this name are read by a path.
     dir.write("in.jsonl", "{\"a\":1}\n");
     std::fs::rename(dir.path().join("in.jsonl"), dir.path().join("-")).unwrap();

@@ -13,7 +13,6 @@ from shardmill._lazy import lazy
 
 if TYPE_CHECKING:
     from shardmill._commands import Column, convert, inspect, plan, verify
-    from shardmill._lengths import lengths
     from shardmill._viewer import Viewer, view
     from shardmill.base import (
         CSVWriter,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from shardmill.caching import CacheClient, CachedFile
     from shardmill.files import FileDataset, FileStream
     from shardmill.mixtures import Mixture
-    from shardmill.packing import Packing
+    from shardmill.packing import Packing, lengths
     from shardmill.tables import TableStream
     from shardmill.videos import Clip, VideoIndex, index_videos
     from shardmill.views import View, select
@@ -81,7 +80,6 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         '_commands': ('Column', 'convert', 'inspect', 'plan', 'verify'),
-        '_lengths': ('lengths',),
         '_viewer': ('Viewer', 'view'),
         'base': (
             'CSVWriter JSONWriter LocalDataset MDSWriter Stream StreamingDataLoader StreamingDataset '
@@ -93,7 +91,7 @@ __getattr__, __dir__ = lazy(
         'caching': ('CacheClient', 'CachedFile'),
         'files': ('FileDataset', 'FileStream'),
         'mixtures': ('Mixture',),
-        'packing': ('Packing',),
+        'packing': ('Packing', 'lengths'),
         'tables': ('TableStream',),
         'videos': ('Clip', 'VideoIndex', 'index_videos'),
         'views': ('View', 'select'),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 from shardmill._text import size_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What a command does, at the start of its bar.
 _WORDS = {'convert': 'converting', 'verify': 'verifying'}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._raw import gives_files, kept_batches
+from shardmill.base._opening import gives_files, kept_batches
 from shardmill.base._signatures import defaults_of, lists_arguments
-from shardmill.base._typing import DatasetOptions
+from shardmill.base._typing import DatasetOptions, Path
 from shardmill.base.array import Array
 from shardmill.base.constant import DEFAULT_TIMEOUT
 from shardmill.base.dataset import StreamingDataset
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from shardmill.base._typing import Path
     from shardmill.base.world import World
 
 __all__ = ['FileDataset', 'FileStream']
@@ -178,7 +177,7 @@ class FileDataset(StreamingDataset[Any]):
         super().__init__(streams=[stream], **options)
 
     def _check_cache_limit(self) -> None:
-        self._check_room(self._detect_world())
+        self._check_room(self._own_world.detect())
 
     def _check_room(self, world: World) -> None:
         """Rejects a limit below the size of the files that all processes of the node can pin at once."""
@@ -196,7 +195,7 @@ class FileDataset(StreamingDataset[Any]):
             )
 
     def _begin(self, threads: Optional[int] = None) -> Any:
-        self._check_room(self._detect_world())
+        self._check_room(self._own_world.detect())
         return super()._begin(threads)
 
     def _is_plain(self) -> bool:

@@ -17,17 +17,15 @@ import io
 import json
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Optional
+from collections.abc import Mapping
+from typing import Any, Optional
 
 import numpy as np
 from fsspec.spec import AbstractFileSystem
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._one_stream import stream_at
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from shardmill.base._live import stream_at
 
 __all__ = ['ShardmillFileSystem']
 

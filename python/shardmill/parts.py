@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._renamed import renamed
-from shardmill.base._sizes import number_abbrev_to_int
+from shardmill.base._signatures import renamed
 from shardmill.errors import ShardmillError, UsageError
 
 if TYPE_CHECKING:
@@ -384,5 +383,5 @@ def count_of(name: str, value: Optional[Union[int, str]]) -> Optional[int]:
     """Checks a positive number, or parses text such as ``'10k'``; ``None`` remains ``None``."""
     if isinstance(value, str):
         allowed = "a positive integer or a text such as '10k'"
-        return check.parsed(name, value, number_abbrev_to_int, allowed, 1)
+        return check.parsed(name, value, check.number_abbrev_to_int, allowed, 1)
     return check.whole_or_none(name, value, 1)

@@ -22,7 +22,7 @@ from ray.data.datasource import Datasink, Datasource, ReadTask
 
 from shardmill import _tables, parts
 from shardmill.base import _arguments as check
-from shardmill.base._renamed import renamed
+from shardmill.base._signatures import renamed
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:

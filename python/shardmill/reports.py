@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Optional, TypeVar, Union
+from typing import Any, ClassVar, Optional, TypeVar, Union
 
 from shardmill._text import html_table, size_text
 from shardmill.errors import DataError, ShardmillError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = [
     'ColumnReport',
@@ -42,6 +39,10 @@ R = TypeVar('R', bound='Report')
 class Report:
     """The base class of all reports."""
 
+    #: The key of the location in the object that the program prints, and the reports in it, by attribute.
+    _location: ClassVar[str] = 'location'
+    _parts: ClassVar[dict[str, type[Report]]] = {}
+
     @classmethod
     def from_json(cls: type[R], found: Mapping[str, Any], **other: Any) -> R:
         """Creates a report from an object that the program printed.
@@ -50,11 +51,17 @@ class Report:
             found: The object. Only the values of this report's attributes are used.
             **other: Attributes that have another name or form in the object.
         """
-        names = {each.name for each in fields(cls)} - {'json'}
-        known = {name: value for name, value in found.items() if name in names}
-        known = {name: tuple(it) if isinstance(it, list) else it for name, it in known.items()}
-        if 'json' in (each.name for each in fields(cls)):
-            known['json'] = found
+        known: dict[str, Any] = {}
+        for name in (each.name for each in fields(cls)):
+            key = cls._location if name == 'location' else name
+            value = found.get(key)
+            if name == 'json':
+                known[name] = found
+            elif name in cls._parts:
+                made = cls._parts[name].from_json
+                known[name] = tuple(map(made, value or ()))
+            elif key in found:
+                known[name] = tuple(value) if isinstance(value, list) else value
         return cls(**{**known, **other})
 
     def _repr_html_(self) -> str:
@@ -87,10 +94,6 @@ class _Many:
 def _shown(name: str, value: Any) -> Any:
     is_size = name.endswith('bytes') or name == 'size_limit'
     return size_text(value) if is_size and value is not None else value
-
-
-def _all(cls: type[R], found: Iterable[Mapping[str, Any]]) -> tuple[R, ...]:
-    return tuple(cls.from_json(each) for each in found)
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,8 @@ class ConvertReport(Report):
         json: The report of ``shardmill convert --json``.
     """
 
+    _parts: ClassVar[dict[str, type[Report]]] = {'splits': SplitReport}
+
     out: str
     outcome: str
     samples: int
@@ -183,7 +188,6 @@ class ConvertReport(Report):
             outcome=outcome if isinstance(outcome, str) else 'resumed',
             reused_shards=resumed['reused_shards'],
             deleted_samples=found.get('deleted_samples', 0),
-            splits=_all(SplitReport, found['splits']),
             increment=None if increment is None else IncrementReport.from_json(increment),
             **other,
         )
@@ -223,6 +227,9 @@ class DatasetReport(Report):
         json: The report of ``shardmill inspect --json``, with the provenance and the layouts of other shards.
     """
 
+    _location = 'dataset'
+    _parts: ClassVar[dict[str, type[Report]]] = {'columns': ColumnReport}
+
     location: str
     samples: int
     deleted_samples: int
@@ -239,18 +246,9 @@ class DatasetReport(Report):
     @classmethod
     def from_json(cls, found: Mapping[str, Any], **other: Any) -> DatasetReport:
         """Creates the report from the object of ``shardmill inspect --json``."""
-        layout: dict[str, Any] = {
-            'format': None,
-            'compression': None,
-            'hashes': [],
-            'size_limit': None,
-        }
-        return super().from_json(
-            {**layout, 'deleted_samples': 0, **found},
-            location=found['dataset'],
-            columns=_all(ColumnReport, found.get('columns', [])),
-            **{'json': found, **other},
-        )
+        layout = dict.fromkeys(('format', 'compression', 'size_limit'))
+        given = {**layout, 'hashes': [], 'deleted_samples': 0, **found}
+        return super().from_json(given, **{'json': found, **other})
 
 
 @dataclass(frozen=True)
@@ -316,6 +314,9 @@ class SourceReport(Report):
         json: The report of ``shardmill inspect --json``, with the details of a Delta table.
     """
 
+    _location = 'source'
+    _parts: ClassVar[dict[str, type[Report]]] = {'columns': SourceColumn}
+
     location: str
     kind: str
     files: int
@@ -324,12 +325,6 @@ class SourceReport(Report):
     fingerprint: str
     columns: tuple[SourceColumn, ...]
     json: Mapping[str, Any] = field(repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any], **other: Any) -> SourceReport:
-        """Creates the report from the object of ``shardmill inspect --json``."""
-        columns = _all(SourceColumn, found['columns'])
-        return super().from_json(found, location=found['source'], columns=columns, **other)
 
 
 #: What `shardmill.inspect` returns.
@@ -375,6 +370,9 @@ class DatasetCheck(Report):
         json: The report of ``shardmill verify --json``, with the numbers of all problems and warnings.
     """
 
+    _location = 'dataset'
+    _parts: ClassVar[dict[str, type[Report]]] = {'problems': Problem, 'warnings': Problem}
+
     location: str
     ok: bool
     samples: int
@@ -388,17 +386,6 @@ class DatasetCheck(Report):
     warnings: tuple[Problem, ...]
     elapsed_seconds: float
     json: Mapping[str, Any] = field(repr=False, compare=False)
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any], **other: Any) -> DatasetCheck:
-        """Creates the report from the object of ``shardmill verify --json``."""
-        return super().from_json(
-            found,
-            location=found['dataset'],
-            problems=_all(Problem, found['problems']),
-            warnings=_all(Problem, found['warnings']),
-            **other,
-        )
 
 
 @dataclass(frozen=True)
@@ -554,6 +541,12 @@ class PlanReport(Report):
         json: The report of ``shardmill plan --json``, with the order, the assumptions and the course of time.
     """
 
+    _parts: ClassVar[dict[str, type[Report]]] = {
+        'epochs': EpochPlan,
+        'nodes': NodePlan,
+        'peers': PeersEpochPlan,
+    }
+
     samples: int
     shards: int
     raw_bytes: int
@@ -564,17 +557,6 @@ class PlanReport(Report):
     advice: tuple[str, ...]
     json: Mapping[str, Any] = field(repr=False, compare=False)
     peers: tuple[PeersEpochPlan, ...] = ()
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any], **other: Any) -> PlanReport:
-        """Creates the report from the object of ``shardmill plan --json``."""
-        return super().from_json(
-            found,
-            epochs=_all(EpochPlan, found['epochs']),
-            nodes=_all(NodePlan, found['nodes']),
-            peers=_all(PeersEpochPlan, found.get('peers', ())),
-            **other,
-        )
 
     def _repr_html_(self) -> str:
         """Returns a row for each node and epoch, and the advice."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._files import whole
-from shardmill.base._mp4 import VideoTrack, read_track
-from shardmill.base._one_stream import stream_at
+from shardmill.base._live import stream_at
 from shardmill.errors import ConflictError, DataError, UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +29,77 @@ _VERSION = 1
 
 #: Returns the bytes of ranges of a file.
 Fetch = Callable[['Sequence[tuple[int, int]]'], 'list[bytes]']
+
+
+class VideoTrack(NamedTuple):
+    """The frames of the first video track, in the order in which they are decoded.
+
+    Attributes:
+        codec: The name of the decoder.
+        extradata: The configuration of the decoder.
+        timescale: Ticks per second.
+        offsets: The first byte of each frame in the file.
+        sizes: The bytes of each frame.
+        decode_times: When each frame is decoded, in ticks.
+        times: When each frame is shown, in ticks.
+        keyframes: The frames that begin a group of pictures.
+        shown: The frames in the order in which they are shown, without those that the edit list leaves out.
+        start: The time of the first shown frame, in ticks.
+    """
+
+    codec: str
+    extradata: bytes
+    timescale: int
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    decode_times: NDArray[np.int64]
+    times: NDArray[np.int64]
+    keyframes: NDArray[np.int64]
+    shown: NDArray[np.int64]
+    start: int
+
+    def groups_of(self, frames: NDArray[np.int64]) -> list[tuple[int, int]]:
+        """Returns the ranges of frames to decode for some frames: whole groups of pictures, merged where they touch."""
+        import numpy as np
+
+        ends = np.append(self.keyframes[1:], len(self.sizes))
+        groups = np.searchsorted(self.keyframes, frames, 'right') - 1
+        # A frame that is shown before its keyframe also needs the group before.
+        leads = self.times[frames] < self.times[self.keyframes[groups]]
+        wanted = {int(group) for group in groups}
+        wanted.update(int(group) - 1 for group in groups[leads] if group > 0)
+        ranges: list[tuple[int, int]] = []
+        for group in sorted(wanted):
+            first, end = int(self.keyframes[group]), int(ends[group])
+            if ranges and ranges[-1][1] == first:
+                ranges[-1] = ranges[-1][0], end
+            else:
+                ranges.append((first, end))
+        return ranges
+
+    def bytes_of(self, frames: tuple[int, int]) -> tuple[int, int]:
+        """Returns the range of bytes of a range of frames."""
+        own = slice(*frames)
+        offsets, sizes = self.offsets[own], self.sizes[own]
+        return int(offsets.min()), int((offsets + sizes).max())
+
+
+def read_track(header: bytes, file_bytes: int) -> VideoTrack:
+    """Reads the first video track from the content of the box `moov` of a file of so many bytes.
+
+    Raises:
+        DataError: The tables are invalid.
+        UnsupportedError: There is no video, or one that cannot be read in parts.
+    """
+    import numpy as np
+
+    codec, extradata, timescale, tables = _core.video_tables(header, file_bytes)
+    offsets, sizes, decode_times, times, keyframes, shown = (
+        np.frombuffer(each, '<i8').astype(np.int64) for each in tables
+    )
+    start = int(times[shown[0]])
+    frames = offsets, sizes, decode_times, times, keyframes, shown
+    return VideoTrack(codec, extradata, timescale, *frames, start)
 
 
 class Clip:
@@ -272,6 +342,26 @@ def whole_clip(data: bytes) -> Clip:
         return [data[start:end] for start, end in ranges]
 
     return Clip(fetch, len(data), _core.video_header(data))
+
+
+def clip_of(
+    dataset: Any, sample_id: int, column: Optional[str], videos: Optional[VideoIndex]
+) -> Clip:
+    """Returns the video of a sample, as `StreamingDataset.video` describes."""
+    number = check.sample_number(sample_id, dataset.num_samples)
+    if videos is not None:
+        if column not in (None, videos.column):
+            raise UsageError(
+                f'the index is of column `{videos.column}`, not of `{column}`', 'video-column'
+            )
+        return videos.clip_of(dataset._here(), number)
+    if column is None:
+        raise UsageError('give `column` or `videos`', 'config-value', 'column')
+    dataset._make_local(number, number + 1)
+    found = dataset._here().value_at(number, check.text('column', column))
+    if found is None:
+        raise UsageError(f'sample {number} has no column `{column}`', 'video-column', column)
+    return whole_clip(found[1])
 
 
 def index_videos(

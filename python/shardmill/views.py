@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any, Optional, Union
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Optional, Union
 
 from shardmill import _core
 from shardmill._runs import options_of, run
 from shardmill.base import _arguments as check
 from shardmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ['View', 'select']
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._one_stream import stream_at
+from shardmill.base._live import stream_at
 from shardmill.errors import UsageError
 from shardmill.views import View
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shardmill.base._typing import Path
 
 __all__ = ['Window', 'find_episodes']

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardmill_dataset::{DatasetError, Lengths, OpenOptions};
+use shardmill_dataset::{Dataset, DatasetError, Lengths, OpenOptions};
 use shardmill_storage::Location;
 
 use crate::decode::reader_limits;
@@ -34,8 +34,9 @@ pub(crate) fn lengths<'py>(
         ..OpenOptions::default()
     };
     let read = wait(py, move || {
-        let (lengths, live) = Lengths::open(&location, &column, &options, &remote)?;
-        let values = lengths.live_values(&live).into_iter();
+        let dataset = Dataset::open_at(&location, &options, &remote)?;
+        let lengths = Lengths::of(&dataset, &column)?;
+        let values = lengths.live_values(dataset.live()).into_iter();
         Ok::<_, DatasetError>(values.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     })?;
     Ok(PyBytes::new(py, &read.map_err(raised)?))

@@ -13,7 +13,7 @@ from support.samples import BATCH, write
 
 from shardmill import StreamingDataLoader, StreamingDataset
 from shardmill.base import dataloader
-from shardmill.base._rows import packed
+from shardmill.base._collate import packed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,9 +22,8 @@ from shardmill import (
     select,
 )
 from shardmill._core import video_header as header_of
-from shardmill.base._mp4 import read_track
 from shardmill.errors import ConflictError, DataError, UnsupportedError, UsageError
-from shardmill.videos import whole_clip
+from shardmill.videos import read_track, whole_clip
 
 if TYPE_CHECKING:
     from pathlib import Path

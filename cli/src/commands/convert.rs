@@ -1,6 +1,7 @@
 //! The command `shardmill convert`: writes shards from tables, file trees and datasets.
 
 use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _};
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -10,10 +11,11 @@ use shardmill_convert::{
 };
 use shardmill_core::{Limits, escape};
 use shardmill_mds::Encoding;
-use shardmill_source::{SampleOptions, SourceKind, SourceOptions, ZarrOptions};
+use shardmill_source::{CopiedStream, SampleOptions, SourceKind, SourceOptions, ZarrOptions};
+use shardmill_storage::Location;
 use shardmill_writer::{FieldEncoding, ShardFormat};
 
-use super::{options, standard_input};
+use super::options;
 use crate::args::{ConvertArgs, ShardArgs, TokenArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
 use crate::error::{CliError, Stop};
@@ -26,16 +28,7 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     }
     let mut options = convert_options(args, limits)?;
     options::announce_waits(&mut options.source.remote, out);
-    let input = match standard_input::is_source(args)? {
-        true => {
-            let progress = signals::cancelled_by_signals(out.console());
-            Some(standard_input::read(
-                args.stores.temp_dir.as_deref(),
-                &progress,
-            )?)
-        }
-        false => None,
-    };
+    let input = standard_input(args, out)?;
     if let Some(input) = &input {
         options.sources = vec![input.location()];
         options.source.kind = Some(SourceKind::Arrow);
@@ -51,6 +44,31 @@ pub fn run(args: &ConvertArgs, limits: Limits, out: &mut Output) -> Result<Exit,
     let run = || shardmill_convert::run(plan, &progress);
     let report = show_progress(&progress, mode, "converting", console, run)?;
     show_report(&report, out)
+}
+
+/// Reads standard input, if it is the source.
+fn standard_input(args: &ConvertArgs, out: &Output) -> Result<Option<CopiedStream>, Stop> {
+    const NAME: &str = "-";
+    if args.sources.concat() != [Location::Local(NAME.into())] {
+        return Ok(None);
+    }
+    let refused = |fact, hint| {
+        CliError::usage("config-source", fact)
+            .about(NAME)
+            .with_hint(hint)
+    };
+    if !matches!(args.from, None | Some(SourceKind::Arrow)) {
+        let fact = "standard input is read as an Arrow stream only";
+        return Err(refused(fact, "omit --from, or convert a file").into());
+    }
+    if io::stdin().is_terminal() {
+        let fact = "standard input is a terminal";
+        return Err(refused(fact, "pipe an Arrow stream into it").into());
+    }
+    let progress = signals::cancelled_by_signals(out.console());
+    let temp_dir = args.stores.temp_dir.as_deref();
+    let copied = CopiedStream::read(io::stdin(), "standard input", temp_dir, &progress)?;
+    Ok(Some(copied))
 }
 
 /// Prints the options of the command line and of its file.

@@ -210,7 +210,9 @@ impl DatasetLocation {
     /// Opens the tar shards at the location.
     pub fn tars(&self, limits: &Limits) -> Result<TarSet, Stop> {
         Ok(match self {
-            Self::Local(path) => TarSet::open(std::slice::from_ref(path), limits)?,
+            Self::Local(path) => {
+                TarSet::open(&[path.clone().into()], limits, &RemoteOptions::default())?
+            }
             Self::Store { folder, file, .. } => match file.as_deref() {
                 Some(name) if name != INDEX_NAME => TarSet::of_file(folder, name),
                 _ => TarSet::open_in(folder, None, limits)?,

@@ -24,13 +24,10 @@ pub fn run(args: &HeadArgs, limits: Limits, out: &mut Output) -> Result<Exit, St
         Some(SourceKind::Webdataset) => {
             let tars = tar_set(&dataset_location, &samples, &limits)?;
             let stored = |shard: &TarFile| shard.entry().map(|entry| entry.samples);
-            let all = 0..args.samples.saturating_add(1);
-            each_sample(&tars, stored, all, &limits, &mut |row| {
-                sheet.more = row.number == args.samples;
-                if !sheet.more {
-                    sheet.sample(row)?;
-                }
-                Ok(!sheet.more)
+            let first = 0..args.samples;
+            sheet.more = each_sample(&tars, stored, first, &limits, &mut |row| {
+                sheet.sample(row)?;
+                Ok(true)
             })?;
         }
         Some(_) => {

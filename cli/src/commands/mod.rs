@@ -26,7 +26,6 @@ mod samples;
 mod select;
 mod shards;
 mod source_views;
-mod standard_input;
 mod stats;
 mod tars;
 mod verify;

@@ -68,30 +68,34 @@ impl Tars {
     ) -> Result<(), Stop> {
         let mut facts = self.facts.iter();
         let stored = |_: &TarFile| facts.next().map(|facts| facts.stored);
-        each_sample(&self.set, stored, range, &self.limits, show)
+        each_sample(&self.set, stored, range, &self.limits, show)?;
+        Ok(())
     }
 }
 
 /// Calls `show` with each live sample in the range, until it returns `false`. `stored` is called with each shard in order
-/// and returns how many samples it holds, if that is known; others are read.
+/// and returns how many samples it holds, if that is known; others are read. Returns whether more samples may follow.
 pub fn each_sample(
     set: &TarSet,
     mut stored: impl FnMut(&TarFile) -> Option<u64>,
     range: Range<u64>,
     limits: &Limits,
     show: &mut dyn FnMut(&SampleRow<'_>) -> Result<bool, Stop>,
-) -> Result<(), Stop> {
+) -> Result<bool, Stop> {
     let mut first = 0_u64;
     for shard in set.shards() {
+        let known = stored(shard);
         if first >= range.end {
-            break;
+            match known {
+                Some(stored) if shard.live_samples(stored) == 0 => continue,
+                _ => return Ok(true),
+            }
         }
         let error = |source| DatasetError::tar_file(&shard.path(), source);
         let open = || {
             let data: ShardBytes = shard.load(limits)?;
             ShardView::open(data, limits).map_err(error)
         };
-        let known = stored(shard);
         let mut view = None;
         let stored = match known {
             Some(stored) => stored,
@@ -120,13 +124,13 @@ pub fn each_sample(
                     limits,
                 };
                 if !show(&row)? {
-                    return Ok(());
+                    return Ok(true);
                 }
             }
         }
         first = end;
     }
-    Ok(())
+    Ok(first > range.end)
 }
 
 /// Opens the tar shards at a location with these of their samples.

@@ -37,7 +37,7 @@ const WORTH_PARTS: u64 = 8 << 20;
 
 /// The most shards in flight at a time: each counts as at least this part of the bytes in flight. A fetch takes a
 /// connection, and in each set one lock file is open while there are fetches.
-const MAX_SHARDS: u64 = 64;
+const MAX_SHARDS: u64 = 60;
 
 /// The most blobs in flight of more than 16 sets.
 const MAX_OF_MANY_SETS: u64 = 32;

@@ -83,7 +83,8 @@ pub fn commit(
     let spool = options.temp_dir.as_deref();
     let destination = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&destination, progress);
-    let known = manifests(target, &options.limits)?;
+    let mut known = manifests(target, &options.limits)?;
+    known.sort_by_key(|known| known.manifest.part);
     let dest = options.dest.to_string();
     let Some(first) = known.first() else {
         return done_before(target, options);
@@ -114,7 +115,6 @@ pub fn commit(
         }
         parts.push(known.manifest);
     }
-    parts.sort_by_key(|part| part.part);
     let shards = || parts.iter().flat_map(|part| &part.shards);
     let order: Vec<(String, u64)> = shards()
         .map(|shard| (shard.entry.raw_name().to_owned(), shard.entry.samples()))
@@ -152,7 +152,7 @@ pub fn commit(
         let order = order
             .iter()
             .map(|(name, samples)| (name.as_str(), *samples));
-        let order = IndexShape::of(order).order().to_owned();
+        let order = IndexShape::of(order).order;
         side.insert("order".to_owned(), json!(order));
         side.insert("content".to_owned(), json!(content.to_string()));
         let text = provenance::text_of(&json!(side));

@@ -108,7 +108,7 @@ pub fn export(
         Location::Remote(location) => Location::Remote(prefix_of(location)),
     };
     let open = || {
-        TarSet::open_at(
+        TarSet::open(
             std::slice::from_ref(location),
             &options.limits,
             &options.remote,

@@ -21,7 +21,8 @@ use shardmill_core::{Diagnostic, ErrorKind, parallel};
 use shardmill_dataset::{Dataset, DatasetError, OpenOptions, Shard, View};
 use shardmill_mds::{Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
-    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, Unit,
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    TableFacts, Unit, project,
 };
 use shardmill_storage::Location;
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, number_type};
@@ -83,9 +84,7 @@ struct MdsSource {
     datasets: Vec<Arc<Dataset>>,
     /// The dataset and the shard of each unit.
     shards: Vec<(usize, usize)>,
-    units: Vec<Unit>,
-    schema: SchemaRef,
-    description: SourceDescription,
+    facts: TableFacts,
 }
 
 impl MdsSource {
@@ -159,9 +158,12 @@ impl MdsSource {
         Ok(Self {
             datasets,
             shards,
-            units,
-            schema,
-            description,
+            facts: TableFacts {
+                units,
+                null_counts: vec![Some(0); schema.fields().len()],
+                schema,
+                description,
+            },
         })
     }
 }
@@ -249,39 +251,11 @@ fn mds_field(name: &str, encoding: &Encoding) -> Field {
 }
 
 impl Source for MdsSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
-
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
-        Ok(Box::new(self.rows(unit, &columns)?))
-    }
-
-    fn open_columns(
-        &self,
-        unit: usize,
-        columns: &[usize],
-    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
-        Ok(Some(Box::new(self.rows(unit, columns)?)))
-    }
-
-    fn null_count(&self, _: usize) -> Option<u64> {
-        Some(0)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
-    }
-}
-
-impl MdsSource {
-    /// Starts to read some columns of a shard, which are in ascending order.
-    fn rows(&self, unit: usize, columns: &[usize]) -> Result<ShardRows, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let found = self.shards.get(unit).copied();
         let Some((dataset, shard)) =
             found.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
@@ -294,13 +268,13 @@ impl MdsSource {
         let left = left.map(|range| range.start - start..range.end - start);
         let left: Vec<Range<u64>> = left.collect();
         let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
-        Ok(ShardRows {
+        Ok(Box::new(ShardRows {
             shard,
-            schema: project(&self.schema, columns)?,
+            schema: project(&self.facts.schema, columns),
             columns: columns.to_vec(),
             left: left.into_iter().flatten().peekable(),
             rooms: Vec::new(),
-        })
+        }))
     }
 }
 
@@ -313,14 +287,6 @@ pub(crate) fn foreign(error: &impl Diagnostic) -> SourceError {
         message: error.chain(),
         hint: error.hint(),
     }
-}
-
-/// Returns some columns of a schema.
-pub(crate) fn project(schema: &Schema, columns: &[usize]) -> Result<SchemaRef, SourceError> {
-    let schema = schema.project(columns);
-    schema
-        .map(Arc::new)
-        .map_err(|error| SourceError::bug(format!("columns {columns:?}: {error}")))
 }
 
 /// The samples of a shard that remain to be read, by their numbers in the shard.

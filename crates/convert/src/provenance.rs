@@ -96,7 +96,7 @@ impl Provenance<'_> {
 
 /// Returns the hash of the order of the shards of an index.
 pub(crate) fn order_of(index: &DatasetIndex) -> String {
-    IndexShape::of(index.shard_samples()).order().to_owned()
+    IndexShape::of(index.shard_samples()).order
 }
 
 /// Returns the text of a provenance file.

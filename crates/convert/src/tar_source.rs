@@ -14,15 +14,15 @@ use shardmill_dataset::{
     DatasetError, ShardBytes, TarFile, TarSet, View, each_in_order, version_of,
 };
 use shardmill_source::{
-    RowOrigin, Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    Unit,
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    TableFacts, Unit, project, rows_from,
 };
 use shardmill_storage::Location;
 use shardmill_webdataset::{Consumer, FieldSet, ShardView};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{ConvertError, no_columns};
-use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, project, rooms};
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
 /// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to
 /// find the fields.
@@ -31,7 +31,7 @@ pub(crate) fn samples(
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
-    let mut set = TarSet::open_at(&locations, &options.limits, &options.remote)?;
+    let mut set = TarSet::open(&locations, &options.limits, &options.remote)?;
     if !options.samples.with_deleted {
         set = set.without_deleted(&options.limits)?;
     }
@@ -77,13 +77,9 @@ fn inspect(shard: &TarFile, limits: &Limits) -> Result<Known, DatasetError> {
 /// Tar files in order. Each is a unit.
 struct TarSource {
     set: TarSet,
-    units: Vec<Unit>,
     /// The number of samples stored in each shard.
     stored: Vec<u64>,
-    schema: SchemaRef,
-    /// The number of samples that lack each column.
-    nulls: Vec<Option<u64>>,
-    description: SourceDescription,
+    facts: TableFacts,
     limits: Limits,
 }
 
@@ -172,61 +168,23 @@ impl TarSource {
         Ok(Self {
             limits: limits.clone(),
             set,
-            units,
             stored,
-            schema: Arc::new(Schema::new(columns)),
-            nulls,
-            description,
+            facts: TableFacts {
+                schema: Arc::new(Schema::new(columns)),
+                units,
+                null_counts: nulls,
+                description,
+            },
         })
     }
 }
 
 impl Source for TarSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
-
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        let columns: Vec<usize> = (0..self.schema.fields().len()).collect();
-        self.rows(unit, &columns)
-    }
-
-    fn open_columns(
-        &self,
-        unit: usize,
-        columns: &[usize],
-    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
-        self.rows(unit, columns).map(Some)
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.nulls.get(column).copied().flatten()
-    }
-
-    fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
-        RowOrigin {
-            file: self
-                .description
-                .files
-                .get(unit)
-                .map(|file| file.path.clone()),
-            row,
-            key: self.key(unit, row),
-        }
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
-    }
-}
-
-impl TarSource {
-    /// Starts to read some columns of a shard, which are in ascending order.
-    fn rows(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let Some(file) = self.set.shards().get(unit) else {
             return Err(SourceError::bug(format!("there is no unit {unit}")));
         };
@@ -235,7 +193,7 @@ impl TarSource {
         let left = file.live_ranges(declared.unwrap_or_default());
         if left.is_empty() && declared.is_some_and(|samples| samples > 0) {
             // The shard has no live sample, so it is not read.
-            return Ok(Box::new(NoRows));
+            return Ok(rows_from(|| Ok(None)));
         }
         let data = file
             .load_checked(&self.limits)
@@ -250,7 +208,10 @@ impl TarSource {
             );
             return Err(corrupt(&path, "shard-samples", message));
         }
-        let fields = self.schema.fields().iter().take(self.nulls.len() - 1);
+        // The last column has the keys.
+        let schema = &self.facts.schema;
+        let keys = schema.fields().len() - 1;
+        let fields = schema.fields().iter().take(keys);
         let column_positions = fields.enumerate().map(|(field, known)| {
             let position = columns.binary_search(&field).ok();
             (known.name().clone(), position)
@@ -258,10 +219,9 @@ impl TarSource {
         Ok(Box::new(ShardRows {
             shard,
             path,
-            schema: project(&self.schema, columns)?,
+            schema: project(schema, columns),
             column_positions: column_positions.collect(),
-            // The last column has the keys.
-            has_keys: columns.contains(&(self.nulls.len() - 1)),
+            has_keys: columns.contains(&keys),
             left: left.into_iter().flatten().peekable(),
             rooms: Vec::new(),
         }))
@@ -275,15 +235,6 @@ impl TarSource {
         let data = file.load_checked(&self.limits).ok()?;
         let shard = ShardView::open(data, &self.limits).ok()?;
         shard.fields_into(at, &mut Vec::new()).ok()
-    }
-}
-
-/// The rows of a shard without samples.
-struct NoRows;
-
-impl Rows for NoRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        Ok(None)
     }
 }
 

@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::escape;
 use shardmill_source::{
-    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, Unit,
+    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts, map_rows,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
@@ -168,13 +168,18 @@ pub(crate) fn tokenized(
         true => fields.push(tokens),
         false => fields[text] = tokens,
     }
+    let position = if is_read { fields.len() - 1 } else { text };
+    // A text that is not null may have no tokens, which makes them null.
+    let mut null_counts = source.facts().null_counts.clone();
+    null_counts.resize(fields.len(), None);
+    null_counts[position] = source.null_count(text).filter(|_| !may_be_null);
+    let schema = Arc::new(Schema::new(fields));
     let source = TokenSource {
-        position: if is_read { fields.len() - 1 } else { text },
-        schema: Arc::new(Schema::new(fields)),
+        position,
+        facts: source.facts().with_columns(schema, null_counts),
         tokenizer: Arc::new(tokenizer),
         source,
         text,
-        may_be_null,
     };
     let hidden = (is_read && !is_written).then_some(text);
     Ok((Arc::new(source), file, hidden))
@@ -233,105 +238,52 @@ fn text_column(
 struct TokenSource {
     source: Arc<dyn Source>,
     tokenizer: Arc<ColumnTokenizer>,
-    schema: SchemaRef,
+    facts: TableFacts,
     /// The position of the text in the source.
     text: usize,
     /// The position of the tokens: that of the text if they replace it.
     position: usize,
-    /// Whether a text that is not null may have no tokens, which makes them null.
-    may_be_null: bool,
-}
-
-impl TokenSource {
-    /// Returns the position in the source of the column that decides the nulls of a column.
-    const fn original(&self, column: usize) -> usize {
-        match column == self.position {
-            true => self.text,
-            false => column,
-        }
-    }
 }
 
 impl Source for TokenSource {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    fn units(&self) -> &[Unit] {
-        self.source.units()
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
         self.source.prepare(cancel)
     }
 
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(Box::new(TokenRows {
-            rows: self.source.open_unit(unit)?,
-            tokenizer: Arc::clone(&self.tokenizer),
-            schema: Arc::clone(&self.schema),
-            text: self.text,
-            is_replaced: self.text == self.position,
-            source: Arc::clone(&self.source),
-            unit,
-            next_row: 0,
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let (source, tokenizer) = (Arc::clone(&self.source), Arc::clone(&self.tokenizer));
+        let (schema, columns) = (self.schema(), columns.to_vec());
+        let (text, is_replaced) = (self.text, self.text == self.position);
+        let mut first = 0;
+        Ok(map_rows(self.source.open_unit(unit)?, move |batch| {
+            let bug = || SourceError::bug("the columns of a batch are not those of the schema");
+            let mut arrays = batch.columns().to_vec();
+            let texts = arrays.get_mut(text).ok_or_else(bug)?;
+            let describe_row = |row: usize| source.row_origin(unit, first + row as u64).to_string();
+            let tokens = tokenizer.encode(texts, describe_row);
+            let tokens = tokens.map_err(|error| foreign(&error))?;
+            match is_replaced {
+                true => *texts = tokens,
+                false => arrays.push(tokens),
+            }
+            first += batch.num_rows() as u64;
+            let batch = RecordBatch::try_new(Arc::clone(&schema), arrays);
+            let batch = batch.and_then(|batch| batch.project(&columns));
+            batch.map_err(|_| bug())
         }))
     }
 
-    fn null_count(&self, column: usize) -> Option<u64> {
-        if column == self.position && self.may_be_null {
-            return None;
-        }
-        self.source.null_count(self.original(column))
-    }
-
     fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        self.source.first_null(self.original(column))
+        let is_tokens = column == self.position;
+        self.source
+            .first_null(if is_tokens { self.text } else { column })
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
         self.source.row_origin(unit, row)
-    }
-
-    fn description(&self) -> &SourceDescription {
-        self.source.description()
-    }
-}
-
-struct TokenRows {
-    rows: Box<dyn Rows>,
-    tokenizer: Arc<ColumnTokenizer>,
-    schema: SchemaRef,
-    text: usize,
-    is_replaced: bool,
-    /// The source and its unit, for messages.
-    source: Arc<dyn Source>,
-    unit: usize,
-    next_row: u64,
-}
-
-impl Rows for TokenRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        let Some(batch) = self.rows.next_batch()? else {
-            return Ok(None);
-        };
-        let bug = || SourceError::bug("the columns of a batch are not those of the schema");
-        let mut columns = batch.columns().to_vec();
-        let text = columns.get_mut(self.text).ok_or_else(bug)?;
-        let first = self.next_row;
-        let describe_row = |row: usize| {
-            self.source
-                .row_origin(self.unit, first + row as u64)
-                .to_string()
-        };
-        let tokens = self.tokenizer.encode(text, describe_row);
-        let tokens = tokens.map_err(|error| foreign(&error))?;
-        match self.is_replaced {
-            true => *text = tokens,
-            false => columns.push(tokens),
-        }
-        self.next_row += batch.num_rows() as u64;
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        batch.map(Some).map_err(|_| bug())
     }
 }

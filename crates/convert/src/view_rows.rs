@@ -6,10 +6,8 @@ use std::sync::Arc;
 use arrow::array::BooleanArray;
 use arrow::array::BooleanBufferBuilder;
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::SchemaRef;
-use arrow::record_batch::RecordBatch;
 use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
-use shardmill_source::{RowOrigin, Rows, Source, SourceDescription, SourceError, Unit, unit_rows};
+use shardmill_source::{RowOrigin, Rows, Source, SourceError, TableFacts, rows_from, unit_rows};
 
 use crate::error::ConvertError;
 
@@ -24,9 +22,13 @@ pub fn live_rows(
     location: &str,
 ) -> Result<Arc<dyn Source>, ConvertError> {
     let mut starts = Vec::with_capacity(source.units().len());
-    let mut units = source.units().to_vec();
+    let own = source.facts();
+    // The nulls of other rows are counted too.
+    let nulls = own.null_counts.iter();
+    let nulls = nulls.map(|count| count.filter(|nulls| *nulls == 0));
+    let mut facts = own.with_columns(source.schema(), nulls.collect());
     let mut start = 0;
-    for (unit, rows) in units.iter_mut().zip(unit_rows(&*source)?) {
+    for (unit, rows) in facts.units.iter_mut().zip(unit_rows(&*source)?) {
         starts.push(start..start + rows);
         start += rows;
         // Rows between those of the view are missing.
@@ -38,71 +40,63 @@ pub fn live_rows(
         let changed: DatasetError = DatasetProblem::FileChanged.at(location, reason);
         return Err(changed.into());
     }
-    let mut description = source.description().clone();
-    description.rows = Some(live.len());
+    facts.description.rows = Some(live.len());
     Ok(Arc::new(LiveRows {
         source,
         live,
-        units,
+        facts,
         stored: starts,
-        description,
     }))
 }
 
 struct LiveRows {
     source: Arc<dyn Source>,
     live: LiveSamples,
-    units: Vec<Unit>,
+    facts: TableFacts,
     /// The stored rows of each unit.
     stored: Vec<Range<u64>>,
-    description: SourceDescription,
 }
 
 impl LiveRows {
     fn stored(&self, unit: usize) -> Range<u64> {
         self.stored.get(unit).cloned().unwrap_or_default()
     }
-
-    fn restricted(&self, unit: usize, rows: Box<dyn Rows>) -> Box<dyn Rows> {
-        let stored = self.stored(unit);
-        Box::new(UnitRows {
-            rows,
-            next: stored.start,
-            left: self.live.count_in(&stored),
-            live: self.live.clone(),
-        })
-    }
 }
 
 impl Source for LiveRows {
-    fn schema(&self) -> SchemaRef {
-        self.source.schema()
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
         self.source.prepare(cancel)
     }
 
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
-        Ok(self.restricted(unit, self.source.open_unit(unit)?))
-    }
-
-    fn open_columns(
-        &self,
-        unit: usize,
-        columns: &[usize],
-    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
-        let rows = self.source.open_columns(unit, columns)?;
-        Ok(rows.map(|rows| self.restricted(unit, rows)))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        // The nulls of other rows are counted too.
-        self.source.null_count(column).filter(|nulls| *nulls == 0)
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+        let stored = self.stored(unit);
+        let mut rows = self.source.open(unit, columns)?;
+        let (live, mut next) = (self.live.clone(), stored.start);
+        let mut left = live.count_in(&stored);
+        Ok(rows_from(move || {
+            while left > 0 {
+                let Some(batch) = rows.next_batch()? else {
+                    break;
+                };
+                let stored = next..next + batch.num_rows() as u64;
+                next = stored.end;
+                let found = live.count_in(&stored);
+                left = left.saturating_sub(found);
+                if found == batch.num_rows() as u64 {
+                    return Ok(Some(batch));
+                }
+                if found > 0 {
+                    let batch = filter_record_batch(&batch, &chosen(&live, stored));
+                    let failed = |error| SourceError::bug(format!("rows of a view: {error}"));
+                    return batch.map(Some).map_err(failed);
+                }
+            }
+            Ok(None)
+        }))
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
@@ -110,53 +104,18 @@ impl Source for LiveRows {
         let stored = self.live.stored_number(self.live.live_before(start) + row);
         self.source.row_origin(unit, stored.saturating_sub(start))
     }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
-    }
 }
 
-/// The live rows of a unit.
-struct UnitRows {
-    rows: Box<dyn Rows>,
-    /// The stored number of the next row.
-    next: u64,
-    /// The live rows that are not read yet.
-    left: u64,
-    live: LiveSamples,
-}
-
-impl Rows for UnitRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
-        while self.left > 0 {
-            let Some(batch) = self.rows.next_batch()? else {
-                break;
-            };
-            let stored = self.next..self.next + batch.num_rows() as u64;
-            self.next = stored.end;
-            let found = self.live.count_in(&stored);
-            self.left = self.left.saturating_sub(found);
-            if found == batch.num_rows() as u64 {
-                return Ok(Some(batch));
-            }
-            if found == 0 {
-                continue;
-            }
-            let mut chosen = BooleanBufferBuilder::new(batch.num_rows());
-            let mut at = stored.start;
-            let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
-            for range in self.live.live_ranges(stored.clone()) {
-                chosen.append_n(count(range.start - at), false);
-                chosen.append_n(count(range.end - range.start), true);
-                at = range.end;
-            }
-            chosen.append_n(count(stored.end - at), false);
-            let chosen = BooleanArray::new(chosen.finish(), None);
-            let batch = filter_record_batch(&batch, &chosen);
-            let batch =
-                batch.map_err(|error| SourceError::bug(format!("rows of a view: {error}")))?;
-            return Ok(Some(batch));
-        }
-        Ok(None)
+/// Returns which of these stored rows are live.
+fn chosen(live: &LiveSamples, stored: Range<u64>) -> BooleanArray {
+    let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
+    let mut chosen = BooleanBufferBuilder::new(count(stored.end - stored.start));
+    let mut at = stored.start;
+    for range in live.live_ranges(stored.clone()) {
+        chosen.append_n(count(range.start - at), false);
+        chosen.append_n(count(range.end - range.start), true);
+        at = range.end;
     }
+    chosen.append_n(count(stored.end - at), false);
+    BooleanArray::new(chosen.finish(), None)
 }

@@ -73,10 +73,7 @@ impl<B: AsRef<[u8]>> Body<B> {
             }
             Entry::Tar(entry) => {
                 let opened = match meta {
-                    None => match catalog.offsets(shard) {
-                        Some(offsets) => TarShard::with_offsets(data, offsets.to_vec(), limits),
-                        None => TarShard::open(data, limits),
-                    },
+                    None => TarShard::open(data, limits),
                     Some(table) => {
                         let offsets = read_offsets(table.as_ref(), entry.samples);
                         let file = entry.offsets.as_ref().map(|file| file.basename.to_string());

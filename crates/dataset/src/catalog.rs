@@ -15,7 +15,6 @@ use crate::error::DatasetError;
 use crate::files::{FileList, KnownFiles};
 use crate::mapped::Piece;
 use crate::problem::{DatasetProblem, ValueLocation};
-use crate::scan::Offsets;
 use crate::schema::Schema;
 use crate::stream::{CatalogOptions, Stream, StreamOptions, open_stream};
 use crate::tar::{Subsets, TarProblem, TarSample};
@@ -77,7 +76,7 @@ impl Catalog {
             if found != *expected {
                 let trees = catalog.streams.iter();
                 let trees = trees.filter(|stream| matches!(stream.shards, Shards::Files(_)));
-                let names: Vec<&str> = trees.map(|stream| stream.names.shown.as_str()).collect();
+                let names: Vec<&str> = trees.map(|stream| stream.shown.as_str()).collect();
                 let reason = format!(
                     "the list of files has the digest {found}, not {expected}: files were added or removed, or their lengths changed"
                 );
@@ -94,29 +93,27 @@ impl Catalog {
         let mut schemas: Vec<Arc<Schema>> = Vec::new();
         let mut schema_of = Vec::with_capacity(shards);
         for stream in &streams {
-            // The shards of a table have one schema.
-            let masked = stream.computed().filter(|own| !own.null_masks.is_empty());
-            let masked = masked.zip(stream.shards.get(0)).map(|(own, entry)| {
-                let schema = Schema::new(entry.columns()).with_null_masks(&own.null_masks);
-                let schema_index = schemas.iter().position(|known| **known == schema);
-                schema_index.unwrap_or_else(|| {
-                    schemas.push(Arc::new(schema));
-                    schemas.len() - 1
-                })
-            });
+            let null_masks = stream.computed().map_or(&[][..], |own| &own.null_masks);
+            let mut last: Option<(Entry<'_>, u32)> = None;
             for (size, entry) in stream.shard_sizes().zip(stream.shards.iter()) {
                 starts.push(samples);
                 samples = samples.saturating_add(size);
-                // Neighbouring shards mostly have the same columns, so the search starts with the last ones.
-                let same = |schema: &Arc<Schema>| schema.is_of(entry.columns());
-                let schema_index = match masked.or_else(|| schemas.iter().rposition(same)) {
-                    Some(schema_index) => schema_index,
-                    None => {
-                        schemas.push(Arc::new(Schema::new(entry.columns())));
-                        schemas.len() - 1
-                    }
-                };
-                schema_of.push(u32::try_from(schema_index).unwrap_or(u32::MAX));
+                // PERF: neighbouring shards mostly share their columns.
+                let same = last.filter(|(before, _)| entry.shares_columns(*before));
+                let schema_index = same.map_or_else(
+                    || {
+                        let schema = Schema::new(entry).with_null_masks(null_masks);
+                        let known = schemas.iter().rposition(|known| **known == schema);
+                        let schema_index = known.unwrap_or_else(|| {
+                            schemas.push(Arc::new(schema));
+                            schemas.len() - 1
+                        });
+                        u32::try_from(schema_index).unwrap_or(u32::MAX)
+                    },
+                    |(_, schema_index)| schema_index,
+                );
+                last = Some((entry, schema_index));
+                schema_of.push(schema_index);
             }
         }
         starts.push(samples);
@@ -134,7 +131,7 @@ impl Catalog {
             start = start.saturating_add(1 << bucket_bits);
         }
         Ok(Self {
-            has_deleted: streams.iter().any(|stream| !stream.live.is_all()),
+            has_deleted: streams.iter().any(|stream| !stream.samples.live.is_all()),
             streams,
             starts,
             buckets,
@@ -288,10 +285,7 @@ impl Catalog {
         match files.find(path) {
             Some(number) => Ok(self.first_sample(stream.first_shard + number)),
             None => {
-                let reason = format!(
-                    "the list of {} has no such file",
-                    escape(&stream.names.shown)
-                );
+                let reason = format!("the list of {} has no such file", escape(&stream.shown));
                 Err(DatasetProblem::NoSuchFile.at(path, reason))
             }
         }
@@ -308,7 +302,7 @@ impl Catalog {
         let stream = self.streams.get(stream)?;
         Some(ViewTarget {
             digest: stream.shards.view_digest().unwrap_or(stream.index_digest),
-            live: stream.live.to_live(&stream.shards),
+            live: stream.samples.live.clone(),
         })
     }
 
@@ -360,12 +354,6 @@ impl Catalog {
         }
     }
 
-    /// Returns the offsets of the samples of a shard, if a scan found them.
-    pub fn offsets(&self, shard: usize) -> Option<&Offsets> {
-        let (stream, number) = self.stream_of(shard)?;
-        stream.offsets.get(number)
-    }
-
     /// Returns the columns of a shard.
     pub fn schema(&self, shard: usize) -> Option<&Arc<Schema>> {
         let schema_index = usize::try_from(*self.schema_of.get(shard)?).ok()?;
@@ -389,7 +377,7 @@ impl Catalog {
     /// number of the next live one.
     pub fn number_of(&self, shard: usize, at: u64) -> u64 {
         let before = match self.stream_of(shard) {
-            Some((stream, number)) => stream.live.live_before(number, at),
+            Some((stream, number)) => stream.samples.live_before(number, at),
             None => at,
         };
         self.first_sample(shard).saturating_add(before)
@@ -398,15 +386,7 @@ impl Catalog {
     /// Returns whether the sample at position `at` of a shard is live.
     pub fn has_sample(&self, shard: usize, at: u64) -> bool {
         let stream = self.stream_of(shard);
-        stream.is_none_or(|(stream, number)| stream.live.has(number, at))
-    }
-
-    /// Returns the position in its shard of the live sample with this number in the shard.
-    fn stored_at(&self, shard: usize, number: u64) -> u64 {
-        match self.stream_of(shard) {
-            Some((stream, own)) => stream.live.stored_at(own, number),
-            None => number,
-        }
+        stream.is_none_or(|(stream, number)| stream.samples.has(number, at))
     }
 
     /// Returns the shard of a sample, and the position of the sample in it.
@@ -419,11 +399,11 @@ impl Catalog {
             let next = *self.starts.get(shard + 1)?;
             if sample < next {
                 let number = sample - start;
-                let at = match self.has_deleted {
-                    true => self.stored_at(shard, number),
-                    false => number,
-                };
-                return Some((shard, at));
+                if !self.has_deleted {
+                    return Some((shard, number));
+                }
+                let (stream, own) = self.stream_of(shard)?;
+                return Some((shard, stream.samples.stored_at(own, number)));
             }
             shard += 1;
             start = next;
@@ -492,7 +472,7 @@ impl Catalog {
             Some(if is_file && self.streams.len() == 1 {
                 name.to_string()
             } else {
-                format!("{}/{name}", stream.names.root.trim_end_matches('/'))
+                format!("{}/{name}", stream.root.trim_end_matches('/'))
             })
         });
         ValueLocation::file(file.as_deref().unwrap_or("?"))
@@ -503,7 +483,7 @@ impl Catalog {
         let config = |stream: &Stream| {
             let sizes: Vec<u64> = stream.shard_sizes().collect();
             let config = StreamConfig::new(&sizes).with_weight(stream.weight);
-            config.with_deleted(stream.live.digest())
+            config.with_deleted(stream.samples.live.digest())
         };
         self.streams.iter().map(config).collect()
     }

@@ -14,15 +14,15 @@ use crate::entry::{Entry, Part, check_hash, check_hashes_present};
 use crate::error::DatasetError;
 use crate::index_file::{expected_digest, index_missing, open_index, read_index};
 use crate::late::{COLUMNS_NAME, LateColumns, if_present};
-use crate::live::{LiveSamples, starts_of};
+use crate::live::{LiveSamples, LiveShards};
+use crate::mapped::version_of;
 use crate::place::{InPlace, StoredValue};
 use crate::problem::{DatasetProblem, ValueLocation};
 use crate::shard::{Sample, Shard};
 use crate::side_files::{
-    IndexShape, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles, is_gone,
+    IndexShape, PENDING_BYTES, PENDING_NAME, PROVENANCE_BYTES, PROVENANCE_NAME, SideFiles,
     read_file,
 };
-use crate::version::version_of;
 use crate::view::{View, ViewTarget};
 
 /// Options for opening a dataset.
@@ -60,9 +60,7 @@ pub struct Dataset {
     base: Option<Index>,
     index_path: PathBuf,
     index_bytes: u64,
-    /// The stored number of the first sample of each shard, then the number of stored samples.
-    starts: Vec<u64>,
-    live: LiveSamples,
+    samples: LiveShards,
     /// The number of deleted samples, which are not live.
     deleted: u64,
     limits: Limits,
@@ -142,9 +140,6 @@ impl Dataset {
         name: &str,
         options: &OpenOptions,
     ) -> Result<Self, DatasetError> {
-        if let Folder::Local(dir) = &folder {
-            return Self::open(&dir.path_of(name), options);
-        }
         folder.keep(name, options.limits.index_bytes)?;
         match folder.open_file(name) {
             Ok(file) => Self::of_index(folder, &file, options),
@@ -156,24 +151,22 @@ impl Dataset {
     fn of_index(dir: Folder, file: &Stored, options: &OpenOptions) -> Result<Self, DatasetError> {
         let expected = expected_digest(options.expect_index.as_deref())?;
         let index = read_index(file, expected, &options.limits)?;
-        let starts = starts_of(index.shards.iter().map(|shard| shard.samples));
-        let samples = starts.last().copied().unwrap_or_default();
+        let samples = LiveShards::all(index.shards.iter().map(|shard| shard.samples));
         let mut dataset = Self {
             dir,
             index,
             base: None,
             index_path: file.path().to_owned(),
             index_bytes: file.len(),
-            starts,
+            samples,
             deleted: 0,
-            live: LiveSamples::all(samples),
             limits: options.limits.clone(),
             validate_hash: options.validate_hash,
             last: Mutex::default(),
         };
         if dataset.has_sides() && !options.with_deleted {
-            dataset.live = dataset.side_files().into_checked_live_of(&dataset.dir)?;
-            dataset.deleted = dataset.live.deleted();
+            dataset.samples.live = dataset.side_files().into_checked_live_of(&dataset.dir)?;
+            dataset.deleted = dataset.samples.live.deleted();
         }
         if dataset.has_sides() && (options.with_late || !options.with_deleted) {
             dataset.add_late()?;
@@ -183,7 +176,7 @@ impl Dataset {
         }
         if let Some(view) = &options.view {
             let target = dataset.view_target()?;
-            dataset.live = view.live_of(&target, dataset.index_path.as_path())?;
+            dataset.samples.live = view.live_of(&target, dataset.index_path.as_path())?;
         }
         Ok(dataset)
     }
@@ -211,18 +204,12 @@ impl Dataset {
             return Ok(());
         };
         let path = self.dir.path_of(COLUMNS_NAME);
-        let late = LateColumns::parse(&text, &path, &self.limits)?;
         let digest = self.view_target()?.digest;
-        let shards = match late.join(&digest, &self.index.shards, &path) {
-            // Another dataset has just replaced the one with these columns.
-            Err(error) if error.problem() == Some(DatasetProblem::ColumnsOther) => {
-                let read = |name: &str, max| read_file(&self.dir, name, max);
-                return match is_gone(&read, COLUMNS_NAME, max)? {
-                    true => Ok(()),
-                    false => Err(error),
-                };
-            }
-            shards => shards?,
+        let read = |name: &str, max| read_file(&self.dir, name, max);
+        let shards = &self.index.shards;
+        let joined = LateColumns::joined(&text, &path, (&digest, shards), &read, &self.limits)?;
+        let Some(shards) = joined else {
+            return Ok(());
         };
         self.base = Some(std::mem::replace(&mut self.index, Index { shards }));
         Ok(())
@@ -245,7 +232,7 @@ impl Dataset {
         }
         Ok(ViewTarget {
             digest: Sha256::digest(&bytes).into(),
-            live: self.live.clone(),
+            live: self.samples.live.clone(),
         })
     }
 
@@ -282,13 +269,13 @@ impl Dataset {
     /// Returns the number of live samples in the dataset.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.live.len()
+        self.samples.live.len()
     }
 
     /// Returns whether the dataset has no live samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.live.is_empty()
+        self.samples.live.is_empty()
     }
 
     /// Returns the number of deleted samples, which are not read.
@@ -300,17 +287,13 @@ impl Dataset {
     /// Returns which of the stored samples are live.
     #[must_use]
     pub const fn live(&self) -> &LiveSamples {
-        &self.live
+        &self.samples.live
     }
 
     /// Returns the stored numbers of the samples of a shard.
     #[must_use]
     pub fn stored_samples(&self, shard: usize) -> Range<u64> {
-        let start = |shard: usize| {
-            let start = self.starts.get(shard).copied();
-            start.unwrap_or(self.live.stored())
-        };
-        start(shard)..start(shard + 1)
+        self.samples.stored_samples(shard)
     }
 
     /// Calls `work` for every shard, on `jobs` threads, and returns the results in order.
@@ -321,7 +304,7 @@ impl Dataset {
         work: impl Fn(usize, &ShardEntry) -> Result<T, DatasetError> + Sync,
     ) -> Result<Vec<T>, DatasetError> {
         let shards = &self.index.shards;
-        progress.set_totals(0, self.live.stored(), shards.len() as u64);
+        progress.set_totals(0, self.samples.live.stored(), shards.len() as u64);
         parallel::map(shards.len(), jobs, |number| {
             DatasetError::check_cancelled(progress)?;
             let entry = self.entry(number)?;
@@ -335,7 +318,7 @@ impl Dataset {
     /// Returns the number of live samples of a shard.
     #[must_use]
     pub fn samples_of(&self, shard: usize) -> u64 {
-        self.live.count_in(&self.stored_samples(shard))
+        self.samples.samples_of(shard)
     }
 
     /// Returns the limits on what a file may demand.
@@ -347,7 +330,9 @@ impl Dataset {
     /// Returns the number of the first sample of a shard; for a shard that does not exist, the number of samples.
     #[must_use]
     pub fn first_sample(&self, shard: usize) -> u64 {
-        self.live.live_before(self.stored_samples(shard).start)
+        self.samples
+            .live
+            .live_before(self.stored_samples(shard).start)
     }
 
     /// Returns the shard of a sample and the stored position of the sample in that shard, both from 0.
@@ -361,13 +346,9 @@ impl Dataset {
             let reason = format!("there is no sample {sample}: the dataset has {samples}");
             return Err(DatasetProblem::NoSample.at(self.dir.path(), reason));
         }
-        let stored = self.live.stored_number(sample);
-        // Of several shards with the same start, all but the last are empty.
-        let shard = self
-            .starts
-            .partition_point(|start| *start <= stored)
-            .saturating_sub(1);
-        Ok((shard, stored - self.stored_samples(shard).start))
+        Ok(self
+            .samples
+            .shard_of(self.samples.live.stored_number(sample)))
     }
 
     /// Returns the version of the stored file of a shard: its modification time, or the version that its store reports.
@@ -387,7 +368,7 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// [`DatasetProblem::NoShard`]; [`DatasetError::ShardMissing`], [`DatasetError::ShardLength`],
+    /// [`DatasetProblem::NoShard`]; [`DatasetProblem::ShardMissing`], [`DatasetProblem::ShardLength`],
     /// [`DatasetError::Mds`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
@@ -401,7 +382,7 @@ impl Dataset {
             // Drop the old shard before reading the new one, so that only one of them is in memory.
             last.shard = None;
         }
-        let loaded = Arc::new(self.loader().load(shard, entry)?);
+        let loaded = Arc::new(self.load(shard, entry)?);
         let mut last = lock(&self.last);
         last.shard = Some(Arc::clone(&loaded));
         Ok(loaded)
@@ -466,7 +447,7 @@ impl Dataset {
         let max = samples.end.min(self.len()).saturating_sub(samples.start);
         let max = max.min(own.end - stored).max(1);
         // Deleted samples may be between others.
-        let is_next = |n: &u64| self.live.stored_number(samples.start + n) == stored + n;
+        let is_next = |n: &u64| self.samples.live.stored_number(samples.start + n) == stored + n;
         let count = 1 + (1..max).take_while(is_next).count() as u64;
         let last_shard = {
             let last = lock(&self.last);
@@ -533,10 +514,6 @@ impl Dataset {
             DatasetProblem::NoShard.at(self.dir.path(), reason)
         })
     }
-
-    pub(crate) fn loader(&self) -> Loader<'_> {
-        Loader::new(self, self.validate_hash)
-    }
 }
 
 /// Returns the parts of an MDS shard: the data, then the offsets if they have their own file.
@@ -544,39 +521,25 @@ pub(crate) fn parts(entry: &ShardEntry) -> impl Iterator<Item = Part<'_>> {
     Entry::Mds(entry).parts()
 }
 
-/// Reads the files of a dataset.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Loader<'a> {
-    pub(crate) dataset: &'a Dataset,
-    hash: Option<HashAlgo>,
-}
-
-impl<'a> Loader<'a> {
-    pub(crate) const fn new(dataset: &'a Dataset, hash: Option<HashAlgo>) -> Self {
-        Self { dataset, hash }
-    }
-
-    fn limits(&self) -> &'a Limits {
-        self.dataset.limits()
-    }
-
+/// Reads the files of shards.
+impl Dataset {
     /// Reads a whole shard.
     pub(crate) fn load(&self, shard: usize, entry: &ShardEntry) -> Result<Shard, DatasetError> {
         let mut files = parts(entry).map(|part| self.raw_bytes(shard, entry, part));
         let data = files.next().transpose()?.unwrap_or_default();
         let meta = files.next().transpose()?;
         drop(files);
-        let first = self.dataset.stored_samples(shard).start;
+        let first = self.stored_samples(shard).start;
         let file = parts(entry)
             .next()
             .map_or("", |part| &part.stored().basename);
         if entry.config.late.is_none() {
-            return Shard::open(entry, shard, first, file, (data, meta), self.limits());
+            return Shard::open(entry, shard, first, file, (data, meta), &self.limits);
         }
-        let joined = join_shard(entry, &data, &meta.unwrap_or_default(), self.limits());
+        let joined = join_shard(entry, &data, &meta.unwrap_or_default(), &self.limits);
         let (entry, data) = joined
             .map_err(|source| DatasetError::shard(ValueLocation::file(file), first, source))?;
-        Shard::open(&entry, shard, first, file, (data, None), self.limits())
+        Shard::open(&entry, shard, first, file, (data, None), &self.limits)
     }
 
     fn raw_bytes(
@@ -585,33 +548,27 @@ impl<'a> Loader<'a> {
         entry: &ShardEntry,
         part: Part<'_>,
     ) -> Result<Vec<u8>, DatasetError> {
-        let Some((zip, packing)) = part.zip else {
+        let Some(zip) = part.zip else {
             return self.contents(shard, entry, part.raw);
         };
         let unpack = |zipped: Vec<u8>| {
             let location = || ValueLocation::file(&zip.basename);
-            packing.unpack(&zipped, part.raw.bytes, location, self.limits())
+            part.unpack(&zipped, location, &self.limits)
         };
         // PERF: a store holds no files of a cache, so the compressed file is tried first: this saves a request.
-        if self.dataset.dir().is_store() {
+        if self.dir.is_store() {
             match self.contents(shard, entry, zip) {
-                Err(DatasetError::ShardMissing { .. }) => {}
+                Err(error) if error.is_shard_missing() => {}
                 zipped => return unpack(zipped?),
             }
         }
         let raw = match self.contents(shard, entry, part.raw) {
-            Err(error @ (DatasetError::ShardMissing { .. } | DatasetError::ShardLength { .. })) => {
-                error
-            }
+            Err(error) if error.is_shard_missing() || error.is_shard_length() => error,
             read => return read,
         };
         match self.contents(shard, entry, zip) {
             // Without a compressed file, the error is the wrong length of the raw file.
-            Err(DatasetError::ShardMissing { .. })
-                if matches!(raw, DatasetError::ShardLength { .. }) =>
-            {
-                Err(raw)
-            }
+            Err(error) if error.is_shard_missing() && raw.is_shard_length() => Err(raw),
             zipped => unpack(zipped?),
         }
     }
@@ -623,20 +580,19 @@ impl<'a> Loader<'a> {
         entry: &ShardEntry,
         info: &FileInfo,
     ) -> Result<Vec<u8>, DatasetError> {
-        let dir = self.dataset.dir();
-        if !dir.is_store() {
-            return self.read(info, &self.open(shard, entry, info)?);
+        if !self.dir.is_store() {
+            return self.read_checked(info, &self.open_part(shard, entry, info)?);
         }
         // PERF: the index has the length, so no request asks for it. Reading an object of another length fails.
-        let file = dir.open_listed(&info.basename, info.bytes);
+        let file = self.dir.open_listed(&info.basename, info.bytes);
         let read = file.map_err(DatasetError::from);
-        match read.and_then(|file| self.read(info, &file)) {
+        match read.and_then(|file| self.read_checked(info, &file)) {
             Err(DatasetError::Storage(error)) if error.is_not_found() => {
                 Err(self.missing(shard, entry, info))
             }
             // The error has the length that the object has.
             Err(DatasetError::Storage(error)) if error.is_other_length() => {
-                self.open(shard, entry, info)?;
+                self.open_part(shard, entry, info)?;
                 Err(error.into())
             }
             read => read,
@@ -644,21 +600,19 @@ impl<'a> Loader<'a> {
     }
 
     fn missing(&self, shard: usize, entry: &ShardEntry, info: &FileInfo) -> DatasetError {
-        DatasetError::ShardMissing {
-            location: ValueLocation::file(&info.basename),
-            first_sample: self.dataset.stored_samples(shard).start,
-            samples: entry.samples,
-        }
+        let first = self.stored_samples(shard).start;
+        let location = ValueLocation::file(&info.basename);
+        DatasetError::shard_missing(location, first, entry.samples)
     }
 
     /// Opens a file of a shard and checks that it has the length that the index declares.
-    pub(crate) fn open(
+    pub(crate) fn open_part(
         &self,
         shard: usize,
         entry: &ShardEntry,
         info: &FileInfo,
     ) -> Result<Stored, DatasetError> {
-        let file = match self.dataset.dir().open_file(&info.basename) {
+        let file = match self.dir.open_file(&info.basename) {
             Ok(file) => file,
             Err(error) if error.is_not_found() => {
                 return Err(self.missing(shard, entry, info));
@@ -666,29 +620,26 @@ impl<'a> Loader<'a> {
             Err(error) => return Err(error.into()),
         };
         if file.len() != info.bytes {
-            return Err(DatasetError::ShardLength {
-                location: ValueLocation::file(&info.basename),
-                expected: info.bytes,
-                found: file.len(),
-            });
+            let location = ValueLocation::file(&info.basename);
+            return Err(DatasetError::shard_length(location, info.bytes, file.len()));
         }
         Ok(file)
     }
 
     /// Reads an open file into a buffer that may be reused.
     pub(crate) fn read_into(&self, file: &Stored, bytes: &mut Vec<u8>) -> Result<(), DatasetError> {
-        let limit = self.limits().shard_bytes;
+        let limit = self.limits.shard_bytes;
         DatasetError::check_limit(("shard-bytes", limit), file.len(), || {
             file.path().to_owned()
         })?;
         Ok(file.read_all_into(bytes, limit)?)
     }
 
-    fn read(&self, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, DatasetError> {
+    fn read_checked(&self, info: &FileInfo, file: &Stored) -> Result<Vec<u8>, DatasetError> {
         let mut bytes = Vec::new();
         self.read_into(file, &mut bytes)?;
         // A file that is read whole is always compared with a hash of the index, even if the caller requests none.
-        check_hash(info, self.hash, &bytes, || {
+        check_hash(info, self.validate_hash, &bytes, || {
             ValueLocation::file(&info.basename)
         })?;
         Ok(bytes)

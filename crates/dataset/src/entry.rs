@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use shardmill_cache::{Blob, BlobFile};
 use shardmill_core::{Limits, begins_as_tar_index};
-use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardConfig, ShardEntry};
-use shardmill_webdataset::{FieldSet, IndexShard};
+use shardmill_mds::{CodecError, Compression, FileInfo, HashAlgo, ShardEntry};
+use shardmill_webdataset::IndexShard;
 
 use crate::computed::Computed;
 use crate::error::DatasetError;
@@ -125,56 +125,36 @@ pub enum Entry<'a> {
     File(&'a FileEntry, FileForm),
 }
 
-/// The format and columns of all samples of a shard.
-#[derive(Clone, Copy, Debug)]
-pub enum Columns<'a> {
-    /// Of a shard of an MDS index.
-    Mds(&'a Arc<ShardConfig>),
-    /// Of a tar file.
-    Tar(&'a Arc<FieldSet>),
-    /// Of a raw file.
-    File(FileForm),
-}
-
-/// How a stored file is compressed.
-#[derive(Clone, Copy, Debug)]
-pub enum Packing {
-    /// Named in an MDS index.
-    Mds(Compression),
-    /// Detected from the bytes of the file.
-    Tar,
-}
-
-impl Packing {
-    /// Decompresses a file whose raw form has `raw_bytes` bytes.
-    pub fn unpack(
-        self,
-        bytes: &[u8],
-        raw_bytes: u64,
-        location: impl FnOnce() -> ValueLocation,
-        limits: &Limits,
-    ) -> Result<Vec<u8>, DatasetError> {
-        let raw = match self {
-            Self::Mds(compression) => compression.decompress(bytes, Some(raw_bytes), limits),
-            Self::Tar => shardmill_webdataset::decompress(bytes, Some(raw_bytes), limits),
-        };
-        raw.map_err(|source| DatasetError::decompress(location(), source))
-    }
-}
-
 /// A file of a shard: its raw form and, if the index names one, its compressed form.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     /// The raw file.
     pub raw: &'a FileInfo,
-    /// The compressed file, and how it is compressed.
-    pub zip: Option<(&'a FileInfo, Packing)>,
+    /// The compressed file.
+    pub zip: Option<&'a FileInfo>,
+    /// How it is compressed; `None` if its bytes tell, as those of a tar file.
+    compression: Option<Compression>,
 }
 
 impl<'a> Part<'a> {
     /// Returns the file that the writer published.
     pub fn stored(&self) -> &'a FileInfo {
-        self.zip.map_or(self.raw, |(zip, _)| zip)
+        self.zip.unwrap_or(self.raw)
+    }
+
+    /// Decompresses the bytes of the compressed file.
+    pub fn unpack(
+        &self,
+        bytes: &[u8],
+        location: impl FnOnce() -> ValueLocation,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, DatasetError> {
+        let raw_bytes = Some(self.raw.bytes);
+        let raw = match self.compression {
+            Some(compression) => compression.decompress(bytes, raw_bytes, limits),
+            None => shardmill_webdataset::decompress(bytes, raw_bytes, limits),
+        };
+        raw.map_err(|source| DatasetError::decompress(location(), source))
     }
 }
 
@@ -198,12 +178,8 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the second file: the offset table, if it is separate from the data, or the late columns.
-    pub const fn table(self) -> Option<&'a FileInfo> {
-        match self {
-            Self::Mds(entry) => entry.raw_meta.as_ref(),
-            Self::Tar(entry) => entry.offsets.as_ref(),
-            Self::File(..) => None,
-        }
+    pub fn table(self) -> Option<&'a FileInfo> {
+        self.parts().nth(1).map(|part| part.raw)
     }
 
     /// Returns whether the second file holds late columns.
@@ -212,33 +188,32 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns whether the data is stored compressed.
-    pub const fn is_packed(self) -> bool {
-        match self {
-            Self::Mds(entry) => entry.zip_data.is_some(),
-            Self::Tar(entry) => entry.zip_data.is_some(),
-            Self::File(..) => false,
-        }
+    pub fn is_packed(self) -> bool {
+        self.parts().any(|part| part.zip.is_some())
     }
 
-    /// Returns the format and columns of its samples.
-    pub const fn columns(self) -> Columns<'a> {
-        match self {
-            Self::Mds(entry) => Columns::Mds(&entry.config),
-            Self::Tar(entry) => Columns::Tar(&entry.fields),
-            Self::File(_, form) => Columns::File(form),
+    /// Returns whether this shard has the format and the columns of another one, and shares them with it.
+    pub(crate) fn shares_columns(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Mds(own), Self::Mds(other)) => Arc::ptr_eq(&own.config, &other.config),
+            (Self::Tar(own), Self::Tar(other)) => Arc::ptr_eq(&own.fields, &other.fields),
+            (Self::File(_, own), Self::File(_, other)) => own == other,
+            _ => false,
         }
     }
 
     /// Returns the data, then the offset table if it has its own file, or the late columns.
     pub fn parts(self) -> impl Iterator<Item = Part<'a>> {
+        let part = |compression| {
+            move |raw, zip| Part {
+                raw,
+                zip,
+                compression,
+            }
+        };
         let (data, table) = match self {
             Self::Mds(entry) => {
-                // INVARIANT: an index lists compressed files exactly if it names a compression.
-                let packing = entry.config.compression.map(Packing::Mds);
-                let part = |raw, zip: Option<&'a FileInfo>| Part {
-                    raw,
-                    zip: zip.zip(packing),
-                };
+                let part = part(entry.config.compression);
                 let table = entry.raw_meta.as_ref();
                 (
                     part(&entry.raw_data, entry.zip_data.as_ref()),
@@ -246,18 +221,14 @@ impl<'a> Entry<'a> {
                 )
             }
             Self::Tar(entry) => {
-                let zip = entry.zip_data.as_ref().map(|zip| (zip, Packing::Tar));
-                let data = Part {
-                    raw: &entry.raw_data,
-                    zip,
-                };
+                let part = part(None);
                 let table = entry.offsets.as_ref();
-                (data, table.map(|raw| Part { raw, zip: None }))
+                (
+                    part(&entry.raw_data, entry.zip_data.as_ref()),
+                    table.map(|raw| part(raw, None)),
+                )
             }
-            Self::File(entry, _) => {
-                let raw = &entry.info;
-                (Part { raw, zip: None }, None)
-            }
+            Self::File(entry, _) => (part(None)(&entry.info, None), None),
         };
         std::iter::once(data).chain(table)
     }
@@ -269,7 +240,7 @@ impl<'a> Entry<'a> {
         }
         let mut files = self.parts().map(|part| BlobFile {
             raw: part.raw,
-            packed: part.zip.map(|(zip, _)| zip),
+            packed: part.zip,
         });
         let data = files.next().unwrap_or(BlobFile {
             raw: self.data(),

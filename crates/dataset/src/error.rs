@@ -73,20 +73,6 @@ pub enum DatasetError {
         #[source]
         source: LimitExceeded,
     },
-    /// A file of a shard is missing.
-    #[error("the file is missing, and with it {}", samples_of(*first_sample, *samples))]
-    ShardMissing {
-        location: ValueLocation,
-        first_sample: u64,
-        samples: u64,
-    },
-    /// A file of a shard does not have the length that the index declares.
-    #[error("the file has {found} bytes, not {expected} as the index says")]
-    ShardLength {
-        location: ValueLocation,
-        expected: u64,
-        found: u64,
-    },
     /// A directory whose name no index can contain.
     #[error("an index cannot name this directory")]
     DirectoryName {
@@ -216,6 +202,25 @@ impl DatasetError {
         DatasetProblem::TarSamples.at(location, reason)
     }
 
+    /// Builds the error for a missing file of a shard that stores `samples` samples from number `first` on.
+    #[must_use]
+    pub fn shard_missing(location: ValueLocation, first: u64, samples: u64) -> Self {
+        let lost = samples_of(first, samples);
+        let reason = format!("the file is missing, and with it {lost}");
+        DatasetProblem::ShardMissing.at(location, reason)
+    }
+
+    /// Builds the error for a file of a shard that does not have the length that the index declares.
+    #[must_use]
+    pub fn shard_length(location: ValueLocation, expected: u64, found: u64) -> Self {
+        let problem = match FileClass::of(&location.file) {
+            FileClass::Tar => DatasetProblem::TarLength,
+            _ => DatasetProblem::ShardLength,
+        };
+        let reason = format!("the file has {found} bytes, not {expected} as the index says");
+        problem.at(location, reason)
+    }
+
     /// Builds the error for a file of a shard that was truncated or written while it was read.
     pub(crate) fn shard_changed(location: ValueLocation) -> Self {
         DatasetProblem::ShardChanged.at(location, "the file was changed while it was read")
@@ -336,14 +341,9 @@ impl DatasetError {
     /// Returns the location in the dataset, if the error has one.
     #[must_use]
     pub fn location(&self) -> Option<&ValueLocation> {
-        match self {
-            Self::ShardMissing { location, .. } | Self::ShardLength { location, .. } => {
-                Some(location)
-            }
-            _ => match self.subject() {
-                Some(Subject::ValueLocation(location)) => Some(location),
-                _ => None,
-            },
+        match self.subject() {
+            Some(Subject::ValueLocation(location)) => Some(location),
+            _ => None,
         }
     }
 
@@ -379,24 +379,30 @@ impl DatasetError {
         }
     }
 
-    /// Replaces the path of an error about a side file of an index.
+    /// Completes the path of an error about a side file of an index, which is only a name.
     #[must_use]
     pub fn with_side_path(mut self, path_of: impl FnOnce(&str) -> PathBuf) -> Self {
         if let Self::Input {
-            problem:
-                DatasetProblem::ProvenanceMissing
-                | DatasetProblem::ProvenanceDamaged
-                | DatasetProblem::ProvenanceOther
-                | DatasetProblem::TombstonesMissing
-                | DatasetProblem::TombstonesDamaged,
             subject: Subject::Path(path),
             ..
         } = &mut self
-            && let Some(name) = path.file_name()
+            && let Some(name) = path.to_str().filter(|name| !name.contains('/'))
         {
-            *path = path_of(&name.to_string_lossy());
+            *path = path_of(name);
         }
         self
+    }
+
+    /// Returns whether a file of a shard is missing.
+    #[must_use]
+    pub const fn is_shard_missing(&self) -> bool {
+        matches!(self.problem(), Some(DatasetProblem::ShardMissing))
+    }
+
+    /// Returns whether a file of a shard does not have the length that the index declares.
+    pub(crate) const fn is_shard_length(&self) -> bool {
+        use DatasetProblem::{ShardLength, TarLength};
+        matches!(self.problem(), Some(ShardLength | TarLength))
     }
 
     /// Returns whether the error is about the list of deleted samples.
@@ -478,8 +484,6 @@ impl Diagnostic for DatasetError {
             | Self::Unfinished { found, .. } => found.id(),
             Self::IndexMissing { .. } => "index-missing",
             Self::Limit { source, .. } => source.id(),
-            Self::ShardMissing { .. } => "shard-missing",
-            Self::ShardLength { .. } => "shard-length",
             Self::DirectoryName { source, .. } => source.map_or("path-not-utf8", NameError::id),
             Self::Interrupted => "interrupted",
             _ => "reader",
@@ -529,17 +533,6 @@ impl Diagnostic for DatasetError {
             }
             Self::IndexMissing { .. } => {
                 "name the directory that holds index.json; `shardmill index rebuild` makes one from shards"
-            }
-            Self::ShardMissing { .. } => {
-                "fetch or write the file again; if the dataset was replaced meanwhile, open it again"
-            }
-            Self::ShardLength { location, .. }
-                if FileClass::of(&location.file) == FileClass::Tar =>
-            {
-                "write or fetch the shard again"
-            }
-            Self::ShardLength { .. } => {
-                "the file was cut short, or belongs to another index; fetch or write it again"
             }
             Self::Limit { source, .. } => return Some(source.hint()),
             _ => return None,

@@ -1,7 +1,5 @@
 //! The frame of the files of views, of lengths and of videos: a magic number, a version, the content, and the hash of all
-//! of it. Also the names of files that belong to a column.
-
-use std::fmt::Write as _;
+//! of it.
 
 use sha2::{Digest as _, Sha256};
 
@@ -64,46 +62,4 @@ impl FileFrame {
         let content = before.split_at_checked(self.magic.len() + 4);
         content.map(|(_, content)| content).ok_or_else(short)
     }
-}
-
-/// Appends the number of samples and the name of a column.
-pub(crate) fn push_column(bytes: &mut Vec<u8>, samples: usize, column: &str) {
-    bytes.extend_from_slice(&(samples as u64).to_le_bytes());
-    // INVARIANT: the name of a column is in an index, whose size is limited.
-    let name = u32::try_from(column.len()).unwrap_or(u32::MAX);
-    bytes.extend_from_slice(&name.to_le_bytes());
-    bytes.extend_from_slice(column.as_bytes());
-}
-
-/// Splits off the number of samples and the name of a column; otherwise returns the reason.
-pub(crate) fn split_column(bytes: &[u8]) -> Result<(u64, String, &[u8]), &'static str> {
-    let short = "it is too short";
-    let (samples, rest) = bytes.split_first_chunk::<8>().ok_or(short)?;
-    let (name, rest) = rest.split_first_chunk::<4>().ok_or(short)?;
-    let name = u32::from_le_bytes(*name) as usize;
-    let (name, rest) = rest.split_at_checked(name).ok_or(short)?;
-    let column = std::str::from_utf8(name).map_err(|_| "the name of its column is not UTF-8")?;
-    Ok((u64::from_le_bytes(*samples), column.to_owned(), rest))
-}
-
-/// Returns the name of a file that belongs to a column. Characters of the column other than ASCII letters, digits, `_` and
-/// `-` are written as `%` and two hexadecimal digits for each byte.
-pub(crate) fn column_file_name(prefix: &str, column: &str) -> String {
-    let mut name = prefix.to_owned();
-    for byte in column.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => name.push(byte.into()),
-            _ => {
-                // Writing to a string does not fail.
-                let _infallible = write!(name, "%{byte:02X}");
-            }
-        }
-    }
-    name
-}
-
-/// Returns whether a file has the name of a file that belongs to a column.
-pub(crate) fn is_column_file_name(prefix: &str, name: &str) -> bool {
-    name.strip_prefix(prefix)
-        .is_some_and(|column| !column.is_empty() && !column.contains('.'))
 }

@@ -1,12 +1,10 @@
 //! Finds samples of tar files by their keys.
 
-use shardmill_webdataset::IndexShard;
-
 use crate::catalog::Catalog;
 use crate::entry::Shards;
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
-use crate::scan::{Found, hash_key, hash_keys};
+use crate::tars::{hash_key, scan_each};
 
 /// A map from the hash of a key to the samples that may have that key. It takes 16 bytes for each sample, however long
 /// the keys are: the keys themselves are read from the tar files.
@@ -26,11 +24,17 @@ impl Keys {
                 continue;
             };
             any = true;
-            let found: Vec<Found> = shards.iter().map(Found::listed).collect();
-            let hashes = hash_keys(stream.source(), &found, catalog.limits())?;
+            let hashes = scan_each(stream.source(), shards, catalog.limits(), |_, map| {
+                let keys = map.samples.iter().map(|sample| hash_key(&sample.key));
+                keys.collect::<Vec<u64>>()
+            })?;
             for (number, (hashes, entry)) in hashes.into_iter().zip(shards).enumerate() {
                 let shard = stream.first_shard + number;
-                check_count(catalog, shard, entry, hashes.len() as u64)?;
+                let count = hashes.len() as u64;
+                if count != entry.samples {
+                    let location = catalog.location(shard);
+                    return Err(DatasetError::tar_samples(location, entry.samples, count));
+                }
                 for (hash, at) in hashes.into_iter().zip(0..) {
                     if catalog.has_sample(shard, at) {
                         rows.push((hash, catalog.number_of(shard, at)));
@@ -54,17 +58,4 @@ impl Keys {
         let same = rows.iter().take_while(move |(hash, _)| *hash == wanted);
         same.map(|(_, sample)| *sample)
     }
-}
-
-fn check_count(
-    catalog: &Catalog,
-    shard: usize,
-    entry: &IndexShard,
-    found: u64,
-) -> Result<(), DatasetError> {
-    if found == entry.samples {
-        return Ok(());
-    }
-    let location = catalog.location(shard);
-    Err(DatasetError::tar_samples(location, entry.samples, found))
 }

@@ -14,6 +14,7 @@ use shardmill_storage::StorageError;
 
 use crate::error::DatasetError;
 use crate::problem::DatasetProblem;
+use crate::side_files::{ReadFile, is_gone};
 use crate::view::shown_digest;
 
 /// The folder of the shards of late columns, beside the index.
@@ -79,13 +80,38 @@ impl LateColumns {
         format!("{{\"base\": \"{}\", {rest}", self.base)
     }
 
+    /// Returns the shards of the dataset whose index has this SHA-256 with the late columns of its `index.columns`; `None` if
+    /// the file has just been replaced. `read` reads a file of the folder, and `path` is the name of the file in messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse`] and [`Self::join`]; errors of reading files.
+    pub(crate) fn joined(
+        text: &[u8],
+        path: &Path,
+        (digest, base): (&[u8; 32], &[ShardEntry]),
+        read: &ReadFile<'_>,
+        limits: &Limits,
+    ) -> Result<Option<Vec<ShardEntry>>, DatasetError> {
+        match Self::parse(text, path, limits)?.join(digest, base, path) {
+            // Another dataset has just replaced the one with these columns.
+            Err(error)
+                if error.problem() == Some(DatasetProblem::ColumnsOther)
+                    && is_gone(read, COLUMNS_NAME, limits.index_bytes)? =>
+            {
+                Ok(None)
+            }
+            joined => joined.map(Some),
+        }
+    }
+
     /// Returns the shards of the dataset whose index has this SHA-256, with the late columns. `path` is the name of
     /// `index.columns` in messages.
     ///
     /// # Errors
     ///
     /// [`DatasetProblem::ColumnsOther`] for another dataset; [`DatasetProblem::ColumnsDamaged`] for shards of other sizes.
-    pub(crate) fn join(
+    fn join(
         &self,
         digest: &[u8; 32],
         base: &[ShardEntry],

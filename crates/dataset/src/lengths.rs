@@ -4,31 +4,31 @@
 
 use shardmill_core::{Progress, escape};
 use shardmill_mds::{Column, Encoding, Field, Layout, ShardEntry, ShardView, Value, decode};
-use shardmill_storage::{Location, RemoteOptions, Stored};
+use shardmill_storage::Stored;
 
-use crate::dataset::{Dataset, OpenOptions};
+use crate::column_file::{ColumnFile, location_of};
+use crate::dataset::Dataset;
 use crate::error::DatasetError;
-use crate::file_frame::{
-    FileFrame, HASH_BYTES, column_file_name, is_column_file_name, push_column, split_column,
-};
+use crate::file_frame::FileFrame;
 use crate::live::LiveSamples;
 use crate::mapped::map;
 use crate::problem::{DatasetProblem, Subject, ValueLocation};
-use crate::side_files::if_there;
 use crate::view::shown_digest;
 
 /// The line break in the first bytes reveals a transfer as text.
-const FRAME: FileFrame = FileFrame {
-    magic: b"smlens\r\n",
-    version: 1,
-    kind: "a file of lengths",
-    damaged: DatasetProblem::LengthsDamaged,
-    other_version: DatasetProblem::LengthsVersion,
+const FILE: ColumnFile = ColumnFile {
+    frame: FileFrame {
+        magic: b"smlens\r\n",
+        version: 1,
+        kind: "a file of lengths",
+        damaged: DatasetProblem::LengthsDamaged,
+        other_version: DatasetProblem::LengthsVersion,
+    },
+    prefix: "index.lengths.",
+    note_bytes: 1,
+    value_bytes: 4,
+    values: "lengths",
 };
-/// The bytes of a file before the name of the column.
-const HEAD_BYTES: usize = 8 + 4 + 32 + 1 + 8 + 4;
-/// What the names of these files begin with.
-const NAME_PREFIX: &str = "index.lengths.";
 /// The bytes of the number of samples and of one offset at the beginning of a shard.
 const WORD: u64 = 4;
 
@@ -65,29 +65,13 @@ impl Lengths {
     /// letters, digits, `_` and `-` are written as `%` and two hexadecimal digits for each byte.
     #[must_use]
     pub fn file_name(column: &str) -> String {
-        column_file_name(NAME_PREFIX, column)
+        FILE.name(column)
     }
 
     /// Returns whether a file has the name of a file of lengths.
     #[must_use]
     pub fn is_file_name(name: &str) -> bool {
-        is_column_file_name(NAME_PREFIX, name)
-    }
-
-    /// Opens the lengths of a column of the dataset at a location.
-    ///
-    /// # Errors
-    ///
-    /// Errors of opening the dataset; as [`Lengths::of`].
-    pub fn open(
-        location: &Location,
-        column: &str,
-        options: &OpenOptions,
-        remote: &RemoteOptions,
-    ) -> Result<(Self, LiveSamples), DatasetError> {
-        let dataset = Dataset::open_at(location, options, remote)?;
-        let lengths = Self::of(&dataset, column)?;
-        Ok((lengths, dataset.live().clone()))
+        FILE.is_name(name)
     }
 
     /// Reads the lengths of a column of a dataset.
@@ -96,13 +80,8 @@ impl Lengths {
     ///
     /// [`DatasetProblem::LengthsMissing`], [`DatasetProblem::LengthsOther`], and as [`Lengths::parse`].
     pub fn of(dataset: &Dataset, column: &str) -> Result<Self, DatasetError> {
-        let target = dataset.view_target()?;
-        let name = Self::file_name(column);
-        let path = dataset.dir().path_of(&name);
-        let max = 4_u64
-            .saturating_mul(target.live.stored())
-            .saturating_add((HEAD_BYTES + HASH_BYTES + 3 * name.len()) as u64);
-        let Some(bytes) = if_there(dataset.dir().read(&name, max))? else {
+        let (bytes, path, target) = FILE.read(dataset, column)?;
+        let Some(bytes) = bytes else {
             let reason = format!("there are no lengths of the column `{}`", escape(column));
             return Err(DatasetProblem::LengthsMissing.at(path, reason));
         };
@@ -167,27 +146,19 @@ impl Lengths {
     /// [`DatasetProblem::LengthsDamaged`], [`DatasetProblem::LengthsVersion`].
     pub fn parse(bytes: &[u8], subject: impl Into<Subject>) -> Result<Self, DatasetError> {
         let subject = subject.into();
-        let damaged = |reason: &str| DatasetProblem::LengthsDamaged.at(subject.clone(), reason);
-        let short = || damaged("it is too short");
-        let rest = FRAME.content(bytes, &subject)?;
-        let (digest, rest) = rest.split_first_chunk::<32>().ok_or_else(short)?;
-        let (unit, rest) = rest.split_first().ok_or_else(short)?;
-        let (samples, column, rest) = split_column(rest).map_err(damaged)?;
-        let unit = match unit {
-            1 => LengthUnit::Elements,
-            2 => LengthUnit::Bytes,
-            _ => return Err(damaged("it does not say what it counts")),
+        let parts = FILE.parse(bytes, &subject)?;
+        let unit = match parts.note {
+            [1] => LengthUnit::Elements,
+            [2] => LengthUnit::Bytes,
+            _ => {
+                let reason = "it does not say what it counts";
+                return Err(DatasetProblem::LengthsDamaged.at(subject, reason));
+            }
         };
-        let (values, rest) = rest.as_chunks::<4>();
-        if values.len() as u64 != samples || !rest.is_empty() {
-            return Err(damaged(&format!(
-                "its header declares {samples} lengths, and it has {}",
-                values.len()
-            )));
-        }
+        let (values, _) = parts.values.as_chunks::<4>();
         Ok(Self {
-            digest: *digest,
-            column,
+            digest: parts.digest,
+            column: parts.column,
             unit,
             values: values.iter().copied().map(u32::from_le_bytes).collect(),
         })
@@ -196,20 +167,12 @@ impl Lengths {
     /// Returns the bytes of the file. Equal lengths have equal bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let size = HEAD_BYTES + self.column.len() + 4 * self.values.len() + HASH_BYTES;
-        let mut bytes = Vec::with_capacity(size);
-        FRAME.begin(&mut bytes);
-        bytes.extend_from_slice(&self.digest);
-        bytes.push(match self.unit {
+        let unit = match self.unit {
             LengthUnit::Elements => 1,
             LengthUnit::Bytes => 2,
-        });
-        push_column(&mut bytes, self.values.len(), &self.column);
-        for value in &self.values {
-            bytes.extend_from_slice(&value.to_le_bytes());
-        }
-        FileFrame::end(&mut bytes);
-        bytes
+        };
+        let values = self.values.iter().map(|value| value.to_le_bytes());
+        FILE.to_bytes(&self.digest, &[unit], &self.column, values)
     }
 
     /// Returns what the lengths count.
@@ -257,10 +220,7 @@ fn measurable<'a>(
     name: &str,
 ) -> Result<Measurable<'a>, DatasetError> {
     let refused = |reason: String| {
-        let location = ValueLocation {
-            column: Some(name.to_owned()),
-            ..ValueLocation::file(&entry.raw_data.basename)
-        };
+        let location = location_of(entry, None, name);
         Err(DatasetProblem::LengthsColumn.at(location, reason))
     };
     let Layout::Mds { columns } = &entry.config.layout else {
@@ -302,10 +262,10 @@ impl Measurable<'_> {
         let raw = match self.entry.zip_data {
             // A raw file next to a compressed one may belong to a cache that is being filled.
             Some(_) => None,
-            None => {
-                let loader = self.dataset.loader();
-                Some(loader.open(shard, self.entry, &self.entry.raw_data)?)
-            }
+            None => Some(
+                self.dataset
+                    .open_part(shard, self.entry, &self.entry.raw_data)?,
+            ),
         };
         if let Some(file) = &raw {
             if let Some(found) = self.by_offsets(file)? {
@@ -325,7 +285,7 @@ impl Measurable<'_> {
                 return found;
             }
         }
-        let loaded = self.dataset.loader().load(shard, self.entry)?;
+        let loaded = self.dataset.load(shard, self.entry)?;
         self.by_values(&loaded.view(), shard)
     }
 
@@ -379,11 +339,8 @@ impl Measurable<'_> {
                 .map_err(|source| DatasetError::shard(location(), first, source))?;
             let length = fields.get(self.at).map(|field| self.length(field));
             let length = length.transpose().map_err(|source| {
-                let location = ValueLocation {
-                    sample: Some(first.saturating_add(sample)),
-                    column: Some(self.column.name.clone()),
-                    ..location()
-                };
+                let number = first.saturating_add(sample);
+                let location = location_of(self.entry, Some(number), &self.column.name);
                 DatasetError::value(location, source)
             })?;
             let length = u32::try_from(length.unwrap_or_default());
@@ -406,16 +363,9 @@ impl Measurable<'_> {
     }
 
     fn too_long(&self, shard: usize, sample: u64) -> DatasetError {
-        let location = ValueLocation {
-            file: self.entry.raw_data.basename.to_string(),
-            sample: Some(
-                self.dataset
-                    .stored_samples(shard)
-                    .start
-                    .saturating_add(sample),
-            ),
-            column: Some(self.column.name.clone()),
-        };
+        let number = self.dataset.stored_samples(shard).start;
+        let number = Some(number.saturating_add(sample));
+        let location = location_of(self.entry, number, &self.column.name);
         DatasetProblem::LengthsColumn.at(location, "it has more elements than a length can count")
     }
 }
@@ -426,6 +376,7 @@ mod tests {
     use shardmill_core::Diagnostic as _;
 
     use super::*;
+    use crate::file_frame::HASH_BYTES;
 
     fn lengths(values: Vec<u32>) -> Lengths {
         Lengths {

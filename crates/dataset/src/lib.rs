@@ -37,6 +37,7 @@ mod bits;
 mod body;
 mod cached_index;
 mod catalog;
+mod column_file;
 mod computed;
 mod dataset;
 mod entry;
@@ -56,18 +57,15 @@ mod problem;
 mod rebuild;
 mod report;
 mod sample_sources;
-mod scan;
 mod schema;
 mod shard;
 mod shard_checks;
 mod side_files;
 mod stream;
-mod stream_live;
+mod stream_index;
 mod tar;
-mod tar_view;
 mod tars;
 mod verify;
-mod version;
 mod videos;
 mod view;
 mod windows;
@@ -78,7 +76,7 @@ pub use computed::{
     ComputeShards, Computed, ComputedStream, FileRanges, OpenComputed, StreamFiles,
 };
 pub use dataset::{Dataset, OpenOptions, read_ahead};
-pub use entry::{Columns, Entry, Packing, Part, Shards};
+pub use entry::{Entry, Part, Shards};
 pub use error::{DatasetError, samples_of};
 pub use files::{
     ChosenFiles, DATA_COLUMN, FILE_COLUMN, FileEntry, FileForm, FileList, FileOptions, KnownFiles,
@@ -87,15 +85,14 @@ pub use files::{
 pub use keys::Keys;
 pub use late::{COLUMNS_FOLDER, COLUMNS_NAME, LateColumns};
 pub use lengths::{LengthUnit, Lengths};
-pub use live::LiveSamples;
-pub use mapped::{Piece, ShardBytes, map};
+pub use live::{LiveSamples, LiveShards};
+pub use mapped::{Piece, ShardBytes, map, version_of};
 pub use merge::{MergePart, Merged, merge_index_list, merge_indexes, merge_parts};
 pub use place::StoredValue;
 pub use problem::{DatasetProblem, Subject, ValueLocation};
 pub use rebuild::{RebuildOptions, rebuild_index};
 pub use report::{ContentReport, MAX_FINDINGS, Problem, ReadTotals, VerifyReport};
 pub use sample_sources::{SampleSource, SampleSources};
-pub use scan::Offsets;
 pub use schema::{KEY_COLUMN, NULL_MASK_SUFFIX, SampleForm, Schema, SchemaColumn};
 pub use shard::{Sample, Shard};
 pub use shard_checks::{ShardCheck, VerifyOptions, check_files};
@@ -105,14 +102,12 @@ pub use side_files::{
     RECORD_NAME, SIDE_BYTES, TOMBSTONES_NAME, check_sides, tombstones_note, unfinished_in,
 };
 pub use stream::{CatalogOptions, Stream, StreamOptions};
-pub use stream_live::StreamLive;
 pub use tar::{TarProblem, TarSample};
 pub use tars::{
     FoundIndex, RepeatedKey, RepeatedKeys, TarFile, TarPattern, TarSet, each_in_order,
     folder_holds_tars, holds_tars, is_tar_name, splits_in, verify_tars,
 };
 pub use verify::verify;
-pub use version::version_of;
 pub use videos::Videos;
 pub use view::{View, ViewTarget};
 pub use windows::{MAX_OFFSETS, PAD_SUFFIX, Window};

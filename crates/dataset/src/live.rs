@@ -262,6 +262,72 @@ impl LiveSamples {
     }
 }
 
+/// The live samples of a dataset, by shard.
+#[derive(Clone, Debug)]
+pub struct LiveShards {
+    /// The live samples.
+    pub live: LiveSamples,
+    /// The stored number of the first sample of each shard, then the number of stored samples.
+    starts: Vec<u64>,
+}
+
+impl LiveShards {
+    /// Returns all samples of shards that store these numbers of samples.
+    pub(crate) fn all(samples: impl IntoIterator<Item = u64>) -> Self {
+        let starts = starts_of(samples);
+        let stored = starts.last().copied().unwrap_or_default();
+        Self {
+            live: LiveSamples::all(stored),
+            starts,
+        }
+    }
+
+    /// Returns the stored number of the first sample of a shard; for a shard that does not exist, the number of stored
+    /// samples.
+    fn start(&self, shard: usize) -> u64 {
+        let start = self.starts.get(shard).copied();
+        start.unwrap_or(self.live.stored())
+    }
+
+    /// Returns the stored numbers of the samples of a shard.
+    #[must_use]
+    pub fn stored_samples(&self, shard: usize) -> Range<u64> {
+        self.start(shard)..self.start(shard + 1)
+    }
+
+    /// Returns the number of live samples of a shard.
+    #[must_use]
+    pub fn samples_of(&self, shard: usize) -> u64 {
+        self.live.count_in(&self.stored_samples(shard))
+    }
+
+    /// Returns the shard of a stored sample, and its position in the shard.
+    pub(crate) fn shard_of(&self, stored: u64) -> (usize, u64) {
+        // Of several shards with the same start, all but the last are empty.
+        let next = self.starts.partition_point(|start| *start <= stored);
+        let shard = next.saturating_sub(1);
+        (shard, stored - self.start(shard))
+    }
+
+    /// Returns the position in its shard of the live sample with this number in the shard.
+    pub(crate) fn stored_at(&self, shard: usize, live: u64) -> u64 {
+        let start = self.start(shard);
+        let before = self.live.live_before(start);
+        self.live.stored_number(before.saturating_add(live)) - start
+    }
+
+    /// Returns how many live samples of a shard come before a position in it.
+    pub(crate) fn live_before(&self, shard: usize, at: u64) -> u64 {
+        let start = self.start(shard);
+        self.live.count_in(&(start..start.saturating_add(at)))
+    }
+
+    /// Returns whether the sample at a position in a shard is live.
+    pub(crate) fn has(&self, shard: usize, at: u64) -> bool {
+        self.live.contains(self.start(shard).saturating_add(at))
+    }
+}
+
 /// Returns the stored number of the first sample of each of these shards, then the number of all samples.
 pub(crate) fn starts_of(samples: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let ends = samples.into_iter().scan(0_u64, |end, samples| {

@@ -1,4 +1,4 @@
-//! Maps files, and names pieces of their bytes.
+//! Maps files, names pieces of their bytes, and detects changes of them.
 
 use shardmill_mmap::Mapping;
 use shardmill_storage::{FileHandle, StorageError, Stored};
@@ -15,6 +15,20 @@ pub fn map(file: &FileHandle) -> Result<Mapping, StorageError> {
     let bytes = usize::try_from(file.len());
     let bytes = bytes.map_err(|_| failed(std::io::ErrorKind::OutOfMemory.into()))?;
     Mapping::new(file.as_fd(), bytes).map_err(failed)
+}
+
+/// Returns the version of a file: its modification time, or the tag that its store reports. Equal versions mean that
+/// the file has not changed.
+#[must_use]
+pub fn version_of(file: &Stored) -> Vec<u8> {
+    match (file.as_file(), file.tag()) {
+        (Some(file), _) => {
+            let modified = file.modified().duration_since(std::time::UNIX_EPOCH);
+            let nanos = modified.map_or(0, |since| since.as_nanos());
+            nanos.to_le_bytes().to_vec()
+        }
+        (None, tag) => tag.unwrap_or_default().as_bytes().to_vec(),
+    }
 }
 
 /// The bytes of a file, mapped or in memory.

@@ -62,23 +62,18 @@ impl MergePart {
         })
     }
 
-    fn in_dir(
-        folder: String,
-        (dir, name): (&Dir, &str),
-        index: Index,
-        limits: &Limits,
-    ) -> Result<Self, DatasetError> {
+    /// Reads an index of a directory and its side files. `folder` is the name of the directory in the merged index.
+    fn read(folder: &str, dir: &Dir, file: &Stored, limits: &Limits) -> Result<Self, DatasetError> {
         let here = Folder::Local(dir.clone());
-        let part = match name {
-            INDEX_NAME => Self::new(
-                folder,
-                index,
-                &|name, max| read_file(&here, name, max),
-                limits,
-            ),
-            // Side files belong to an index of the usual name only.
-            _ => Self::new(folder, index, &|_, _| Ok(None), limits),
+        let index = read_index(file, None, limits)?;
+        let name = file.path().file_name();
+        // Side files belong to an index of the usual name only.
+        let has_sides = name.is_some_and(|name| name == INDEX_NAME);
+        let read = |name: &str, max| match has_sides {
+            true => read_file(&here, name, max),
+            false => Ok(None),
         };
+        let part = Self::new(folder.to_owned(), index, &read, limits);
         part.map_err(|error| error.with_side_path(|name| dir.path_of(name)))
     }
 }
@@ -135,7 +130,7 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, MdsError> {
             "merged": sources,
             "samples": index.samples(),
             "shards": index.shards.len(),
-            "order": shape_of(&index).order(),
+            "order": shape_of(&index).order,
             "content": content.map(|content| content.to_string()),
             "tombstones": note,
         });
@@ -208,12 +203,10 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
     for name in found {
         let file = Stored::File(dir.open_file(&name)?);
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let index = read_index(&file, None, limits)?;
-        let dir_and_name = (&dir.open_dir(folder)?, INDEX_NAME);
-        indexes.push(MergePart::in_dir(
-            folder.to_owned(),
-            dir_and_name,
-            index,
+        indexes.push(MergePart::read(
+            folder,
+            &dir.open_dir(folder)?,
+            &file,
             limits,
         )?);
     }
@@ -261,14 +254,7 @@ pub fn merge_index_list(
         if !name.is_empty() {
             check(name, &root)?;
         }
-        let index = read_index(&file, None, limits)?;
-        let dir_and_name = (&dir, file_name.to_str().unwrap_or_default());
-        indexes.push(MergePart::in_dir(
-            name.to_owned(),
-            dir_and_name,
-            index,
-            limits,
-        )?);
+        indexes.push(MergePart::read(name, &dir, &file, limits)?);
     }
     if indexes.is_empty() {
         return Err(nothing_to_merge(out));

@@ -4,20 +4,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use shardmill_core::{Format, Limits};
-use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header, encode_meta};
+use shardmill_mds::{FileHashes, FileInfo, ShardEntry, encode_header};
 use shardmill_storage::{Folder, StorageError, Stored};
 
 use crate::entry::pair;
 use crate::error::DatasetError;
 use crate::shard::Shard;
 
-/// The open raw files of a shard. Their lengths, sample count and config match the index.
+/// The open raw file of an MDS shard. Its length, sample count and config match the index.
 #[derive(Debug)]
 pub(crate) struct InPlace {
     shard: usize,
     data: Stored,
-    /// The file of offsets, for formats that store them separately.
-    meta: Option<Stored>,
     config_json: String,
     /// The offset of the first sample.
     first_offset: u64,
@@ -31,8 +29,8 @@ impl InPlace {
         shard: usize,
         entry: &ShardEntry,
     ) -> Result<Option<Self>, DatasetError> {
-        // Late columns are joined with the whole shard.
-        if entry.config.late.is_some() {
+        // Late columns are joined with the whole shard, and lines of text are mostly small.
+        if entry.config.late.is_some() || entry.config.format() != Format::Mds {
             return Ok(None);
         }
         // PERF: a raw file next to a compressed one exists only in a local cache, never in a store.
@@ -42,17 +40,9 @@ impl InPlace {
         let Some(data) = open(dir, &entry.raw_data)? else {
             return Ok(None);
         };
-        let meta = match &entry.raw_meta {
-            None => None,
-            Some(info) => match open(dir, info)? {
-                Some(meta) => Some(meta),
-                None => return Ok(None),
-            },
-        };
         let mut opened = Self {
             shard,
             data,
-            meta,
             config_json: entry.config.to_json(),
             first_offset: 0,
         };
@@ -64,15 +54,14 @@ impl InPlace {
     }
 
     fn check(&mut self, entry: &ShardEntry) -> Result<bool, StorageError> {
-        let table = self.meta.as_ref().unwrap_or(&self.data);
         let expected = self.config_json.as_bytes();
         let after_table = entry.samples.checked_mul(4).and_then(|n| n.checked_add(8));
         let config = after_table.and_then(|at| Some(at..at.checked_add(expected.len() as u64)?));
-        let Some(config) = config.filter(|config| config.end <= table.len()) else {
+        let Some(config) = config.filter(|config| config.end <= self.data.len()) else {
             return Ok(false);
         };
         let config_end = config.end;
-        let parts = table.read_ranges(&[0..8, config])?;
+        let parts = self.data.read_ranges(&[0..8, config])?;
         let [head, config] = parts.as_slice() else {
             return Ok(false);
         };
@@ -80,20 +69,7 @@ impl InPlace {
             return Ok(false);
         };
         self.first_offset = first;
-        let header_end = match self.meta {
-            Some(_) => table.len(),
-            None => first,
-        };
-        if count != entry.samples || config_end != header_end || config != expected {
-            return Ok(false);
-        }
-        if self.meta.is_some() {
-            let header = entry.config.xsv_header();
-            return Ok(first == header.len() as u64
-                && first <= self.data.len()
-                && self.data.read_range(0, first)? == header);
-        }
-        Ok(true)
+        Ok(count == entry.samples && config_end == first && config == expected)
     }
 
     pub(crate) const fn shard(&self) -> usize {
@@ -154,9 +130,10 @@ impl InPlace {
         max_bytes: u64,
         limits: &Limits,
     ) -> Result<Option<Shard>, DatasetError> {
-        let table = self.meta.as_ref().unwrap_or(&self.data);
         // INVARIANT: `at.end <= entry.samples`, which equals the count that `check` read, so this is within the table.
-        let ends = table.read_range(4 + 4 * at.start, 4 * (at.end - at.start + 1))?;
+        let ends = self
+            .data
+            .read_range(4 + 4 * at.start, 4 * (at.end - at.start + 1))?;
         let mut ends = ends.chunks_exact(4).filter_map(|word| {
             let word = word.first_chunk()?;
             Some(u64::from(u32::from_le_bytes(*word)))
@@ -179,43 +156,28 @@ impl InPlace {
         if begin < self.first_offset || end > self.data.len() {
             return Ok(None);
         }
-        let (mut data, mut meta) = (Vec::new(), Vec::new());
+        let mut data = Vec::new();
         let samples = sizes.len() as u64;
         let sizes = sizes.into_iter();
-        let encoded = if entry.config.format() == Format::Mds {
-            encode_header(&entry.config, &self.config_json, sizes, &mut data)
-        } else {
-            data.extend_from_slice(&entry.config.xsv_header());
-            encode_meta(&self.config_json, self.first_offset, sizes, &mut meta)
-        };
-        if encoded.is_err() {
+        if encode_header(&entry.config, &self.config_json, sizes, &mut data).is_err() {
             return Ok(None);
         }
         data.extend_from_slice(&self.data.read_range(begin, end - begin)?);
         self.data.check_unchanged()?;
-        let raw = |info: &FileInfo, bytes: &[u8]| FileInfo {
-            basename: info.basename.clone(),
-            bytes: bytes.len() as u64,
-            hashes: FileHashes::default(),
-        };
+        let name = &entry.raw_data.basename;
         let alone = ShardEntry {
             config: entry.config.clone(),
             samples,
-            raw_data: raw(&entry.raw_data, &data),
+            raw_data: FileInfo {
+                basename: name.clone(),
+                bytes: data.len() as u64,
+                hashes: FileHashes::default(),
+            },
             zip_data: None,
-            raw_meta: entry.raw_meta.as_ref().map(|info| raw(info, &meta)),
+            raw_meta: None,
             zip_meta: None,
         };
-        let meta = alone.raw_meta.is_some().then_some(meta);
-        Ok(Shard::open(
-            &alone,
-            self.shard,
-            number,
-            &entry.raw_data.basename,
-            (data, meta),
-            limits,
-        )
-        .ok())
+        Ok(Shard::open(&alone, self.shard, number, name, (data, None), limits).ok())
     }
 }
 

@@ -125,6 +125,12 @@ shardmill_core::problems! {
         TarSamples => (Corrupt, "tar-samples", REINDEX),
         /// A sample of a tar file does not have the fields that the index declares.
         TarFields => (Corrupt, "tar-fields", REINDEX),
+        /// A file of a shard is missing.
+        ShardMissing => (Corrupt, "shard-missing", "fetch or write the file again; if the dataset was replaced meanwhile, open it again"),
+        /// A file of a shard does not have the length that the index declares.
+        ShardLength => (Corrupt, "shard-length", "the file was cut short, or belongs to another index; fetch or write it again"),
+        /// A tar file does not have the length that the index declares.
+        TarLength => (Corrupt, "shard-length", "write or fetch the shard again"),
         /// The dataset has no sample of that number.
         NoSample => (InvalidInput, "no-such-sample"),
         /// The dataset has no shard of that number.

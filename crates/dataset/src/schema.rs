@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shardmill_mds::{Encoding, Layout};
 use shardmill_webdataset::FieldSet;
 
-use crate::entry::Columns;
+use crate::entry::Entry;
 use crate::files::DATA_COLUMN;
 
 /// The column of the keys of samples.
@@ -72,10 +72,10 @@ pub enum Schema {
 }
 
 impl Schema {
-    /// Makes the schema of a shard with these columns.
-    pub fn new(columns: Columns<'_>) -> Self {
-        match columns {
-            Columns::Mds(config) => match &config.layout {
+    /// Makes the schema of a shard.
+    pub fn new(entry: Entry<'_>) -> Self {
+        match entry {
+            Entry::Mds(entry) => match &entry.config.layout {
                 Layout::Mds { columns } => {
                     let columns = columns.iter();
                     let columns =
@@ -84,11 +84,11 @@ impl Schema {
                 }
                 layout => Self::Text(layout.clone()),
             },
-            Columns::Tar(fields) if fields.sometimes.is_empty() => {
-                Self::of_fields(fields.always.iter().map(|name| &**name))
+            Entry::Tar(entry) if entry.fields.sometimes.is_empty() => {
+                Self::of_fields(entry.fields.always.iter().map(|name| &**name))
             }
-            Columns::Tar(fields) => Self::Fields(Arc::clone(fields)),
-            Columns::File(form) => {
+            Entry::Tar(entry) => Self::Fields(Arc::clone(&entry.fields)),
+            Entry::File(_, form) => {
                 let column = |name: &&str| match *name {
                     DATA_COLUMN => SchemaColumn::new(name, Encoding::Bytes),
                     _ => SchemaColumn::new(name, Encoding::Str),
@@ -131,39 +131,6 @@ impl Schema {
         let fields = fields.map(|field| SchemaColumn::new(field, Encoding::Bytes));
         let columns = std::iter::once(key).chain(fields);
         Self::binary(SampleForm::WebDataset, columns.collect())
-    }
-
-    /// Returns whether this is the schema of shards with these columns.
-    pub fn is_of(&self, columns: Columns<'_>) -> bool {
-        match (self, columns) {
-            (Self::Binary { form, columns, .. }, Columns::Mds(config)) => match &config.layout {
-                Layout::Mds { columns: others } => {
-                    let same = |(own, other): (&SchemaColumn, &shardmill_mds::Column)| {
-                        own.name == other.name
-                            && own.encoding == other.encoding
-                            && own.null_mask.is_none()
-                    };
-                    *form == SampleForm::Mds
-                        && columns.len() == others.len()
-                        && columns.iter().zip(others).all(same)
-                }
-                _ => false,
-            },
-            (Self::Binary { form, columns, .. }, Columns::Tar(fields)) => {
-                let own = columns.iter().skip(1).map(|column| column.name.as_str());
-                *form == SampleForm::WebDataset
-                    && fields.sometimes.is_empty()
-                    && own.eq(fields.always.iter().map(|field| &**field))
-            }
-            (Self::Binary { form, columns, .. }, Columns::File(files)) => {
-                let own = columns.iter().map(|column| column.name.as_str());
-                *form == SampleForm::File && own.eq(files.names().iter().copied())
-            }
-            (Self::Fields(own), Columns::Tar(fields)) => own == fields,
-            (Self::Text(layout), Columns::Mds(config)) => *layout == config.layout,
-            (Self::Fields(_), Columns::Mds(_) | Columns::File(_))
-            | (Self::Text(_), Columns::Tar(_) | Columns::File(_)) => false,
-        }
     }
 
     /// Returns whether samples must be re-encoded as MDS samples. That is so for tar files and raw files.

@@ -12,14 +12,14 @@ use shardmill_storage::{Dir, Folder, Location, RemoteOptions, StorageError, Stor
 
 use crate::cached_index::CachedIndex;
 use crate::computed::{Computed, StreamFiles};
-use crate::entry::Shards;
+use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
 use crate::files::{self, ChosenFiles, FileList, FileOptions, open_list};
 use crate::index_file::check_expected_index;
+use crate::live::LiveShards;
 use crate::problem::DatasetProblem;
-use crate::scan::{Found, Offsets, find_tars, list_tars, scan};
-use crate::stream_live::{self, IndexedStream, StreamLive};
-use crate::tars::TarPattern;
+use crate::stream_index::{IndexedStream, read_index};
+use crate::tars::{TarPattern, find_tars, list_tars, scan};
 use crate::view::{View, ViewTarget};
 use crate::windows::{StreamWindows, Window};
 
@@ -106,9 +106,7 @@ pub struct Stream {
     /// Its shards.
     pub shards: Shards,
     /// Which samples are read.
-    pub live: StreamLive,
-    /// The offsets of the samples of the first shards, if a scan found them.
-    pub(crate) offsets: Vec<Offsets>,
+    pub samples: LiveShards,
     /// The SHA-256 of `index.json`, or of the list of raw files.
     pub index_digest: [u8; 32],
     /// The number of its first shard among those of all streams.
@@ -125,15 +123,9 @@ pub struct Stream {
     pub validate: Option<HashAlgo>,
     /// How many of its samples an epoch takes.
     pub weight: Weight,
-    pub(crate) names: StreamNames,
-}
-
-/// How messages name a stream and its files.
-#[derive(Debug)]
-pub(crate) struct StreamNames {
-    /// The source as it was given, escaped.
+    /// The source as it was given, escaped, for messages.
     pub(crate) shown: String,
-    /// The folder or URL of the files.
+    /// The folder or URL of the files, for messages.
     pub(crate) root: String,
 }
 
@@ -165,8 +157,7 @@ impl Stream {
 
     /// Returns the number of live samples of each shard.
     pub fn shard_sizes(&self) -> impl Iterator<Item = u64> {
-        let entries = self.shards.iter().enumerate();
-        entries.map(|(number, entry)| self.live.samples_of(number, entry.samples()))
+        (0..self.shards.len()).map(|shard| self.samples.samples_of(shard))
     }
 
     /// Returns the size of the local copy of the index or file list, in bytes.
@@ -263,31 +254,18 @@ pub(crate) fn open_stream(
         Some(pattern) => pattern.text().to_owned(),
         None => shown,
     };
-    let chosen = Chosen {
-        view: stream.view.as_deref(),
-        window: options.window.as_deref(),
-        number,
-        shown: &shown,
-    };
-    let opened = match &stream.files {
+    let mut opened = match &stream.files {
         Some(files) => open_files(source, cache, &shown, files, options)?,
         None => open_indexed(source, cache, &shown, stream, &options.limits)?,
     };
-    let Opened {
-        index_digest,
-        shards,
-        offsets,
-        live,
-    } = opened;
-    let view_digest = shards.view_digest().unwrap_or(index_digest);
-    let (live, windows) = chosen.read(live, view_digest, &shards)?;
+    let window = options.window.as_deref().map(|window| (window, number));
+    let windows = opened.choose(stream.view.as_deref(), window, &shown)?;
     let has_index = stream.files.is_none();
     let validate = stream.validate_hash.or(options.validate);
     let stream = Stream {
-        live,
-        shards,
-        offsets,
-        index_digest,
+        samples: opened.samples,
+        shards: opened.shards,
+        index_digest: opened.index_digest,
         first_shard,
         local: dir,
         origin,
@@ -296,10 +274,8 @@ pub(crate) fn open_stream(
         // The list of raw files has no hashes.
         validate: validate.filter(|_| has_index),
         weight: stream.weight,
-        names: StreamNames {
-            shown: escape(&shown).into_owned(),
-            root,
-        },
+        shown: escape(&shown).into_owned(),
+        root,
     };
     Ok((stream, windows))
 }
@@ -309,8 +285,60 @@ struct Opened {
     /// The SHA-256 of the index, or of the list of files.
     index_digest: [u8; 32],
     shards: Shards,
-    offsets: Vec<Offsets>,
-    live: StreamLive,
+    samples: LiveShards,
+}
+
+impl Opened {
+    /// All samples of these shards.
+    fn all(index_digest: [u8; 32], shards: Shards) -> Self {
+        Self {
+            index_digest,
+            samples: LiveShards::all(shards.iter().map(Entry::samples)),
+            shards,
+        }
+    }
+
+    /// Chooses the samples of the view that have a window. Returns the episodes if there is a window, which is given with
+    /// the number of the stream. `shown` names the stream in messages.
+    fn choose(
+        &mut self,
+        view: Option<&View>,
+        window: Option<(&Window, usize)>,
+        shown: &str,
+    ) -> Result<Option<StreamWindows>, DatasetError> {
+        let digest = self.shards.view_digest().unwrap_or(self.index_digest);
+        let choose = |samples: &mut LiveShards, view: &View| {
+            let live = samples.live.clone();
+            samples.live = view.live_of(&ViewTarget { digest, live }, shown)?;
+            Ok::<_, DatasetError>(())
+        };
+        let neighbours = window.map(|window| (window, self.samples.clone()));
+        if let Some(view) = view {
+            choose(&mut self.samples, view)?;
+        }
+        let Some(((window, number), neighbours)) = neighbours else {
+            return Ok(None);
+        };
+        if matches!(self.shards, Shards::Files(_)) {
+            let reason = "raw files have no windows";
+            return Err(DatasetProblem::WindowFiles.at(shown, reason));
+        }
+        let windows = StreamWindows::new(window, number, digest, neighbours, shown)?;
+        if let Some(complete) = windows.complete(window, digest) {
+            let was_empty = self.samples.live.is_empty();
+            choose(&mut self.samples, &complete)?;
+            if self.samples.live.is_empty() && !was_empty {
+                let offsets = window.offsets();
+                let reason = format!(
+                    "no sample has all neighbours from {} to {} in its episode",
+                    offsets.first().copied().unwrap_or_default(),
+                    offsets.last().copied().unwrap_or_default()
+                );
+                return Err(DatasetProblem::WindowEmpty.at(shown, reason));
+            }
+        }
+        Ok(Some(windows))
+    }
 }
 
 /// Opens a stream of raw files, or of shards that are computed from files.
@@ -350,12 +378,7 @@ fn open_files(
             return Err(DatasetProblem::StreamLocal.at(shown, reason));
         }
     };
-    Ok(Opened {
-        index_digest,
-        shards,
-        offsets: Vec::new(),
-        live: StreamLive::default(),
-    })
+    Ok(Opened::all(index_digest, shards))
 }
 
 /// Opens a stream with an index, or makes the index of tar files that have none.
@@ -380,7 +403,7 @@ fn open_indexed(
     let pattern = stream.pattern.as_ref();
     // An index in the folder of a pattern may describe other files.
     if pattern.is_none() {
-        let answer = stream_live::read_index(source, stream.with_deleted, limits);
+        let answer = read_index(source, stream.with_deleted, limits);
         match answer.index {
             Ok(bytes) => {
                 check_expected_index(&bytes, &path, stream.expect_index.as_deref())?;
@@ -392,7 +415,7 @@ fn open_indexed(
                     shards: &shards,
                     with_deleted: stream.with_deleted,
                 };
-                let live = indexed.live(answer.provenance, limits)?;
+                let samples = indexed.live(answer.provenance, limits)?;
                 let index_digest = Sha256::digest(&bytes).into();
                 if let Some(joined) = indexed.with_late(answer.columns, &index_digest, limits)? {
                     shards = joined;
@@ -400,8 +423,7 @@ fn open_indexed(
                 return Ok(Opened {
                     index_digest,
                     shards,
-                    offsets: Vec::new(),
-                    live,
+                    samples,
                 });
             }
             Err(error) if !error.is_not_found() || error.is_no_bucket() => {
@@ -414,58 +436,10 @@ fn open_indexed(
     if stream.expect_index.is_some() {
         return Err(index_missing(shown));
     }
-    let (bytes, shards, offsets) = scan_tars(source, cache, shown, pattern, limits)?;
+    let (bytes, shards) = scan_tars(source, cache, shown, pattern, limits)?;
     keep(&bytes, &shards)?;
-    Ok(Opened {
-        index_digest: Sha256::digest(&bytes).into(),
-        shards,
-        offsets,
-        live: StreamLive::default(),
-    })
-}
-
-/// Which samples of a stream are read, besides those that are not deleted.
-struct Chosen<'a> {
-    view: Option<&'a View>,
-    window: Option<&'a Window>,
-    /// The number of the stream.
-    number: usize,
-    /// The name of the stream in messages.
-    shown: &'a str,
-}
-
-impl Chosen<'_> {
-    /// Returns which of the `live` samples are read, and the episodes if there is a window.
-    fn read(
-        &self,
-        live: StreamLive,
-        digest: [u8; 32],
-        shards: &Shards,
-    ) -> Result<(StreamLive, Option<StreamWindows>), DatasetError> {
-        let neighbours = live.to_live(shards);
-        let live = live.of_view(self.view, digest, shards, self.shown)?;
-        let Some(window) = self.window else {
-            return Ok((live, None));
-        };
-        let target = ViewTarget {
-            digest,
-            live: neighbours,
-        };
-        let windows = StreamWindows::new(window, self.number, shards, target, self.shown)?;
-        let complete = windows.complete(window, digest);
-        let was_empty = live.is_empty();
-        let live = live.of_view(complete.as_ref(), digest, shards, self.shown)?;
-        if live.is_empty() && !was_empty {
-            let offsets = window.offsets();
-            let reason = format!(
-                "no sample has all neighbours from {} to {} in its episode",
-                offsets.first().copied().unwrap_or_default(),
-                offsets.last().copied().unwrap_or_default()
-            );
-            return Err(DatasetProblem::WindowEmpty.at(self.shown, reason));
-        }
-        Ok((live, Some(windows)))
-    }
+    let index_digest = Sha256::digest(&bytes).into();
+    Ok(Opened::all(index_digest, shards))
 }
 
 fn index_missing(shown: &str) -> DatasetError {
@@ -493,7 +467,7 @@ fn scan_tars(
     shown: &str,
     pattern: Option<&TarPattern>,
     limits: &Limits,
-) -> Result<(Vec<u8>, Shards, Vec<Offsets>), DatasetError> {
+) -> Result<(Vec<u8>, Shards), DatasetError> {
     let found = match pattern {
         Some(pattern) => find_tars(source, pattern)?,
         None => match list_tars(source, Path::new(shown)) {
@@ -511,19 +485,17 @@ fn scan_tars(
         && let Ok(file) = cache.open_file(INDEX_NAME)
         && let Ok(bytes) = file.read_all(limits.index_bytes)
         && let Ok(index) = shardmill_webdataset::Index::parse(&bytes, limits)
-        && found
-            .iter()
-            .map(Found::file)
-            .eq(index.shards.iter().map(|shard| {
-                let stored = shard.stored();
-                (&*stored.basename, stored.bytes)
-            }))
+        && found.len() == index.shards.len()
+        && found.iter().zip(&index.shards).all(|(new, old)| {
+            let (new, old) = (new.stored(), old.stored());
+            (&new.basename, new.bytes) == (&old.basename, old.bytes)
+        })
     {
-        return Ok((bytes, Shards::Tar(index.shards), Vec::new()));
+        return Ok((bytes, Shards::Tar(index.shards)));
     }
-    let (index, offsets) = scan(source, &found, limits)?;
+    let index = scan(source, &found, limits)?;
     let bytes = index.to_json().into_bytes();
-    Ok((bytes, Shards::Tar(index.shards), offsets))
+    Ok((bytes, Shards::Tar(index.shards)))
 }
 
 /// Opens the folder of a stream. If `has_index`, a missing folder is reported as a missing index.

@@ -9,7 +9,7 @@ use shardmill_mds::{
 };
 use shardmill_storage::{Dir, Entry, EntryKind, Folder, Remote, Stored};
 
-use crate::dataset::{Dataset, Loader, parts};
+use crate::dataset::{Dataset, parts};
 use crate::entry::Part;
 use crate::error::DatasetError;
 use crate::late::{COLUMNS_FOLDER, COLUMNS_NAME};
@@ -63,7 +63,7 @@ pub fn verify(
         };
         (found.bytes, found.samples) = (stored_bytes(entry), entry.samples);
         let mut check = MdsCheck {
-            loader: Loader::new(dataset, None),
+            dataset,
             entry,
             progress,
             deep: options.deep,
@@ -93,7 +93,7 @@ struct Memory {
 
 /// The check of one shard.
 struct MdsCheck<'a> {
-    loader: Loader<'a>,
+    dataset: &'a Dataset,
     entry: &'a ShardEntry,
     progress: &'a Progress,
     deep: bool,
@@ -138,7 +138,7 @@ impl MdsCheck<'_> {
         data: &[u8],
         meta: Option<&[u8]>,
     ) -> Result<(), DatasetError> {
-        let view = match ShardView::open(entry, data, meta, self.loader.dataset.limits()) {
+        let view = match ShardView::open(entry, data, meta, self.dataset.limits()) {
             Ok(view) => view,
             Err(source) => {
                 self.shard_problem(None, source);
@@ -162,11 +162,11 @@ impl MdsCheck<'_> {
     }
 
     fn first_sample(&self) -> u64 {
-        self.loader.dataset.stored_samples(self.found.shard).start
+        self.dataset.stored_samples(self.found.shard).start
     }
 
     fn problem(&mut self, error: &DatasetError) {
-        self.found.error(self.loader.dataset.dir().path(), error);
+        self.found.error(self.dataset.dir().path(), error);
     }
 
     fn shard_problem(&mut self, at: Option<u64>, source: MdsError) {
@@ -176,64 +176,47 @@ impl MdsCheck<'_> {
 
     /// Checks the files of a part and stores its raw bytes in `raw`. Returns whether those bytes are valid.
     fn part(&mut self, part: Part<'_>, stored: &mut Vec<u8>, raw: &mut Vec<u8>) -> bool {
-        let Some((zip, packing)) = part.zip else {
-            return match self.open(part.raw) {
-                Ok(file) => self.read(part.raw, &file, raw, true),
-                Err(error) => {
-                    self.problem(&error);
-                    false
-                }
-            };
+        let Some(zip) = part.zip else {
+            return self.file(part.raw, self.open(part.raw), raw, true);
         };
-        let cached = self.open(part.raw);
-        match (self.open(zip), cached) {
-            (Err(DatasetError::ShardMissing { .. }), Ok(file)) => {
-                self.read(part.raw, &file, raw, true)
-            }
-            (zipped, cached) => {
-                let cache_sound = match cached {
-                    Ok(file) => self.read(part.raw, &file, stored, false),
-                    Err(DatasetError::ShardMissing { .. }) => true,
-                    Err(error) => {
-                        self.problem(&error);
-                        false
-                    }
-                };
-                let file = match zipped {
-                    Ok(file) => file,
-                    // Only the raw file exists, and its error is already reported.
-                    Err(DatasetError::ShardMissing { .. }) if !cache_sound => return false,
-                    Err(error) => {
-                        self.problem(&error);
-                        return false;
-                    }
-                };
-                if !self.read(zip, &file, stored, false) {
-                    return false;
-                }
-                // Frees the raw bytes of the previous shard before decompressing this one.
-                *raw = Vec::new();
-                let location = || ValueLocation::file(&zip.basename);
-                let limits = self.loader.dataset.limits();
-                match packing.unpack(stored, part.raw.bytes, location, limits) {
-                    Ok(bytes) => *raw = bytes,
-                    Err(error) => {
-                        self.problem(&error);
-                        return false;
-                    }
-                }
-                self.found.read.raw_bytes += raw.len() as u64;
-                self.found.hashes(&zip.basename, part.raw, raw, true)
+        let (cached, zipped) = (self.open(part.raw), self.open(zip));
+        let is_lost = is_missing(&zipped);
+        if is_lost && cached.is_ok() {
+            return self.file(part.raw, cached, raw, true);
+        }
+        let has_sound_copy = is_missing(&cached) || self.file(part.raw, cached, stored, false);
+        // Of a raw file alone, the error is already reported.
+        if is_lost && !has_sound_copy || !self.file(zip, zipped, stored, false) {
+            return false;
+        }
+        // Frees the raw bytes of the previous shard before decompressing this one.
+        *raw = Vec::new();
+        let location = || ValueLocation::file(&zip.basename);
+        match part.unpack(stored, location, self.dataset.limits()) {
+            Ok(bytes) => *raw = bytes,
+            Err(error) => {
+                self.problem(&error);
+                return false;
             }
         }
+        self.found.read.raw_bytes += raw.len() as u64;
+        self.found.hashes(&zip.basename, part.raw, raw, true)
     }
 
     fn open(&self, info: &FileInfo) -> Result<Stored, DatasetError> {
-        self.loader.open(self.found.shard, self.entry, info)
+        self.dataset.open_part(self.found.shard, self.entry, info)
     }
 
-    fn read(&mut self, info: &FileInfo, file: &Stored, bytes: &mut Vec<u8>, is_raw: bool) -> bool {
-        if let Err(error) = self.loader.read_into(file, bytes) {
+    /// Reads a file that was opened and checks its hashes. Returns whether its bytes are valid.
+    fn file(
+        &mut self,
+        info: &FileInfo,
+        opened: Result<Stored, DatasetError>,
+        bytes: &mut Vec<u8>,
+        is_raw: bool,
+    ) -> bool {
+        let read = opened.and_then(|file| self.dataset.read_into(&file, bytes));
+        if let Err(error) = read {
             self.problem(&error);
             return false;
         }
@@ -286,7 +269,7 @@ impl MdsCheck<'_> {
         at: u64,
         fields: &mut Vec<Field<'v>>,
     ) -> Result<(), MdsError> {
-        let dataset = self.loader.dataset;
+        let dataset = self.dataset;
         view.fields_into(at, fields)?;
         for field in fields {
             let Err(strict) = check_datum(field.encoding, field.datum, dataset.limits()) else {
@@ -309,6 +292,12 @@ impl MdsCheck<'_> {
     }
 }
 
+/// Returns whether a file of a shard does not exist.
+fn is_missing(opened: &Result<Stored, DatasetError>) -> bool {
+    let error = opened.as_ref().err();
+    error.is_some_and(DatasetError::is_shard_missing)
+}
+
 /// Returns the bytes of the files that the writer published.
 fn stored_bytes(entry: &ShardEntry) -> u64 {
     parts(entry).fold(0, |sum, part| sum.saturating_add(part.stored().bytes))
@@ -327,7 +316,7 @@ fn unlisted(dataset: &Dataset) -> Found {
         .shards
         .iter()
         .flat_map(parts)
-        .flat_map(|part| [Some(part.raw), part.zip.map(|(zip, _)| zip)])
+        .flat_map(|part| [Some(part.raw), part.zip])
         .flatten()
         .map(|info| &*info.basename)
         .collect();

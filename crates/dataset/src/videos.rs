@@ -7,28 +7,26 @@ use std::path::Path;
 use shardmill_core::{Progress, escape};
 use shardmill_mds::{Layout, ShardEntry};
 
+use crate::column_file::{ColumnFile, location_of};
 use crate::dataset::Dataset;
 use crate::error::DatasetError;
-use crate::file_frame::{
-    FileFrame, HASH_BYTES, column_file_name, is_column_file_name, push_column, split_column,
-};
+use crate::file_frame::FileFrame;
 use crate::mp4::{Mp4Problem, header_of};
 use crate::problem::{DatasetProblem, ValueLocation};
-use crate::side_files::if_there;
 
-const FRAME: FileFrame = FileFrame {
-    magic: b"smvideo\r\n",
-    version: 1,
-    kind: "an index of videos",
-    damaged: DatasetProblem::VideoIndex,
-    other_version: DatasetProblem::VideoIndex,
+const FILE: ColumnFile = ColumnFile {
+    frame: FileFrame {
+        magic: b"smvideo\r\n",
+        version: 1,
+        kind: "an index of videos",
+        damaged: DatasetProblem::VideoIndex,
+        other_version: DatasetProblem::VideoIndex,
+    },
+    prefix: "index.videos.",
+    note_bytes: 0,
+    value_bytes: 4 * 8,
+    values: "videos",
 };
-/// The bytes of a file before the name of the column.
-const HEAD_BYTES: usize = 9 + 4 + 32 + 8 + 4;
-/// The bytes of the ranges of a video.
-const RANGES_BYTES: usize = 4 * 8;
-/// What the names of these files begin with.
-const NAME_PREFIX: &str = "index.videos.";
 
 /// The ranges of the videos of a column in all stored samples of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,13 +42,13 @@ impl Videos {
     /// [`Lengths::file_name`](crate::Lengths::file_name).
     #[must_use]
     pub fn file_name(column: &str) -> String {
-        column_file_name(NAME_PREFIX, column)
+        FILE.name(column)
     }
 
     /// Returns whether a file has the name of an index of videos.
     #[must_use]
     pub fn is_file_name(name: &str) -> bool {
-        is_column_file_name(NAME_PREFIX, name)
+        FILE.is_name(name)
     }
 
     /// Reads the file with the videos of a column beside the index of a dataset. Returns `None` if there is none, or one of
@@ -60,15 +58,9 @@ impl Videos {
     ///
     /// [`DatasetProblem::VideoIndex`] for a damaged file; errors of reading it.
     pub fn of(dataset: &Dataset, column: &str) -> Result<Option<Self>, DatasetError> {
-        let target = dataset.view_target()?;
-        let name = Self::file_name(column);
-        let max = (RANGES_BYTES as u64)
-            .saturating_mul(target.live.stored())
-            .saturating_add((HEAD_BYTES + HASH_BYTES + column.len()) as u64);
-        let Some(bytes) = if_there(dataset.dir().read(&name, max))? else {
+        let (Some(bytes), path, target) = FILE.read(dataset, column)? else {
             return Ok(None);
         };
-        let path = dataset.dir().path_of(&name);
         let found = Self::parse(&bytes, path.as_path())?;
         let is_own = found.digest == target.digest
             && found.ranges.len() as u64 == target.live.stored()
@@ -100,23 +92,13 @@ impl Videos {
     }
 
     fn parse(bytes: &[u8], path: &Path) -> Result<Self, DatasetError> {
-        let damaged = |reason: &str| DatasetProblem::VideoIndex.at(path, reason);
-        let rest = FRAME.content(bytes, &path.into())?;
-        let digest = rest.split_first_chunk::<32>();
-        let (digest, rest) = digest.ok_or_else(|| damaged("it is too short"))?;
-        let (samples, column, rest) = split_column(rest).map_err(damaged)?;
-        let (words, odd) = rest.as_chunks::<8>();
-        let (ranges, rest) = words.as_chunks::<4>();
-        if ranges.len() as u64 != samples || !rest.is_empty() || !odd.is_empty() {
-            return Err(damaged(&format!(
-                "its header declares {samples} videos, and it has {}",
-                ranges.len()
-            )));
-        }
+        let parts = FILE.parse(bytes, &path.into())?;
+        let (words, _) = parts.values.as_chunks::<8>();
+        let (ranges, _) = words.as_chunks::<4>();
         let ranges = ranges.iter().map(|ranges| ranges.map(u64::from_le_bytes));
         Ok(Self {
-            digest: *digest,
-            column,
+            digest: parts.digest,
+            column: parts.column,
             ranges: ranges.collect(),
         })
     }
@@ -124,16 +106,10 @@ impl Videos {
     /// Returns the bytes of the file. Equal videos have equal bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let size = HEAD_BYTES + self.column.len() + RANGES_BYTES * self.ranges.len() + HASH_BYTES;
-        let mut bytes = Vec::with_capacity(size);
-        FRAME.begin(&mut bytes);
-        bytes.extend_from_slice(&self.digest);
-        push_column(&mut bytes, self.ranges.len(), &self.column);
-        for number in self.ranges.as_flattened() {
-            bytes.extend_from_slice(&number.to_le_bytes());
-        }
-        FileFrame::end(&mut bytes);
-        bytes
+        let words = self.ranges.as_flattened().iter();
+        let words: Vec<[u8; 8]> = words.map(|word| word.to_le_bytes()).collect();
+        let (values, _) = words.as_flattened().as_chunks::<32>();
+        FILE.to_bytes(&self.digest, &[], &self.column, values.iter().copied())
     }
 }
 
@@ -143,11 +119,7 @@ fn ranges_in(
     entry: &ShardEntry,
     column: &str,
 ) -> Result<Vec<[u64; 4]>, DatasetError> {
-    let location = |sample: Option<u64>| ValueLocation {
-        sample,
-        column: Some(column.to_owned()),
-        ..ValueLocation::file(&entry.raw_data.basename)
-    };
+    let location = |sample| location_of(entry, sample, column);
     let refused = |reason: String| Err(DatasetProblem::VideoColumn.at(location(None), reason));
     let Layout::Mds { columns } = &entry.config.layout else {
         let format = entry.config.format().name();
@@ -156,7 +128,7 @@ fn ranges_in(
     let Some(at) = columns.iter().position(|found| found.name == column) else {
         return refused(format!("there is no column `{}`", escape(column)));
     };
-    let shard = dataset.loader().load(number, entry)?;
+    let shard = dataset.load(number, entry)?;
     let view = shard.view();
     let data = view.data();
     let mut ranges = Vec::new();
@@ -187,6 +159,7 @@ mod tests {
     use shardmill_core::Diagnostic as _;
 
     use super::*;
+    use crate::file_frame::HASH_BYTES;
 
     #[test]
     fn video_index_files_round_trip() {
@@ -196,7 +169,7 @@ mod tests {
             ranges: vec![[16, 900, 24, 80], [920, 700, 600, 700]],
         };
         let bytes = videos.to_bytes();
-        assert_eq!(bytes.len(), HEAD_BYTES + 4 + 2 * RANGES_BYTES + HASH_BYTES);
+        assert_eq!(bytes.len(), 57 + 4 + 2 * 32 + HASH_BYTES);
         assert_eq!(Videos::parse(&bytes, Path::new("f")).unwrap(), videos);
         for cut in 0..bytes.len() {
             let mut forged = bytes[..cut].to_vec();

@@ -8,9 +8,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::entry::{Entry, Shards};
 use crate::error::DatasetError;
-use crate::live::{LiveSamples, starts_of};
+use crate::live::{LiveSamples, LiveShards};
 use crate::problem::DatasetProblem;
 use crate::schema::Schema;
 use crate::view::{View, ViewTarget};
@@ -177,30 +176,23 @@ impl Window {
 #[derive(Debug)]
 pub(crate) struct StreamWindows {
     /// The samples that can be neighbours.
-    all: LiveSamples,
+    all: LiveShards,
     /// The first sample of each episode.
     firsts: LiveSamples,
-    /// The stored number of the first sample of each shard, then the number of stored samples.
-    starts: Vec<u64>,
 }
 
 impl StreamWindows {
-    /// Finds the episodes of the stream with this number. `live` are its samples that are not deleted.
+    /// Finds the episodes of the stream with this number. `all` are its samples that are not deleted.
     pub(crate) fn new(
         window: &Window,
         stream: usize,
-        shards: &Shards,
-        target: ViewTarget,
+        digest: [u8; 32],
+        all: LiveShards,
         dataset: &str,
     ) -> Result<Self, DatasetError> {
-        if matches!(shards, Shards::Files(_)) {
-            let reason = "raw files have no windows";
-            return Err(DatasetProblem::WindowFiles.at(dataset, reason));
-        }
-        let stored = target.live.stored();
         let whole = ViewTarget {
-            digest: target.digest,
-            live: LiveSamples::all(stored),
+            digest,
+            live: LiveSamples::all(all.live.stored()),
         };
         // An episode begins at the first sample in any case.
         let begin = View::new(&whole, vec![0]);
@@ -213,9 +205,8 @@ impl StreamWindows {
             None => begin,
         };
         Ok(Self {
-            starts: starts_of(shards.iter().map(Entry::samples)),
             firsts: firsts.live_of(&whole, dataset)?,
-            all: target.live,
+            all,
         })
     }
 
@@ -234,11 +225,11 @@ impl StreamWindows {
             let first = samples.start.saturating_add(before);
             let end = samples.end.checked_sub(after)?;
             let last = end.checked_sub(1).filter(|last| first <= *last)?;
-            Some(self.all.stored_number(first)..self.all.stored_number(last) + 1)
+            Some(self.all.live.stored_number(first)..self.all.live.stored_number(last) + 1)
         });
         let target = ViewTarget {
             digest,
-            live: self.all.clone(),
+            live: self.all.live.clone(),
         };
         Some(View::of_ranges(&target, complete))
     }
@@ -248,7 +239,7 @@ impl StreamWindows {
         let episode = self.firsts.live_before(stored.saturating_add(1));
         let start = self.firsts.stored_number(episode.saturating_sub(1));
         let end = self.firsts.stored_number(episode);
-        self.all.live_before(start)..self.all.live_before(end)
+        self.all.live.live_before(start)..self.all.live.live_before(end)
     }
 
     /// Calls `found` for each offset: with the shard of the stream, the position in it, and whether this is padding.
@@ -258,18 +249,16 @@ impl StreamWindows {
         (shard, at): (usize, u64),
         mut found: impl FnMut(usize, u64, bool),
     ) {
-        let stored = self.starts.get(shard).map_or(at, |start| start + at);
+        let stored = self.all.stored_samples(shard).start + at;
         let episode = self.samples_of(stored);
-        let own = self.all.live_before(stored);
+        let own = self.all.live.live_before(stored);
         for offset in &window.offsets {
             let wanted = own.checked_add_signed(*offset);
             let last = episode.end.saturating_sub(1);
             let number = wanted.unwrap_or(0).clamp(episode.start.min(last), last);
-            let stored = self.all.stored_number(number);
-            let next = self.starts.partition_point(|start| *start <= stored);
-            let shard = next.saturating_sub(1);
-            let start = self.starts.get(shard).copied().unwrap_or_default();
-            found(shard, stored - start, wanted != Some(number));
+            let stored = self.all.live.stored_number(number);
+            let (shard, at) = self.all.shard_of(stored);
+            found(shard, at, wanted != Some(number));
         }
     }
 
@@ -303,13 +292,11 @@ mod tests {
             digest: DIGEST,
             live: LiveSamples::all(stored),
         };
+        let mut all = LiveShards::all(sizes.iter().copied());
+        all.live = live;
         let firsts = [&[0], firsts].concat();
         let firsts = View::new(&whole, firsts).live_of(&whole, "d").unwrap();
-        StreamWindows {
-            all: live,
-            firsts,
-            starts: starts_of(sizes.iter().copied()),
-        }
+        StreamWindows { all, firsts }
     }
 
     proptest! {

@@ -198,10 +198,9 @@ impl Blobs for ShardBlobs {
 
     fn is_lasting(&self, error: &DatasetError) -> bool {
         match error {
-            error if error.is_file_change() => true,
+            error if error.is_file_change() || error.is_shard_missing() => true,
             // A value that has no encoding is not an error of the transfer; a damaged page may be one.
             DatasetError::Computed(error) => error.id() != "parquet-corrupt",
-            DatasetError::ShardMissing { .. } => true,
             error => error.id() == "hash-absent",
         }
     }

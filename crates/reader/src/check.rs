@@ -60,13 +60,13 @@ pub(crate) fn unpack(
         let step = timings.start(Activity::Hash);
         check_bytes(catalog, shard, stored, &bytes, false)?;
         drop(step);
-        let Some((_, packing)) = part.zip else {
+        if part.zip.is_none() {
             raws.push(bytes);
             continue;
-        };
+        }
         let location = || catalog.location(shard);
         let step = timings.start(Activity::Decompress);
-        let raw = packing.unpack(&bytes, part.raw.bytes, location, catalog.limits())?;
+        let raw = part.unpack(&bytes, location, catalog.limits())?;
         drop(step);
         let _step = timings.start(Activity::Hash);
         if demands(catalog, shard, stored).is_empty() {
@@ -144,11 +144,8 @@ fn check_length(
     if found == info.bytes {
         return Ok(());
     }
-    Err(DatasetError::ShardLength {
-        location: catalog.location(shard),
-        expected: info.bytes,
-        found,
-    })
+    let location = catalog.location(shard);
+    Err(DatasetError::shard_length(location, info.bytes, found))
 }
 
 /// Checks that a file is not larger than the limit for shards.

@@ -219,11 +219,8 @@ fn read_whole(
         return Ok(bytes);
     }
     if file.len() != info.bytes {
-        return Err(DatasetError::ShardLength {
-            location: catalog.location(shard),
-            expected: info.bytes,
-            found: file.len(),
-        });
+        let location = catalog.location(shard);
+        return Err(DatasetError::shard_length(location, info.bytes, file.len()));
     }
     Ok(file.read_all(catalog.limits().shard_bytes)?)
 }
@@ -264,11 +261,12 @@ pub(crate) fn missing(catalog: &Catalog, shard: usize) -> DatasetError {
         let location = catalog.location(shard);
         return DatasetError::file_missing(location);
     }
-    DatasetError::ShardMissing {
-        location: catalog.location(shard),
-        first_sample: catalog.first_sample(shard),
-        samples: catalog.entry(shard).map_or(0, Entry::samples),
-    }
+    let samples = catalog.entry(shard).map_or(0, Entry::samples);
+    DatasetError::shard_missing(
+        catalog.location(shard),
+        catalog.first_sample(shard),
+        samples,
+    )
 }
 
 pub(crate) fn named(error: StorageError, missing: DatasetError) -> DatasetError {

@@ -157,7 +157,9 @@ impl Reader {
     #[must_use]
     pub fn deleted_samples(&self, stream: usize) -> Vec<(u64, u64)> {
         let stream = self.context.catalog.streams().get(stream);
-        stream.map_or_else(Vec::new, |stream| stream.live.deleted_ranges())
+        stream.map_or_else(Vec::new, |stream| {
+            stream.samples.live.deleted_ranges().collect()
+        })
     }
 
     /// Returns the size of the largest shard, raw and compressed files together, in bytes.

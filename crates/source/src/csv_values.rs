@@ -1,6 +1,14 @@
-//! Classifies the text of a CSV value as boolean, number or text.
+//! Classifies the text of a CSV value as boolean, number or text, and parses it.
 
+use std::sync::Arc;
+
+use arrow::array::{Array as _, ArrayRef, StringArray};
+use arrow::compute::cast;
 use arrow::datatypes::DataType;
+use shardmill_core::catch_panic::one_line;
+use shardmill_core::escape;
+
+use crate::exact::{inexact, is_exact_text};
 
 /// The type of a column's values, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +64,53 @@ impl Values {
             Self::Empty | Self::Text => DataType::Utf8,
         }
     }
+}
+
+/// Parses a text column into a type. An empty text is null in a column of another type. Unless a scan of all rows has shown
+/// that whole numbers are exact, a column of floats is checked. The error has the row of the first text that does not fit.
+pub(crate) fn parse(
+    texts: StringArray,
+    data_type: &DataType,
+    is_scanned: bool,
+) -> Result<ArrayRef, (usize, String)> {
+    let is_boolean =
+        |text: &str| text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false");
+    let is_whole = |text: &str| {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    // PERF: the parsers of Arrow are built at a higher level than this crate.
+    let values = match data_type {
+        DataType::Boolean | DataType::Int64 | DataType::Float64 => cast(&texts, data_type),
+        _ => return Ok(Arc::new(texts)),
+    };
+    let values = values.map_err(|error| (0, error.to_string()))?;
+    let is_float = *data_type == DataType::Float64;
+    let is_boolean_column = *data_type == DataType::Boolean;
+    // Only a text that is no value became null, and Arrow knows more names of booleans.
+    if values.null_count() == texts.null_count() && !is_boolean_column && (is_scanned || !is_float)
+    {
+        return Ok(values);
+    }
+    let texts = texts.iter().enumerate();
+    let mut texts =
+        texts.filter_map(|(row, text)| Some((row, text.filter(|text| !text.is_empty())?)));
+    let misfit = texts.find_map(|(row, text)| {
+        let reason = match values.is_null(row) || is_boolean_column && !is_boolean(text) {
+            true => unlike(text, &data_type.to_string()),
+            false if is_float && !is_scanned && is_whole(text) && !is_exact_text(text) => {
+                inexact(text)
+            }
+            false => return None,
+        };
+        Some((row, reason))
+    });
+    misfit.map_or(Ok(values), Err)
+}
+
+fn unlike(text: &str, data_type: &str) -> String {
+    let reason = format!("Error while parsing value '{text}' as type '{data_type}'");
+    one_line(&escape(&reason))
 }
 
 /// Returns whether a text is a decimal number with a point or an exponent, or `nan`, `NaN` or `inf`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array as _, ArrayRef};
 use arrow::datatypes::Fields;
 use parquet::file::metadata::ParquetMetaData;
+use rayon::prelude::*;
 use roaring::RoaringTreemap;
 use shardmill_core::{Diagnostic as _, ErrorKind};
 use shardmill_delta::{ColumnOrigin, DeltaHistory, DeltaSummary, LogFile, Version, file_fields};
@@ -15,8 +16,7 @@ use crate::base::add_nulls;
 use crate::files::{Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, stat};
 use crate::objects::Store;
 use crate::parquet::{
-    Form, GroupFiles, GroupPlan, GroupTable, Origin, RowGroups, Tail, fold_in_order, read_groups,
-    read_tails,
+    Form, GroupFiles, GroupPlan, GroupTable, Groups, Origin, RowGroups, fold_footers,
 };
 use crate::walk::{FileVersion, on_pool};
 use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
@@ -54,10 +54,6 @@ pub(crate) fn open(
 ) -> Result<GroupTable, SourceError> {
     let given = the_table(locations, options)?;
     check_overlap(given, options)?;
-    on_pool(options.resources.jobs, || open_here(given, options))?
-}
-
-fn open_here(given: &Location, options: &SourceOptions) -> Result<GroupTable, SourceError> {
     let (table, bucket) = table(given, options)?;
     let mut table = DeltaFiles {
         version: table.open(&options.delta.choice)?,
@@ -72,10 +68,15 @@ fn open_here(given: &Location, options: &SourceOptions) -> Result<GroupTable, So
     let mut groups = RowGroups::new(options);
     let mut null_counts = vec![Some(0); version.columns().len()];
     let mut files: Vec<DataFile> = Vec::with_capacity(listed.len());
-    fold_in_order(
-        &listed,
-        |files| table.tails(files),
-        |file, tail| table.summarise(file, options, tail),
+    let inputs = listed
+        .par_iter()
+        .map(|file| Ok((*file, table.input(file)?)));
+    let inputs: Vec<Result<(&LogFile, InputFile), SourceError>> = inputs.collect();
+    fold_footers(
+        &inputs.into_iter().collect::<Result<Vec<_>, _>>()?,
+        options,
+        |(_, input)| input,
+        |(file, input), groups| table.summarise(file, input, groups),
         |summary| {
             for (total, own) in null_counts.iter_mut().zip(&summary.null_counts) {
                 add_nulls(total, *own);
@@ -180,20 +181,19 @@ fn fingerprint(identity: &str, files: &[LogFile]) -> String {
 }
 
 impl DeltaFiles {
-    /// Returns a data file in a store. The log records its length.
-    fn object(&self, file: &LogFile) -> Option<InputFile> {
-        let store = self.bucket.as_ref()?;
-        let name = file.path.file.to_str()?.trim_start_matches('/');
-        let file_version = FileVersion {
-            bytes: file.bytes,
-            mtime_ns: 0,
-        };
+    /// Returns a data file. The log records the length of one in a store.
+    fn input(&self, file: &LogFile) -> Result<InputFile, SourceError> {
         let relative = &file.path.shown;
-        Some(InputFile::object_in(store, name, relative, file_version))
-    }
-
-    /// Returns a data file on this machine.
-    fn local(&self, file: &LogFile) -> Result<InputFile, SourceError> {
+        if let Some(store) = &self.bucket
+            && let Some(name) = file.path.file.to_str()
+        {
+            let file_version = FileVersion {
+                bytes: file.bytes,
+                mtime_ns: 0,
+            };
+            let name = name.trim_start_matches('/');
+            return Ok(InputFile::object_in(store, name, relative, file_version));
+        }
         let shown = self.version.shown(file);
         let metadata = std::fs::metadata(&file.path.file).map_err(|source| {
             if source.kind() == std::io::ErrorKind::NotFound {
@@ -204,40 +204,24 @@ impl DeltaFiles {
         })?;
         Ok(InputFile {
             origin: FileOrigin::Local(file.path.file.clone()),
-            relative: file.path.shown.clone(),
+            relative: relative.clone(),
             file_version: FileVersion::of(&metadata),
             shown,
         })
     }
 
-    /// Fetches the ends of those files that are in a store.
-    fn tails(&self, files: &[&LogFile]) -> Vec<Option<Tail>> {
-        let inputs: Option<Vec<InputFile>> = files.iter().map(|file| self.object(file)).collect();
-        match inputs {
-            Some(inputs) => read_tails(&inputs.iter().collect::<Vec<_>>()),
-            None => files.iter().map(|_| None).collect(),
-        }
-    }
-
-    /// Reads a file's footer and compares it with the log.
+    /// Compares a file's footer with the log.
     fn summarise(
         &self,
         file: &LogFile,
-        options: &SourceOptions,
-        tail: Option<Tail>,
+        input: &InputFile,
+        groups: Result<Groups, SourceError>,
     ) -> Result<Summary, SourceError> {
-        let input = match self.object(file) {
-            Some(input) => input,
-            None => self.local(file)?,
-        };
         // A missing object is noticed when its end is fetched.
-        let tail = match tail {
-            Some(Err(error)) if error.kind() == ErrorKind::NotFound => {
-                return Err(self.version.missing(&input.shown).into());
-            }
-            tail => tail,
-        };
-        let (metadata, parts) = read_groups(&input, options, tail)?;
+        let (metadata, parts) = groups.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => self.version.missing(&input.shown).into(),
+            _ => error,
+        })?;
         let rows: u64 = group_sizes(&metadata).iter().map(|(rows, _)| rows).sum();
         let deleted = self.version.deleted(file, rows)?;
         let partition_values = self.version.partition_values(file)?;
@@ -262,7 +246,7 @@ impl DeltaFiles {
         };
         Ok(Summary {
             file: DataFile {
-                input,
+                input: input.clone(),
                 partition_values,
                 deleted,
             },

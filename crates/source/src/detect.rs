@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
@@ -15,10 +15,10 @@ use shardmill_core::{
 use shardmill_storage::{Location, RemoteOptions};
 
 use crate::file_names::{file_of, has_extension, is_hidden, kind_of_name};
-use crate::files::{find, shown_location, stat};
+use crate::files::{find, shown_below, shown_location, stat};
 use crate::hints::choices;
-use crate::objects::{Found, Object, Store};
-use crate::walk::{FileVersion, MAX_DEPTH, shown};
+use crate::objects::{Folder, Found};
+use crate::walk::{MAX_DEPTH, shown};
 use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 
 /// Detects the kind of data that all locations hold, from their names and, for folders, the names in them.
@@ -42,17 +42,25 @@ pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKi
 
 fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind, SourceError> {
     let found = find(location, options)?;
-    let kind = |found: &Found| match found {
-        Found::Path(path) => detect_path(path),
-        Found::Object(object, file_version) => detect_object(object, *file_version),
-        Found::Prefix(store) => detect_store(store),
-        Found::Folder(store, name, names) => detect_names(store, name, names.iter()),
-    };
-    one_kind(
-        found
-            .iter()
-            .map(|found| (shown_location(&found.location()), kind(found))),
-    )
+    one_kind(found.iter().map(|found| {
+        let location = found.location();
+        (shown_location(&location), kind_of(found, &location))
+    }))
+}
+
+fn kind_of(found: &Found, location: &Location) -> Result<SourceKind, SourceError> {
+    match found {
+        Found::Path(path) if stat(path)?.is_dir() => detect_directory(path),
+        Found::Path(path) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            kind_of_single(&name, location, || head(path))
+        }
+        Found::Object(object, file_version) => {
+            let head = || object.head(file_version.bytes, HEAD);
+            kind_of_single(&object.name, location, head)
+        }
+        Found::Folder(folder) => detect_folder(folder, location),
+    }
 }
 
 /// Detects the one kind of several locations.
@@ -89,98 +97,54 @@ fn one_kind(
         .ok_or_else(|| SourceProblem::Option.at("SOURCE", "no location is given"))
 }
 
-fn detect_object(object: &Object, file_version: FileVersion) -> Result<SourceKind, SourceError> {
-    let index = || kind_of_object(&object.store, &object.name, file_version.bytes);
-    kind_of_single(&object.name, index, || object.shown())
-}
-
-/// Returns the kind of a single file. `index` reads it as the index of a dataset.
+/// Returns the kind of a single file. `head` reads its first bytes.
 fn kind_of_single(
     path: &str,
-    index: impl FnOnce() -> Result<SourceKind, SourceError>,
-    shown: impl FnOnce() -> String,
+    location: &Location,
+    head: impl FnOnce() -> Result<Vec<u8>, SourceError>,
 ) -> Result<SourceKind, SourceError> {
     let name = file_of(path);
     if let Some(kind) = kind_of_name(name) {
         return Ok(kind);
     }
-    if name == INDEX_NAME && index()? == SourceKind::Webdataset {
+    if name == INDEX_NAME && kind_of_index(&head()?) == SourceKind::Webdataset {
         return Ok(SourceKind::Webdataset);
     }
     if has_extension(name, &["json"]) {
         return Ok(SourceKind::JsonLines);
     }
     let reason = "is a single file whose name does not show its format";
-    let error = SourceProblem::Unsupported.at(shown(), reason);
+    let error = SourceProblem::Unsupported.at(shown_location(location), reason);
     Err(error.with_hint("set its format with --from KIND, such as --from csv"))
 }
 
-/// Returns the kind of dataset that an index in a store lists.
-fn kind_of_object(store: &Store, name: &str, bytes: u64) -> Result<SourceKind, SourceError> {
-    let head = store.remote().read_range(name, None, 0..bytes.min(HEAD))?;
-    Ok(kind_of_index(&head))
-}
-
-fn detect_store(store: &Store) -> Result<SourceKind, SourceError> {
-    let remote = store.remote();
-    let cancel = &mut |_| true;
-    if !remote.peek("_delta_log/", 1, cancel)?.is_empty() {
+fn detect_folder(folder: &Folder, location: &Location) -> Result<SourceKind, SourceError> {
+    if folder.has_folder("_delta_log/")? {
         return Ok(SourceKind::Delta);
     }
-    if let Some(index) = remote.look_up(INDEX_NAME, cancel)? {
-        return kind_of_object(store, INDEX_NAME, index.bytes);
+    if let Some((index, bytes)) = folder.file(INDEX_NAME)? {
+        return Ok(kind_of_index(&index.head(bytes, HEAD)?));
     }
     let mut census = Census::default();
-    store.list("", &mut |name, file_version| {
-        census.count_path(name, file_version.bytes);
-        Ok(())
-    })?;
-    census.kind_in_store(store, "")
-}
-
-/// Detects a kind from the names below `folder`.
-fn detect_names<'a>(
-    store: &Store,
-    folder: &str,
-    names: impl Iterator<Item = (&'a str, FileVersion)>,
-) -> Result<SourceKind, SourceError> {
-    let mut census = Census::default();
-    for (name, file_version) in names {
-        if name.starts_with("_delta_log/") {
-            return Ok(SourceKind::Delta);
-        }
-        if name == INDEX_NAME {
-            let name = format!("{folder}/{INDEX_NAME}");
-            return kind_of_object(store, &name, file_version.bytes);
-        }
-        census.count_path(name, file_version.bytes);
+    for listed in folder.files()? {
+        let (name, file_version) = listed?;
+        census.count_path(&name, file_version.bytes);
     }
-    census.kind_in_store(store, folder)
-}
-
-fn detect_path(path: &Path) -> Result<SourceKind, SourceError> {
-    let metadata = stat(path)?;
-    if metadata.is_dir() {
-        return detect_directory(path);
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    kind_of_single(&name, || kind_of_file(path), || shown(path, ""))
+    census.kind(location, |name, bytes| {
+        let index = folder.store.named(&folder.key(name));
+        index.head(bytes, HEAD)
+    })
 }
 
 /// The number of bytes of an index that are read.
 const HEAD: u64 = 256;
 
 /// Reads the first bytes of a file.
-fn head(path: &Path) -> io::Result<Vec<u8>> {
+fn head(path: &Path) -> Result<Vec<u8>, SourceError> {
     let mut head = Vec::new();
-    fs::File::open(path)?.take(HEAD).read_to_end(&mut head)?;
+    let read = fs::File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    read.map_err(|source| SourceError::io("read", shown(path, ""), source))?;
     Ok(head)
-}
-
-/// Returns the kind of dataset that an index lists.
-fn kind_of_file(index: &Path) -> Result<SourceKind, SourceError> {
-    let head = head(index).map_err(|source| SourceError::io("read", shown(index, ""), source))?;
-    Ok(kind_of_index(&head))
 }
 
 /// Returns the kind of dataset that an index lists.
@@ -220,28 +184,13 @@ impl Census {
         self.contents.count(path);
     }
 
-    fn kind_in_store(self, store: &Store, folder: &str) -> Result<SourceKind, SourceError> {
-        let within = |name: &str| match folder {
-            "" => name.to_owned(),
-            folder => format!("{folder}/{name}"),
-        };
-        self.kind(
-            |name| store.remote().display(&within(name)),
-            |name, bytes| {
-                let range = 0..bytes.min(HEAD);
-                let head = store.remote().read_range(&within(name), None, range);
-                head.is_ok_and(|head| begins_as_index(&head))
-            },
-        )
-    }
-
-    /// Returns the kind that the files add up to. `shown` prints a path in the folder; `is_index` reads an
-    /// `index.json`.
+    /// Returns the kind that the files add up to. `head` reads the first bytes of an `index.json`.
     fn kind(
         mut self,
-        shown: impl Fn(&str) -> String,
-        is_index: impl Fn(&str, u64) -> bool,
+        location: &Location,
+        head: impl Fn(&str, u64) -> Result<Vec<u8>, SourceError>,
     ) -> Result<SourceKind, SourceError> {
+        let shown = |name: &str| shown_below(location, name);
         let root = || escape(shown("").trim_end_matches('/')).into_owned();
         let refused = |reason: String| SourceProblem::Option.at("--from", reason);
         let is_split = self.contents.is_split();
@@ -270,7 +219,8 @@ impl Census {
         self.indexes.sort_unstable();
         let dataset = self.indexes.iter().find(|(folder, bytes)| {
             let name = format!("{folder}/{INDEX_NAME}");
-            is_index(&name, *bytes)
+            // A file that cannot be read counts as an ordinary file.
+            head(&name, *bytes).is_ok_and(|head| begins_as_index(&head))
         });
         if let Some((folder, _)) = dataset {
             return Err(refused(format!(
@@ -321,7 +271,7 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     }
     let index = root.join(INDEX_NAME);
     if index.is_file() {
-        return kind_of_file(&index);
+        return Ok(kind_of_index(&head(&index)?));
     }
     let mut census = Census {
         is_unfinished: root.join(JOURNAL_NAME).exists(),
@@ -356,11 +306,7 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
             }
         }
     }
-    census.kind(
-        |name| shown(root, name),
-        // A file that cannot be read counts as an ordinary file.
-        |name, _| head(&root.join(name)).is_ok_and(|head| begins_as_index(&head)),
-    )
+    census.kind(&root.into(), |name, _| head(&root.join(name)))
 }
 
 /// The folder links that were followed, so that each folder is listed once.

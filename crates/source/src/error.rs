@@ -216,31 +216,29 @@ impl SourceError {
 
     /// Builds the error about a column that `lacking` lacks and `having` has.
     pub(crate) fn lacking_column(kind: SourceKind, column: &str, files: [&str; 2]) -> Self {
-        let [lacking, having] = files;
-        let name = escape(column);
-        let reason = format!("lacks the column `{name}` of {}", escape(having));
         let problems = [
             SourceProblem::ArrowMissingColumn,
             SourceProblem::CsvMissingColumn,
             SourceProblem::JsonlMissingColumn,
             SourceProblem::ParquetMissingColumn,
         ];
-        let error = SourceProblem::of_format(kind, problems).at(lacking, reason);
+        let (name, having) = (escape(column), escape(files[1]));
+        let reason = format!("lacks the column `{name}` of {having}");
+        let error = SourceProblem::of_format(kind, problems).at(files[0], reason);
         error.with_hint(missing_hint(kind, column))
     }
 
     /// Builds the error about a column of a file that the first file does not have.
     pub(crate) fn extra_column(kind: SourceKind, column: &str, files: [&str; 2]) -> Self {
-        let [having, first] = files;
-        let name = escape(column);
-        let reason = format!("has a column `{name}` that {} does not have", escape(first));
         let problems = [
             SourceProblem::ArrowExtraColumn,
             SourceProblem::CsvExtraColumn,
             SourceProblem::JsonlExtraColumn,
             SourceProblem::ParquetExtraColumn,
         ];
-        let error = SourceProblem::of_format(kind, problems).at(having, reason);
+        let (name, first) = (escape(column), escape(files[1]));
+        let reason = format!("has a column `{name}` that {first} does not have");
+        let error = SourceProblem::of_format(kind, problems).at(files[0], reason);
         error.with_hint(missing_hint(kind, column))
     }
 
@@ -261,29 +259,12 @@ impl SourceError {
             ))
     }
 
-    /// Builds the error about Parquet data that does not decode.
-    pub(crate) fn parquet_corrupt(
-        file: &str,
-        group: usize,
-        column: Option<&str>,
-        reason: impl Into<String>,
-    ) -> Self {
-        let mut object = format!("{file} row group {group}");
-        if let Some(column) = column {
-            object = format!("{object} column `{column}`");
-        }
-        SourceProblem::ParquetCorrupt.at(object, reason)
-    }
-
     /// Builds the error about a size in Parquet metadata that exceeds a limit.
     pub(crate) fn parquet_limit(object: &str, what: &str, limit: &LimitExceeded) -> Self {
-        let LimitExceeded {
-            value, limit: max, ..
-        } = limit;
+        let (value, max) = (limit.value, limit.limit);
         let reason = format!("{what} is {value} bytes, above the limit of {max}");
-        SourceProblem::ParquetLimit
-            .at(object, reason)
-            .with_hint(limit.hint())
+        let error = SourceProblem::ParquetLimit.at(object, reason);
+        error.with_hint(limit.hint())
     }
 
     /// Builds the error about a file that has changed since it was listed.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{AsArray as _, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray as _, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
@@ -17,14 +17,13 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
 use shardmill_core::escape;
 
-use crate::base::{Base, batch, project, rows_from};
+use crate::base::{batch, project, rows_from};
 use crate::query::{
     Phase, TABLE, check_scalar, convert, parse_expr, parse_select, run_engine, session,
 };
-use crate::source::null_position;
 use crate::{
-    RowOrigin, Rows, SelectColumn, Source, SourceDescription, SourceError, SourceOptions,
-    SourceProblem, Unit,
+    RowOrigin, Rows, SelectColumn, Source, SourceError, SourceOptions, SourceProblem, TableFacts,
+    Unit,
 };
 
 const WHERE: &str = "--where";
@@ -32,7 +31,7 @@ const SELECT: &str = "--select";
 const COLUMN: &str = "--column";
 
 /// An output column before it is compiled.
-struct Item {
+pub(crate) struct Item {
     clause: &'static str,
     name: String,
     expr: Expr,
@@ -56,24 +55,24 @@ pub(crate) struct Projection {
     outputs: Vec<(&'static str, Arc<dyn PhysicalExpr>)>,
 }
 
-/// Computed columns and a filter on top of a native reader.
+/// Computed columns and a filter on top of a source.
 pub(crate) struct Computed {
-    base: Arc<dyn Base>,
+    base: Arc<dyn Source>,
     program: Arc<Program>,
-    /// The columns of the reader that the expressions need, ascending.
+    /// The columns of the base that the expressions need, ascending.
     needed: Vec<usize>,
-    /// For each output that merely copies a column of the reader, that column.
+    /// For each output that merely copies a column of the base, that column.
     copies: Vec<Option<usize>>,
-    units: Vec<Unit>,
-    /// For each unit, its number in the reader.
+    /// For each unit, its number in the base.
     base_units: Vec<usize>,
-    schema: SchemaRef,
-    description: SourceDescription,
+    facts: TableFacts,
 }
 
 struct Program {
     filter: Option<Arc<dyn PhysicalExpr>>,
-    stages: Vec<Projection>,
+    /// What the columns are computed from; `None` if that are the columns of the base.
+    inner: Option<Projection>,
+    outer: Projection,
 }
 
 /// Returns a schema whose columns can be referred to as `name` and `source.name`.
@@ -166,7 +165,7 @@ pub(crate) fn expanded(columns: &[SelectColumn], schema: &Schema) -> Vec<SelectC
 }
 
 /// Plans `--column NAME[=EXPR]` over a schema.
-fn column_items(
+pub(crate) fn column_items(
     context: &SessionContext,
     schema: &Schema,
     wanted: &[SelectColumn],
@@ -206,10 +205,8 @@ fn select_items(
             ast::SelectItem::ExprWithAlias { expr, alias } => (alias.value, expr),
             ast::SelectItem::UnnamedExpr(expr) => (own_name(&expr)?, expr),
             other => {
-                return Err(SourceProblem::SqlPlan.at(
-                    SELECT,
-                    format!("`{}` is not supported here", escape(&other.to_string())),
-                ));
+                let reason = format!("`{}` is not supported here", escape(&other.to_string()));
+                return Err(SourceProblem::SqlPlan.at(SELECT, reason));
             }
         };
         items.push(Item {
@@ -227,39 +224,30 @@ fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
         ast::Expr::Identifier(name) => Ok(name.value.clone()),
         ast::Expr::CompoundIdentifier(parts) => Ok(parts
             .last()
-            .map(|part| part.value.clone())
-            .unwrap_or_default()),
+            .map_or_else(String::new, |part| part.value.clone())),
         ast::Expr::Nested(inner) => own_name(inner),
-        other => Err(SourceProblem::SqlPlan.at(
-            SELECT,
-            format!(
-                "`{0}` has no name: write `{0} AS name`",
-                escape(&other.to_string())
-            ),
-        )),
+        other => {
+            let text = other.to_string();
+            let text = escape(&text);
+            let reason = format!("`{text}` has no name: write `{text} AS name`");
+            Err(SourceProblem::SqlPlan.at(SELECT, reason))
+        }
     }
 }
 
 /// Returns the columns that a wildcard excludes.
 pub(crate) fn wildcard_exceptions(options: &ast::WildcardAdditionalOptions) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    match &options.opt_exclude {
-        None => {}
-        Some(ast::ExcludeSelectItem::Single(name)) => {
-            names.insert(last_part(name));
-        }
-        Some(ast::ExcludeSelectItem::Multiple(list)) => names.extend(list.iter().map(last_part)),
-    }
-    if let Some(except) = &options.opt_except {
-        names.insert(except.first_element.value.clone());
-        names.extend(
-            except
-                .additional_elements
-                .iter()
-                .map(|name| name.value.clone()),
-        );
-    }
-    names
+    let excluded = match &options.opt_exclude {
+        None => &[],
+        Some(ast::ExcludeSelectItem::Single(name)) => std::slice::from_ref(name),
+        Some(ast::ExcludeSelectItem::Multiple(list)) => list.as_slice(),
+    };
+    let excepted = options.opt_except.iter().flat_map(|except| {
+        let first = std::iter::once(&except.first_element);
+        first.chain(&except.additional_elements)
+    });
+    let excepted = excepted.map(|name| name.value.clone());
+    excluded.iter().map(last_part).chain(excepted).collect()
 }
 
 fn check_wildcard(
@@ -286,16 +274,8 @@ fn last_part(name: &ast::ObjectName) -> String {
 }
 
 impl Projection {
-    /// Compiles `--column` over the result of a query.
-    pub(crate) fn of_columns(
-        context: &SessionContext,
-        schema: &Schema,
-        wanted: &[SelectColumn],
-    ) -> Result<Self, SourceError> {
-        Self::compile(context, schema, column_items(context, schema, wanted)?)
-    }
-
-    fn compile(
+    /// Compiles output columns over the columns of a schema.
+    pub(crate) fn compile(
         context: &SessionContext,
         schema: &Schema,
         items: Vec<Item>,
@@ -330,15 +310,16 @@ impl Projection {
         &self.schema
     }
 
-    /// Computes the columns of a batch.
-    pub(crate) fn apply(&self, input: &RecordBatch) -> Result<RecordBatch, SourceError> {
-        let columns = self.outputs.iter();
-        let columns = columns.map(|(clause, expr)| evaluate(expr, input, clause));
-        batch(
-            &self.schema,
-            columns.collect::<Result<_, _>>()?,
-            input.num_rows(),
-        )
+    /// Computes some columns of a batch.
+    pub(crate) fn apply(
+        &self,
+        input: &RecordBatch,
+        columns: &[usize],
+    ) -> Result<RecordBatch, SourceError> {
+        let outputs = columns.iter().filter_map(|at| self.outputs.get(*at));
+        let arrays = outputs.map(|(clause, expr)| evaluate(expr, input, clause));
+        let arrays = arrays.collect::<Result<_, _>>()?;
+        batch(&project(&self.schema, columns), arrays, input.num_rows())
     }
 }
 
@@ -346,7 +327,7 @@ fn evaluate(
     expr: &Arc<dyn PhysicalExpr>,
     input: &RecordBatch,
     clause: &'static str,
-) -> Result<arrow::array::ArrayRef, SourceError> {
+) -> Result<ArrayRef, SourceError> {
     run_engine(clause, &input.schema(), Phase::Run, || {
         expr.evaluate(input)?.into_array(input.num_rows())
     })
@@ -355,9 +336,7 @@ fn evaluate(
 /// Returns the column that an expression merely copies.
 fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
     match expr {
-        Expr::Column(column) => schema
-            .column_with_name(&column.name)
-            .map(|(index, _)| index),
+        Expr::Column(column) => schema.index_of(&column.name).ok(),
         Expr::Alias(alias) => copied_column(&alias.expr, schema),
         _ => None,
     }
@@ -376,24 +355,29 @@ impl Program {
         Ok(Some(mask.clone()))
     }
 
-    fn project(&self, mut input: RecordBatch) -> Result<RecordBatch, SourceError> {
-        for stage in &self.stages {
-            input = stage.apply(&input)?;
+    fn project(
+        &self,
+        mut input: RecordBatch,
+        columns: &[usize],
+    ) -> Result<RecordBatch, SourceError> {
+        if let Some(inner) = &self.inner {
+            let all: Vec<usize> = (0..inner.outputs.len()).collect();
+            input = inner.apply(&input, &all)?;
         }
-        Ok(input)
+        self.outer.apply(&input, columns)
     }
-}
 
-fn keep(input: &RecordBatch, mask: &BooleanArray) -> Result<RecordBatch, SourceError> {
-    filter_record_batch(input, mask)
-        .map_err(|error| SourceProblem::SqlRun.at(WHERE, error.to_string()))
+    /// Returns how many of the nulls of a column remain, if that is known: filtered rows have no more nulls.
+    fn kept_nulls(&self, count: Option<u64>) -> Option<u64> {
+        count.filter(|count| *count == 0 || self.filter.is_none())
+    }
 }
 
 impl Computed {
     /// Plans the condition and the columns of the options.
-    pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
+    pub(crate) fn new(base: Arc<dyn Source>, options: &SourceOptions) -> Result<Self, SourceError> {
         let context = session(options, 8192)?;
-        let full = Arc::clone(base.schema());
+        let full = base.schema();
         let columns = &options.query.columns;
         let mut condition = String::new();
         let filter = match &options.query.filter {
@@ -435,27 +419,41 @@ impl Computed {
             .map(|item| copied_column(&item.expr, &full))
             .collect();
         let pruning = match &filter {
-            Some(filter) => Some(compile(&context, WHERE, &full, filter.clone())?),
+            Some(filter) => {
+                let compiled = compile(&context, WHERE, &full, filter.clone())?;
+                let found = compiled
+                    .data_type(&full)
+                    .map_err(|error| convert(error, WHERE, &full, Phase::Plan, None))?;
+                if found != DataType::Boolean {
+                    let reason = format!("the condition is {found}, neither true nor false");
+                    return Err(SourceProblem::SqlPlan.at(WHERE, reason));
+                }
+                Some(compiled)
+            }
             None => None,
         };
         let filter = match filter {
-            Some(filter) => Some(compile_condition(&context, &input, filter)?),
+            Some(filter) => Some(compile(&context, WHERE, &input, filter)?),
             None => None,
         };
-        let first = Projection::compile(&context, &input, first)?;
-        let mut schema = Arc::clone(&first.schema);
-        let mut stages = vec![first];
+        let mut outer = Projection::compile(&context, &input, first)?;
+        let mut inner = None;
         if options.query.select.is_some() && !columns.is_empty() {
+            let schema = Arc::clone(&outer.schema);
             let columns = expanded(columns, &schema);
             let items = column_items(&context, &schema, &columns)?;
             let copied = |item: &Item| *copies.get(copied_column(&item.expr, &schema)?)?;
             copies = items.iter().map(copied).collect();
-            let second = Projection::compile(&context, &schema, items)?;
-            schema = Arc::clone(&second.schema);
-            stages.push(second);
+            inner = Some(outer);
+            outer = Projection::compile(&context, &schema, items)?;
             text = format!("SELECT {} FROM ({text})", column_text(&columns)?);
         }
         let filtered = filter.is_some();
+        let program = Program {
+            filter,
+            inner,
+            outer,
+        };
         let may_match = pruning.and_then(|condition| base.may_match(&condition));
         let mut units = Vec::new();
         let mut base_units = Vec::new();
@@ -474,19 +472,23 @@ impl Computed {
         let mut description = base.description().clone();
         description.query = Some(text);
         description.rows = description.rows.filter(|_| !filtered);
+        let nulls = |copied: &Option<usize>| program.kept_nulls(base.null_count((*copied)?));
         Ok(Self {
+            facts: TableFacts {
+                schema: Arc::clone(&program.outer.schema),
+                units,
+                null_counts: copies.iter().map(nulls).collect(),
+                description,
+            },
             base,
-            program: Arc::new(Program { filter, stages }),
+            program: Arc::new(program),
             needed,
             copies,
-            units,
             base_units,
-            schema,
-            description,
         })
     }
 
-    /// Returns the number of a row in a unit of the reader before the filter. A filter is evaluated again; `None` if that
+    /// Returns the number of a row in a unit of the base before the filter. A filter is evaluated again; `None` if that
     /// fails, because the origin of a row is only shown in messages.
     fn unfiltered(&self, base_unit: usize, row: u64) -> Option<u64> {
         if self.program.filter.is_none() {
@@ -510,24 +512,6 @@ impl Computed {
     }
 }
 
-fn compile_condition(
-    context: &SessionContext,
-    schema: &Schema,
-    filter: Expr,
-) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
-    let compiled = compile(context, WHERE, schema, filter)?;
-    let found = compiled
-        .data_type(schema)
-        .map_err(|error| convert(error, WHERE, schema, Phase::Plan, None))?;
-    if found == DataType::Boolean {
-        return Ok(compiled);
-    }
-    Err(SourceProblem::SqlPlan.at(
-        WHERE,
-        format!("the condition is {found}, neither true nor false"),
-    ))
-}
-
 /// Returns `--column` options as the text of a select list.
 pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceError> {
     let mut list = Vec::with_capacity(columns.len());
@@ -542,86 +526,43 @@ pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceErro
 }
 
 fn needed_columns<'a>(schema: &Schema, exprs: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
-    let mut needed = BTreeSet::new();
-    for expr in exprs {
-        needed.extend(
-            expr.column_refs()
-                .into_iter()
-                .filter_map(|column| schema.column_with_name(&column.name))
-                .map(|(index, _)| index),
-        );
-    }
-    needed.into_iter().collect()
+    let columns = exprs.flat_map(Expr::column_refs);
+    let needed = columns.filter_map(|column| schema.index_of(&column.name).ok());
+    needed.collect::<BTreeSet<usize>>().into_iter().collect()
 }
 
 impl Source for Computed {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
-
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let number = self.base_units.get(unit).copied();
         let number = number.ok_or_else(|| SourceError::no_unit(unit))?;
         let mut rows = self.base.open(number, &self.needed)?;
-        let program = Arc::clone(&self.program);
+        let (program, columns) = (Arc::clone(&self.program), columns.to_vec());
         Ok(rows_from(move || {
             while let Some(input) = rows.next_batch()? {
                 let kept = match program.mask(&input)? {
                     Some(mask) if mask.true_count() == 0 => continue,
-                    Some(mask) if mask.true_count() < input.num_rows() => keep(&input, &mask)?,
+                    Some(mask) if mask.true_count() < input.num_rows() => {
+                        filter_record_batch(&input, &mask)
+                            .map_err(|error| SourceProblem::SqlRun.at(WHERE, error.to_string()))?
+                    }
                     _ => input,
                 };
-                return program.project(kept).map(Some);
+                return program.project(kept, &columns).map(Some);
             }
             Ok(None)
         }))
     }
 
-    fn null_count(&self, column: usize) -> Option<u64> {
-        let copied = self.copies.get(column).copied().flatten();
-        match copied.and_then(|copied| self.base.null_count(copied)) {
-            // Filtered rows have no more nulls.
-            Some(0) => Some(0),
-            Some(count) if self.program.filter.is_none() => Some(count),
-            _ => None,
-        }
-    }
-
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        if let Some(Some(copied)) = self.copies.get(column)
-            && self.program.filter.is_none()
-        {
-            return self.base.first_null(*copied);
-        }
-        if self.null_count(column) == Some(0) {
-            return Ok(None);
-        }
-        for number in &self.base_units {
-            let mut rows = self.base.open(*number, &self.needed)?;
-            let mut row = 0;
-            while let Some(input) = rows.next_batch()? {
-                let count = input.num_rows() as u64;
-                let mask = self.program.mask(&input)?;
-                let kept = match &mask {
-                    Some(mask) => keep(&input, mask)?,
-                    None => input,
-                };
-                let output = self.program.project(kept)?;
-                if let Some(at) = output.columns().get(column).and_then(null_position) {
-                    let original = mask
-                        .as_ref()
-                        .map_or(Some(at), |mask| nth_kept(mask, at))
-                        .unwrap_or(at);
-                    return Ok(Some(self.base.row_origin(*number, row + original)));
-                }
-                row += count;
-            }
-        }
-        Ok(None)
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        let copied = self.copies.get(column).copied().flatten()?;
+        let count = self
+            .base
+            .unit_null_count(*self.base_units.get(unit)?, copied);
+        self.program.kept_nulls(count)
     }
 
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
@@ -631,10 +572,6 @@ impl Source for Computed {
             Some((number, row)) => self.base.row_origin(number, row),
             None => RowOrigin::of_result(row),
         }
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 

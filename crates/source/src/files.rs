@@ -150,18 +150,18 @@ pub(crate) fn file_of_unit<'a>(
 /// Inspects files on several threads, in order. Files in stores get more threads, because these mostly wait.
 pub(crate) fn inspect_each<T: Send>(
     files: &[InputFile],
-    jobs: usize,
     inspect: impl Fn(usize, &InputFile) -> Result<T, SourceError> + Sync,
 ) -> Result<Vec<T>, SourceError> {
-    let jobs = match files.iter().any(|file| file.object().is_some()) {
-        true => jobs.max(INSPECT_THREADS),
-        false => jobs,
-    };
-    // The first error in the order of the files is returned, so that it does not depend on the threads.
-    let found: Vec<Result<T, SourceError>> = on_pool(jobs, || {
+    let run = || {
         let files = files.par_iter().enumerate();
         files.map(|(number, file)| inspect(number, file)).collect()
-    })?;
+    };
+    // The first error in the order of the files is returned, so that it does not depend on the threads.
+    let found: Vec<Result<T, SourceError>> = match files.iter().any(|file| file.object().is_some())
+    {
+        true => on_pool(INSPECT_THREADS.max(rayon::current_num_threads()), run)?,
+        false => run(),
+    };
     found.into_iter().collect()
 }
 
@@ -175,18 +175,17 @@ pub(crate) fn list_tables(
     let filter = FileFilter::new(&options.files)?;
     let mut files = Vec::new();
     for location in locations {
-        let before = files.len();
+        let mut own = Vec::new();
         for found in find(location, options)? {
-            take(location, found, kind, options, &mut files)?;
+            take(location, found, kind, options, &mut own)?;
         }
-        if let Some(own) = files.get_mut(before..) {
-            own.sort_by(|a, b| a.relative.cmp(&b.relative));
-        }
-        keep_selected(&mut files, before, &filter);
-        if files.len() == before {
+        own.retain(|file| filter.takes(&file.relative));
+        own.sort_by(|a, b| a.relative.cmp(&b.relative));
+        if own.is_empty() {
             let reason = format!("holds no {}{}", wanted(kind), filter.reason());
             return Err(SourceProblem::Empty.at(shown_location(location), reason));
         }
+        files.append(&mut own);
     }
     let mut seen = HashSet::with_capacity(files.len());
     for file in &files {
@@ -195,17 +194,6 @@ pub(crate) fn list_tables(
         }
     }
     Ok(files)
-}
-
-/// Removes the files after the first `before` ones that the patterns do not select.
-fn keep_selected(files: &mut Vec<InputFile>, before: usize, filter: &FileFilter) {
-    if !filter.takes_all() {
-        let mut at = 0;
-        files.retain(|file| {
-            at += 1;
-            at <= before || filter.takes(&file.relative)
-        });
-    }
 }
 
 const fn wanted(kind: SourceKind) -> &'static str {
@@ -242,24 +230,16 @@ fn take(
     match &found {
         Found::Path(_) => {}
         Found::Object(object, file_version) => push(&object.store, &object.name, *file_version),
-        Found::Prefix(store) => {
-            let (listing, all) = list_store(store, kind)?;
-            if all == 0 {
-                return Err(SourceError::not_found(shown_location(location)));
-            }
-            for (name, file_version) in listing.iter() {
-                push(store, name, file_version);
-            }
-        }
-        Found::Folder(store, folder, listing) => {
+        Found::Folder(folder) => {
+            let listing = folder.listing()?;
             let mut takes: fn(&str, SourceKind) -> bool = is_wanted;
             if !listing.iter().any(|(below, _)| is_wanted(below, kind)) {
                 takes = is_bare;
             }
             for (below, file_version) in listing.iter().filter(|(below, _)| takes(below, kind)) {
-                let name = join(folder, below);
-                store.check_name(&name)?;
-                push(store, &name, file_version);
+                let name = folder.key(below);
+                folder.store.check_name(&name)?;
+                push(&folder.store, &name, *file_version);
             }
         }
     }
@@ -284,11 +264,11 @@ fn take_path(
     let resolved = resolve(path);
     if metadata.is_dir() {
         let listing = list_directory(&resolved, kind)?;
-        for (below, file_version) in listing.iter() {
+        for (below, file_version) in listing {
             files.push(InputFile {
-                origin: Origin::Local(resolved.join(below)),
-                shown: shown(path, below),
-                relative: join(relative, below),
+                origin: Origin::Local(resolved.join(&*below)),
+                shown: shown(path, &below),
+                relative: join(relative, &below),
                 file_version,
             });
         }
@@ -321,15 +301,6 @@ fn below_pattern<'a>(pattern: &Path, path: &'a Path) -> Result<&'a str, SourceEr
     let base: PathBuf = pattern.components().take_while(is_exact).collect();
     let relative = path.strip_prefix(&base).unwrap_or(path).to_str();
     relative.ok_or_else(|| SourceProblem::TreeName.at(shown(path, ""), "the name is not UTF-8"))
-}
-
-/// Lists the objects of a kind below a prefix, by the rules of [`list_directory`], and counts all objects.
-fn list_store(store: &Store, kind: SourceKind) -> Result<(Listing, u64), SourceError> {
-    let (listing, all) = store.listing(&|name| is_wanted(name, kind))?;
-    if listing.len() > 0 || all == 0 {
-        return Ok((listing, all));
-    }
-    store.listing(&|name| is_bare(name, kind))
 }
 
 /// Returns whether an object below a prefix is of a kind.
@@ -365,7 +336,7 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
         wanted: &|name| fits(name, kind),
     };
     let listing = walk(path, options)?;
-    if listing.len() > 0 {
+    if !listing.is_empty() {
         return Ok(listing);
     }
     walk(
@@ -461,11 +432,7 @@ pub(crate) fn shown_location(location: &Location) -> String {
 
 /// Returns a file below a location as printed.
 pub(crate) fn shown_below(location: &Location, name: &str) -> String {
-    match location {
-        Location::Local(path) => shown(path, name),
-        Location::Remote(_) if name.is_empty() => shown_location(location),
-        Location::Remote(_) => shown_location(&location.join(name)),
-    }
+    shown_location(&location.join(name))
 }
 
 /// Describes a table of files.

@@ -15,11 +15,13 @@ use arrow::ipc::{
 use shardmill_core::lock;
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, add_nulls, batch, by_name, project, rows_from};
+use crate::base::{add_nulls, batch, by_name, project, rows_from};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_parquet::{plain_field, plain_values};
 
@@ -77,7 +79,7 @@ pub(crate) fn open(
     options: &SourceOptions,
 ) -> Result<ArrowTable, SourceError> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
-    let layouts = inspect_each(&files, options.resources.jobs, |_, input| layout(input))?;
+    let layouts = inspect_each(&files, |_, input| layout(input))?;
     let mut uniter = Uniter::new(options);
     for (number, layout) in layouts.iter().enumerate() {
         let own: Fields = layout.schema.fields().iter().map(own_field).collect();
@@ -237,15 +239,10 @@ impl Reader<'_> {
             let footer = root_as_footer(&bytes)
                 .map_err(|error| format!("the footer does not parse: {error}"))?;
             let schema = footer.schema().ok_or("the footer has no schema")?;
-            check_endianness(schema.endianness() == arrow::ipc::Endianness::Little)?;
-            let dictionaries = footer.dictionaries().into_iter().flatten();
-            let dictionaries = dictionaries
-                .map(frame_of_block)
-                .collect::<Result<Vec<_>, _>>();
-            let batches = footer.recordBatches().into_iter().flatten();
-            let batches = batches.map(frame_of_block).collect::<Result<Vec<_>, _>>();
-            let schema = Arc::new(fb_to_schema(schema));
-            Ok((schema, footer.version(), dictionaries?, batches?))
+            let schema = arrow_schema(schema)?;
+            let dictionaries = frames(footer.dictionaries())?;
+            let batches = frames(footer.recordBatches())?;
+            Ok((schema, footer.version(), dictionaries, batches))
         })?;
         let batch = |block: Frame| {
             let Some((frame, metadata)) = self.frame(block.offset)? else {
@@ -273,8 +270,7 @@ impl Reader<'_> {
             let schema = message
                 .header_as_schema()
                 .ok_or("does not begin with a schema: not an Arrow stream")?;
-            check_endianness(schema.endianness() == arrow::ipc::Endianness::Little)?;
-            Ok((Arc::new(fb_to_schema(schema)), message.version()))
+            Ok((arrow_schema(schema)?, message.version()))
         })?;
         let mut layout = Layout {
             schema,
@@ -375,22 +371,25 @@ fn leading_u32(bytes: &[u8]) -> u64 {
     u32::from_le_bytes(bytes).into()
 }
 
-fn check_endianness(little: bool) -> Result<(), String> {
-    if little {
-        Ok(())
-    } else {
-        Err("is written in big-endian order, which is not supported".to_owned())
+fn arrow_schema(schema: arrow::ipc::Schema<'_>) -> Result<SchemaRef, String> {
+    if schema.endianness() != arrow::ipc::Endianness::Little {
+        return Err("is written in big-endian order, which is not supported".to_owned());
     }
+    Ok(Arc::new(fb_to_schema(schema)))
 }
 
-fn frame_of_block(block: &Block) -> Result<Frame, String> {
+/// Returns where the messages of a footer are.
+fn frames<'a>(blocks: Option<impl IntoIterator<Item = &'a Block>>) -> Result<Vec<Frame>, String> {
     let number =
         |value: i64| u64::try_from(value).map_err(|_| "the footer has a negative place".to_owned());
-    Ok(Frame {
-        offset: number(block.offset())?,
-        metadata: number(i64::from(block.metaDataLength()))?,
-        body: number(block.bodyLength())?,
-    })
+    let frame = |block: &Block| {
+        Ok(Frame {
+            offset: number(block.offset())?,
+            metadata: number(i64::from(block.metaDataLength()))?,
+            body: number(block.bodyLength())?,
+        })
+    };
+    blocks.into_iter().flatten().map(frame).collect()
 }
 
 fn layout(input: &InputFile) -> Result<Layout, SourceError> {
@@ -400,12 +399,9 @@ fn layout(input: &InputFile) -> Result<Layout, SourceError> {
     };
     let head = reader.bytes(0, input.file_version.bytes.min(8))?;
     if head.starts_with(FEATHER_V1) {
-        return Err(SourceProblem::Unsupported
-            .at(
-                &input.shown,
-                "is a Feather file of version 1, which is not supported",
-            )
-            .with_hint("write it again as Feather version 2 or Parquet"));
+        let reason = "is a Feather file of version 1, which is not supported";
+        let error = SourceProblem::Unsupported.at(&input.shown, reason);
+        return Err(error.with_hint("write it again as Feather version 2 or Parquet"));
     }
     if head.starts_with(MAGIC) {
         reader.file_layout()
@@ -416,25 +412,18 @@ fn layout(input: &InputFile) -> Result<Layout, SourceError> {
 
 /// Returns how many field nodes a type has, in depth-first order.
 fn nodes(data_type: &DataType) -> usize {
-    match data_type {
+    let of = |field: &FieldRef| nodes(field.data_type());
+    1 + match data_type {
         DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
         | DataType::LargeListView(field)
         | DataType::FixedSizeList(field, _)
-        | DataType::Map(field, _) => 1 + nodes(field.data_type()),
-        DataType::Struct(fields) => {
-            let inner = fields.iter().map(|field| nodes(field.data_type()));
-            1 + inner.sum::<usize>()
-        }
-        DataType::Union(fields, _) => {
-            let inner = fields.iter().map(|(_, field)| nodes(field.data_type()));
-            1 + inner.sum::<usize>()
-        }
-        DataType::RunEndEncoded(ends, values) => {
-            1 + nodes(ends.data_type()) + nodes(values.data_type())
-        }
-        _ => 1,
+        | DataType::Map(field, _) => of(field),
+        DataType::Struct(fields) => fields.iter().map(of).sum(),
+        DataType::Union(fields, _) => fields.iter().map(|(_, field)| of(field)).sum(),
+        DataType::RunEndEncoded(ends, values) => of(ends) + of(values),
+        _ => 0,
     }
 }
 
@@ -529,7 +518,7 @@ fn check_buffers(bytes: &Buffer, frame: Frame) -> Result<(), String> {
     Ok(())
 }
 
-impl Base for ArrowTable {
+impl Source for ArrowTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -557,7 +546,7 @@ impl Base for ArrowTable {
         let decoded = decoded.map_err(|reason| corrupt(&reason))?;
         input.check(&reader.file)?;
         let mut slices = Slices::new(self.batch_bytes);
-        let schema = project(self.schema(), columns);
+        let schema = project(&self.facts.schema, columns);
         if let Some(decoded) = decoded {
             let (found, rows) = (decoded.num_rows(), own.rows);
             if found as u64 != rows {
@@ -602,7 +591,7 @@ impl Base for ArrowTable {
 
     fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
         let (layout, number) = self.batch_of_unit(unit)?;
-        let field = self.schema().fields().get(column)?;
+        let field = self.facts.schema.fields().get(column)?;
         batch_nulls(layout, layout.batches.get(number)?, field.name())
     }
 }

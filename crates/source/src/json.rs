@@ -1,7 +1,6 @@
 //! Reads JSON lines: one object on each line. Nested objects become structs, arrays become lists.
 
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -10,7 +9,7 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, pick, project, rows_from};
+use crate::base::{pick, project, rows_from};
 use crate::exact::EXACT_DIGITS;
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::hints::{USED, column_of};
@@ -18,8 +17,10 @@ use crate::input::{Lines, Packing, Range, Text, WHOLE_BYTES, packing};
 use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
-use crate::shape_reader::shape_of_line;
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::shape_reader::{has_digits, shape_of_line};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 use shardmill_core::catch_panic::{attempt, one_line};
 use shardmill_core::column_option;
 
@@ -32,8 +33,8 @@ pub(crate) struct JsonTable {
     files: Vec<InputFile>,
     /// Fields that are read as their JSON text.
     raw: Arc<[RawField]>,
-    /// Whether types were inferred from a sample of the rows.
-    is_sampled: bool,
+    /// What the examined rows have, if there are others.
+    examined: Option<Arc<Object>>,
     /// The range of each unit.
     ranges: Vec<(u64, u64)>,
     options: SourceOptions,
@@ -53,9 +54,7 @@ pub(crate) fn open(
 ) -> Result<JsonTable, SourceError> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
     let taken = |name: &str| taken(name, options);
-    let scanned = inspect_each(&files, options.resources.jobs, |number, input| {
-        scan(input, number, &taken, options)
-    })?;
+    let scanned = inspect_each(&files, |number, input| scan(input, number, &taken, options))?;
     let mut all = Object::default();
     let mut whole = true;
     let mut rows = Some(0_u64);
@@ -116,7 +115,7 @@ pub(crate) fn open(
         },
         files,
         raw: raw.into(),
-        is_sampled: !whole,
+        examined: (!whole).then(|| Arc::new(all)),
         ranges,
         options: options.clone(),
     })
@@ -247,34 +246,24 @@ fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
     let failed = |source| input.read_error(source);
     let mut ends = Vec::new();
     if size > RANGE_BYTES {
-        let file = input.open()?;
-        let mut buffer = vec![0; 64 << 10];
+        let file = Arc::new(input.open()?);
         let mut next = RANGE_BYTES;
-        'cuts: while next < size && packing(&file).map_err(failed)? == Packing::None {
-            let mut at = next - 1;
-            loop {
-                let count = file.read_at(&mut buffer, at).map_err(failed)?;
-                let found = buffer.iter().take(count).position(|byte| *byte == b'\n');
-                if let Some(found) = found {
-                    let end = at + found as u64 + 1;
-                    if end < size {
-                        ends.push(end);
-                    }
-                    next = (end / RANGE_BYTES + 1) * RANGE_BYTES;
-                    continue 'cuts;
-                }
-                if count == 0 {
-                    break 'cuts;
-                }
-                at += count as u64;
+        while next < size && packing(&file).map_err(failed)? == Packing::None {
+            let rest = Range::new(Arc::clone(&file), next - 1, size);
+            let line = BufReader::new(rest).skip_until(b'\n').map_err(failed)?;
+            let end = next - 1 + line as u64;
+            if end >= size {
+                break;
             }
+            ends.push(end);
+            next = (end / RANGE_BYTES + 1) * RANGE_BYTES;
         }
     }
     ends.push(size);
     Ok(ends)
 }
 
-impl Base for JsonTable {
+impl Source for JsonTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -287,9 +276,9 @@ impl Base for JsonTable {
             start,
             lines: Lines::new(text, &self.options.limits),
             raw: Arc::clone(&self.raw),
-            is_sampled: self.is_sampled,
-            full: Arc::clone(self.schema()),
-            schema: project(self.schema(), columns),
+            examined: self.examined.clone(),
+            full: Arc::clone(&self.facts.schema),
+            schema: project(&self.facts.schema, columns),
             columns: columns.to_vec(),
             batch_bytes: self.options.resources.batch_bytes.max(1),
             block: Vec::new(),
@@ -299,13 +288,10 @@ impl Base for JsonTable {
         Ok(rows_from(move || rows.pull()))
     }
 
-    fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let unit_facts = self.facts.units.get(unit).copied().unwrap_or_default();
-        row + unit_facts.first_row.unwrap_or_else(|| {
-            let input = unit_facts.file.and_then(|number| self.files.get(number));
-            let start = self.ranges.get(unit).map_or(0, |(start, _)| *start);
-            input.map_or(0, |input| count_lines(input, start, |line| !is_blank(line)))
-        })
+    fn file_row(&self, unit: usize, row: u64) -> Option<u64> {
+        let input = self.files.get(self.facts.units.get(unit)?.file?)?;
+        let (start, _) = self.ranges.get(unit)?;
+        Some(row + count_lines(input, *start, |line| !is_blank(line)))
     }
 }
 
@@ -333,7 +319,7 @@ struct JsonRows {
     start: u64,
     lines: Lines,
     raw: Arc<[RawField]>,
-    is_sampled: bool,
+    examined: Option<Arc<Object>>,
     full: SchemaRef,
     schema: SchemaRef,
     columns: Vec<usize>,
@@ -342,15 +328,6 @@ struct JsonRows {
     /// Lines of the range before the block.
     line: u64,
     options: SourceOptions,
-}
-
-/// Returns whether a text contains `count` digits in a row.
-fn has_digits(text: &[u8], count: usize) -> bool {
-    let mut run = 0;
-    text.iter().any(|byte| {
-        run = if byte.is_ascii_digit() { run + 1 } else { 0 };
-        run >= count
-    })
 }
 
 fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, String> {
@@ -382,13 +359,13 @@ impl JsonRows {
             if self.start == 0 && self.line == 0 {
                 blank_mark(&mut self.block);
             }
+            if let Some(examined) = &self.examined {
+                self.check_numbers(examined)?;
+            }
             if !self.raw.is_empty() {
                 let lines = self.block.split_inclusive(|byte| *byte == b'\n');
                 let lines: Vec<_> = lines.map(|line| quoted(line, &self.raw)).collect();
                 self.block = lines.concat();
-            }
-            if self.is_sampled {
-                self.check_numbers()?;
             }
             let (mut rows, mut count) = (0, 0);
             for line in self.block.split_inclusive(|byte| *byte == b'\n') {
@@ -406,23 +383,24 @@ impl JsonRows {
     }
 
     /// Refuses whole numbers that the decoder would round, in rows that type inference did not examine.
-    fn check_numbers(&self) -> Result<(), SourceError> {
+    fn check_numbers(&self, examined: &Object) -> Result<(), SourceError> {
         // Only numbers with at least this many digits are rounded.
-        if !has_digits(&self.block, EXACT_DIGITS + 1) {
+        let is_long = |text: &[u8]| has_digits(text, EXACT_DIGITS + 1);
+        if !is_long(&self.block) {
             return Ok(());
         }
+        let taken = |name: &str| taken(name, &self.options);
         let lines = self.block.split_inclusive(|byte| *byte == b'\n');
-        for (number, text) in lines.enumerate() {
-            if !has_digits(text, EXACT_DIGITS + 1) {
-                continue;
-            }
-            // The decoder reports lines that do not parse.
-            let shape = shape_of_line(text, Line::default(), &|_| Taken::Typed);
-            let path = shape
-                .ok()
-                .and_then(|object| object.rounded_by(self.full.fields()));
-            if let Some(path) = path {
-                return Err(self.error_at(number, among_fractions(&path)));
+        for (number, text) in lines.enumerate().filter(|(_, text)| is_long(text)) {
+            let mut all = examined.clone();
+            // The decoder reports lines that do not parse or do not fit.
+            let own = shape_of_line(text, Line::default(), &taken);
+            let merged = own.and_then(|own| all.merge(own, &taken));
+            if merged.is_ok()
+                && let Some(unfit) = all.unfit(&taken)
+                && unfit.among_fractions
+            {
+                return Err(self.error_at(number, among_fractions(&unfit.path)));
             }
         }
         Ok(())

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{ArrayRef, AsArray as _, RecordBatch, UInt64Array};
@@ -182,12 +181,8 @@ impl KeyFile {
 pub(crate) struct KeyFiles<'a> {
     store: &'a RowStore,
     range: KeyRange,
-    writers: Vec<KeyFileWriter>,
-}
-
-struct KeyFileWriter {
-    writer: Mutex<StreamWriter<BufWriter<File>>>,
-    rows: AtomicU64,
+    /// The writer of each file, and the number of its rows.
+    writers: Vec<Mutex<(StreamWriter<BufWriter<File>>, u64)>>,
 }
 
 impl<'a> KeyFiles<'a> {
@@ -202,10 +197,7 @@ impl<'a> KeyFiles<'a> {
                 .map_err(|error| store.io("make a temporary file in", error))?;
             let writer = StreamWriter::try_new(BufWriter::new(file), &store.stored)
                 .map_err(|error| store.failed(WRITE, error))?;
-            Ok(KeyFileWriter {
-                writer: Mutex::new(writer),
-                rows: AtomicU64::new(0),
-            })
+            Ok(Mutex::new((writer, 0)))
         };
         Ok(Self {
             store,
@@ -231,9 +223,9 @@ impl<'a> KeyFiles<'a> {
                 continue;
             }
             let part = interleave_record_batch(&all, &rows).map_err(failed)?;
-            let mut file = lock(&writer.writer);
-            file.write(&part).map_err(failed)?;
-            writer.rows.fetch_add(rows.len() as u64, Ordering::Relaxed);
+            let (writer, written) = &mut *lock(writer);
+            writer.write(&part).map_err(failed)?;
+            *written += rows.len() as u64;
         }
         batches.clear();
         Ok(())
@@ -243,15 +235,16 @@ impl<'a> KeyFiles<'a> {
     pub(crate) fn finish(self) -> Result<Vec<KeyFile>, SourceError> {
         let count = self.writers.len();
         let files = self.writers.into_iter().enumerate().map(|(number, file)| {
-            let writer = file.writer.into_inner();
-            let writer = writer.unwrap_or_else(PoisonError::into_inner).into_inner();
-            let buffer = writer.map_err(|error| self.store.failed(WRITE, error))?;
+            let (writer, rows) = file.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let buffer = writer
+                .into_inner()
+                .map_err(|error| self.store.failed(WRITE, error))?;
             let written = buffer.into_inner();
             let written = written.map_err(|error| self.store.io(WRITE, error.into_error()))?;
             Ok(KeyFile {
                 file: Arc::new(written),
                 range: self.range.part(number, count),
-                rows: file.rows.into_inner(),
+                rows,
             })
         });
         files.collect()
@@ -303,14 +296,11 @@ pub(crate) struct SortedRows {
     store: Arc<RowStore>,
     /// The files that follow, the next one last. A file that is too large for the memory is divided into several.
     files: Vec<KeyFile>,
-    current: Option<SortedBatches>,
-}
-
-/// The rows of one file in memory.
-struct SortedBatches {
+    /// The rows of one file in memory.
     batches: Vec<RecordBatch>,
-    /// The batch and the row of each row, in the order of the keys.
+    /// The batch and the row of each of them, in the order of the keys.
     order: Vec<(usize, usize)>,
+    /// The next of them.
     next: usize,
     rows_per_batch: usize,
 }
@@ -320,18 +310,19 @@ impl SortedRows {
         Self {
             store,
             files: vec![file],
-            current: None,
+            batches: Vec::new(),
+            order: Vec::new(),
+            next: 0,
+            rows_per_batch: 1,
         }
     }
 
     pub(crate) fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         loop {
-            if let Some(current) = &mut self.current {
-                if let Some(batch) = current.next_batch(&self.store)? {
-                    return Ok(Some(batch));
-                }
-                self.current = None;
+            if let Some(batch) = self.next_batch()? {
+                return Ok(Some(batch));
             }
+            self.batches.clear();
             let Some(file) = self.files.pop() else {
                 return Ok(None);
             };
@@ -340,7 +331,7 @@ impl SortedRows {
                 let count = (bytes as u64 / self.store.rows_bytes as u64 + 1).min(MAX_FILES);
                 self.divide(&file, usize::try_from(count).unwrap_or(2))?;
             } else if file.rows > 0 {
-                self.current = Some(self.sort(&file, bytes)?);
+                self.sort(&file, bytes)?;
             }
         }
     }
@@ -365,7 +356,7 @@ impl SortedRows {
     }
 
     /// Reads a file and sorts its rows.
-    fn sort(&self, file: &KeyFile, bytes: usize) -> Result<SortedBatches, SourceError> {
+    fn sort(&mut self, file: &KeyFile, bytes: usize) -> Result<(), SourceError> {
         let batches = self.store.batches(&file.file)?;
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let mut keys: Vec<(u64, u64, (usize, usize))> = Vec::new();
@@ -377,24 +368,22 @@ impl SortedRows {
         // Keys of 128 bits do not repeat, so the positions never decide.
         keys.sort_unstable();
         let per_row = (bytes / keys.len().max(1)).max(1);
-        Ok(SortedBatches {
-            batches,
-            order: keys.into_iter().map(|(_, _, position)| position).collect(),
-            next: 0,
-            rows_per_batch: (self.store.batch_bytes / per_row).max(1),
-        })
+        self.rows_per_batch = (self.store.batch_bytes / per_row).max(1);
+        self.order = keys.into_iter().map(|(_, _, position)| position).collect();
+        self.batches = batches;
+        self.next = 0;
+        Ok(())
     }
-}
 
-impl SortedBatches {
     /// Returns the next rows as a batch of the source.
-    fn next_batch(&mut self, store: &RowStore) -> Result<Option<RecordBatch>, SourceError> {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
         let end = self.order.len().min(self.next + self.rows_per_batch);
         let rows = self.order.get(self.next..end).unwrap_or_default();
         if rows.is_empty() {
             return Ok(None);
         }
         self.next = end;
+        let store = &self.store;
         let all: Vec<&RecordBatch> = self.batches.iter().collect();
         let restored = interleave_record_batch(&all, rows).and_then(|batch| {
             let columns = batch.columns().iter().zip(store.schema.fields());

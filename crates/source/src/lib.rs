@@ -36,17 +36,15 @@
 //! Formats: the Delta transaction log protocol, Apache Parquet and Apache Arrow IPC as specified by their projects, RFC
 //! 4180, JSON lines, TensorFlow's TFRecord, Zarr. The limits are L4 and L9 of the reliability rules.
 
-mod adapter; // Sources of other crates as readers.
-mod base; // The interface of the readers of this crate.
+mod base; // Batches of some columns.
 mod casts; // Types that expressions cast columns to.
 mod conform; // Arrays as another type.
 mod csv; // CSV files.
-mod csv_fields; // Nulls and numbers of CSV fields.
-mod csv_scanner; // Quotes of CSV files.
+mod csv_records; // Records of CSV files.
 mod csv_values; // Types of CSV values.
 mod delta; // Delta tables.
 mod detect; // What a location holds.
-mod direct; // Selected columns of a reader.
+mod direct; // Selected columns, and the bytes of images and audio.
 mod distinct; // Numbers of distinct values.
 mod error; // The error of this crate.
 mod exact; // Whole numbers that floats represent exactly.
@@ -62,7 +60,6 @@ mod ipc; // Arrow IPC files and streams.
 mod json; // JSON lines files.
 mod json_pairs; // Escaped surrogate pairs of JSON.
 mod key_files; // Rows with random keys in temporary files.
-mod media; // Images and audio.
 mod number_type; // The Arrow types of numbers.
 mod numbered; // The numbers of rows as a column.
 mod objects; // Files in stores.
@@ -77,6 +74,7 @@ mod shuffle; // Sources in a random order.
 mod slices; // Large batches in slices.
 mod source; // A source, its units and its rows.
 mod sql; // Whole queries.
+mod stream; // Copies of streams that can be read only once.
 mod tfrecord; // TFRecord files.
 mod tree; // Trees of plain files.
 mod unite; // The columns of several files as those of one table.
@@ -87,6 +85,7 @@ use std::sync::Arc;
 
 use shardmill_storage::{Location, RemoteOptions};
 
+pub use base::{map_rows, project, rows_from};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use distinct::{DistinctCount, DistinctValues};
@@ -100,11 +99,11 @@ pub use shardmill_delta::{
     DeltaCommit, DeltaFile, DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice,
 };
 pub use source::{
-    ENCODING_KEY, RowOrigin, Rows, Source, SourceDescription, SourceFile, TreeField, TreeSummary,
-    Unit, unit_rows,
+    ENCODING_KEY, RowOrigin, Rows, Source, SourceDescription, SourceFile, TableFacts, TreeField,
+    TreeSummary, Unit, unit_rows,
 };
+pub use stream::CopiedStream;
 
-use base::Base;
 pub(crate) use error::SourceProblem;
 
 /// Opens locations (files, directories, patterns) as one source.
@@ -130,30 +129,28 @@ pub fn open(
         return Err(SourceProblem::Option.at("--view", fact));
     }
     let options = &casts::with_casts(options)?;
-    let base: Arc<dyn Base> = match kind {
-        SourceKind::Delta => Arc::new(delta::open(locations, options)?),
-        SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
-        SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
-        SourceKind::Csv | SourceKind::Tsv => Arc::new(csv::open(locations, kind, options)?),
-        SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
-        SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
-            Arc::new(tfrecord::open(locations, kind, options)?)
-        }
-        SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
-        SourceKind::Tree => Arc::new(tree::open(locations, options)?),
-        SourceKind::Mds | SourceKind::Webdataset => {
-            return Err(SourceProblem::Unsupported
-                .at(
-                    locations
-                        .first()
-                        .map(files::shown_location)
-                        .unwrap_or_default(),
-                    "holds shards, which the reader opens and not the source",
-                )
-                .with_hint("open it as a dataset"));
-        }
+    let open = || -> Result<Arc<dyn Source>, SourceError> {
+        Ok(match kind {
+            SourceKind::Delta => Arc::new(delta::open(locations, options)?),
+            SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
+            SourceKind::Arrow => Arc::new(ipc::open(locations, options)?),
+            SourceKind::Csv | SourceKind::Tsv => Arc::new(csv::open(locations, kind, options)?),
+            SourceKind::JsonLines => Arc::new(json::open(locations, options)?),
+            SourceKind::Tfrecord | SourceKind::TfrecordRaw => {
+                Arc::new(tfrecord::open(locations, kind, options)?)
+            }
+            SourceKind::Zarr => Arc::new(zarr::open(locations, options)?),
+            SourceKind::Tree => Arc::new(tree::open(locations, options)?),
+            SourceKind::Mds | SourceKind::Webdataset => {
+                let shown = locations.first().map(files::shown_location);
+                let reason = "holds shards, which the reader opens and not the source";
+                let error = SourceProblem::Unsupported.at(shown.unwrap_or_default(), reason);
+                return Err(error.with_hint("open it as a dataset"));
+            }
+        })
     };
-    with_options(base, options).map(media::bytes_of_media)
+    let source = walk::on_pool(options.resources.jobs, open)??;
+    with_options(source, options)
 }
 
 /// Replaces each pattern with its matches, in order.
@@ -196,8 +193,7 @@ pub fn over(
 ) -> Result<Arc<dyn Source>, SourceError> {
     check_options(options)?;
     check_travel(source.description().kind, options)?;
-    let source = with_options(Arc::new(adapter::SourceAdapter::new(source)), options)?;
-    Ok(media::bytes_of_media(source))
+    with_options(source, options)
 }
 
 /// Returns the rows of a source in a random order that depends only on the source and the seed.
@@ -222,23 +218,22 @@ pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
 }
 
 fn with_options(
-    base: Arc<dyn Base>,
+    source: Arc<dyn Source>,
     options: &SourceOptions,
 ) -> Result<Arc<dyn Source>, SourceError> {
-    let base: Arc<dyn Base> = match &options.query.number {
-        Some(name) => Arc::new(numbered::Numbered::new(base, name)?),
-        None => base,
+    let source: Arc<dyn Source> = match &options.query.number {
+        Some(name) => Arc::new(numbered::Numbered::new(source, name)?),
+        None => source,
     };
-    if options.query.sql.is_some() {
-        return Ok(Arc::new(sql::Query::new(base, options)?));
-    }
-    if options.query.computes() {
-        return Ok(Arc::new(expr::Computed::new(base, options)?));
-    }
-    Ok(Arc::new(direct::DirectSource::new(
-        base,
-        &options.query.columns,
-    )?))
+    let source: Arc<dyn Source> = if options.query.sql.is_some() {
+        Arc::new(sql::Query::new(source, options)?)
+    } else if options.query.computes() {
+        Arc::new(expr::Computed::new(source, options)?)
+    } else {
+        return direct::selected(source, &options.query.columns);
+    };
+    let all = (0..source.facts().schema.fields().len()).collect();
+    Ok(direct::bytes_of_media(source, all))
 }
 
 /// Refuses `--delta-version` and `--delta-timestamp` for anything but a Delta table.

@@ -14,8 +14,10 @@ use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, lock};
 use shardmill_storage::{ListOptions, Location, Remote, RemoteLocation, StorageError};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::file_names::{PATTERN_RULES, bad_pattern, has_extension, is_pattern, kind_of_name};
-use crate::walk::{FileVersion, Listing, MAX_DEPTH};
+use crate::file_names::{
+    PATTERN_RULES, bad_pattern, has_extension, is_pattern, join, kind_of_name,
+};
+use crate::walk::{FileVersion, Listed, Listing, MAX_DEPTH, version_of};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// The most bytes of whole files that are kept after they were closed.
@@ -65,28 +67,89 @@ pub(crate) enum Found {
     /// A file or directory on this machine.
     Path(PathBuf),
     Object(Object, FileVersion),
-    /// All objects below a prefix.
-    Prefix(Arc<Store>),
-    /// A folder that matches a pattern, and the names below it.
-    Folder(Arc<Store>, String, Listing),
+    Folder(Folder),
+}
+
+/// All objects of a store, or those of a folder that matches a pattern.
+pub(crate) struct Folder {
+    pub store: Arc<Store>,
+    /// The name in the store; empty for all objects.
+    pub name: String,
+    /// The names below it, if they are known.
+    listing: Option<Listing>,
+}
+
+impl Folder {
+    fn all_of(store: Arc<Store>) -> Found {
+        Found::Folder(Self {
+            store,
+            name: String::new(),
+            listing: None,
+        })
+    }
+
+    /// Returns the name in the store of a file below the folder.
+    pub(crate) fn key(&self, below: &str) -> String {
+        join(&self.name, below)
+    }
+
+    /// Returns the files below the folder, sorted by the bytes of their names.
+    pub(crate) fn files(
+        &self,
+    ) -> Result<Box<dyn Iterator<Item = Result<Listed, SourceError>> + '_>, SourceError> {
+        Ok(match &self.listing {
+            Some(listing) => Box::new(listing.iter().cloned().map(Ok)),
+            None => Box::new(self.store.list("")?),
+        })
+    }
+
+    /// Returns the names below the folder.
+    pub(crate) fn listing(&self) -> Result<Listing, SourceError> {
+        let listing: Listing = self.files()?.collect::<Result<_, _>>()?;
+        if listing.is_empty() {
+            let shown = self.store.remote.display(&self.name);
+            return Err(SourceError::not_found(shown));
+        }
+        Ok(listing)
+    }
+
+    /// Returns whether the folder has a folder of this name, whose slash it includes.
+    pub(crate) fn has_folder(&self, name: &str) -> Result<bool, SourceError> {
+        match &self.listing {
+            Some(listing) => Ok(listing.iter().any(|(below, _)| below.starts_with(name))),
+            None => Ok(!self.store.remote.peek(name, 1, &mut |_| true)?.is_empty()),
+        }
+    }
+
+    /// Returns a file directly in the folder, and its length.
+    pub(crate) fn file(&self, name: &str) -> Result<Option<(Object, u64)>, SourceError> {
+        let bytes = match &self.listing {
+            Some(listing) => version_of(listing, name).map(|file_version| file_version.bytes),
+            None => {
+                let found = self.store.remote.look_up(name, &mut |_| true)?;
+                found.map(|found| found.bytes)
+            }
+        };
+        Ok(bytes.map(|bytes| (self.store.named(&self.key(name)), bytes)))
+    }
 }
 
 impl Found {
     pub(crate) fn location(&self) -> Location {
-        match self {
-            Self::Path(path) => path.clone().into(),
-            Self::Prefix(store) => Location::Remote(store.remote.location().clone()),
-            Self::Object(Object { store, name }, _) | Self::Folder(store, name, _) => {
-                Location::Remote(store.remote.location().join(name))
+        let (store, name) = match self {
+            Self::Path(path) => return path.clone().into(),
+            Self::Object(Object { store, name }, _) | Self::Folder(Folder { store, name, .. }) => {
+                (store, name)
             }
-        }
+        };
+        Location::Remote(store.remote.location().join(name))
     }
 
     /// Returns the name of a match, relative to the part of the pattern before the first wildcard.
     fn name(&self) -> &str {
         match self {
-            Self::Object(Object { name, .. }, _) | Self::Folder(_, name, _) => name,
-            Self::Path(_) | Self::Prefix(_) => "",
+            Self::Object(Object { name, .. }, _) | Self::Folder(Folder { name, .. }) => name,
+            Self::Path(_) => "",
         }
     }
 }
@@ -111,7 +174,7 @@ pub(crate) fn find(
 ) -> Result<Vec<Found>, SourceError> {
     let missing = || SourceError::not_found(location.to_string());
     let Some((folder, name)) = location.split_name() else {
-        return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
+        return Ok(vec![Folder::all_of(Store::open(location, options)?)]);
     };
     let store = Store::open(&folder, options)?;
     let can_list = store.remote.can_list();
@@ -126,11 +189,11 @@ pub(crate) fn find(
         if !can_list {
             return Err(missing());
         }
-        return Ok(vec![Found::Prefix(Store::open(location, options)?)]);
+        return Ok(vec![Folder::all_of(Store::open(location, options)?)]);
     }
     let folder = Store::open(location, options)?;
     if !folder.remote.peek("", 1, &mut |_| true)?.is_empty() {
-        return Ok(vec![Found::Prefix(folder)]);
+        return Ok(vec![Folder::all_of(folder)]);
     }
     Ok(vec![store.object(name)?.ok_or_else(missing)?])
 }
@@ -150,32 +213,31 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Foun
     let depth = (!rest.contains(&"**")).then_some(rest.len());
     let store = Store::open(&location.root().join(&base), options)?;
     let mut matches: Vec<Found> = Vec::new();
-    store.list(head, &mut |name, file_version| {
+    for listed in store.list(head)? {
+        let (name, file_version) = listed?;
         let end = depth.and_then(|depth| name.match_indices('/').nth(depth - 1));
         let Some((end, _)) = end else {
-            if compiled.matches_with(name, PATTERN_RULES) {
-                store.check_name(name)?;
-                matches.push(Found::Object(store.named(name), file_version));
+            if compiled.matches_with(&name, PATTERN_RULES) {
+                store.check_name(&name)?;
+                matches.push(Found::Object(store.named(&name), file_version));
             }
-            return Ok(());
+            continue;
         };
-        let (folder, below) = (
-            name.get(..end).unwrap_or_default(),
-            name.get(end + 1..).unwrap_or_default(),
-        );
-        if let Some(Found::Folder(_, last, listing)) = matches.last_mut()
-            && last == folder
+        let (folder, below) = name.split_at(end);
+        let below = below.strip_prefix('/').unwrap_or(below);
+        let own = (below.into(), file_version);
+        if let Some(Found::Folder(last)) = matches.last_mut()
+            && last.name == folder
         {
-            return listing.push(below, file_version);
+            last.listing.get_or_insert_default().push(own);
+        } else if compiled.matches_with(folder, PATTERN_RULES) {
+            matches.push(Found::Folder(Folder {
+                store: Arc::clone(&store),
+                name: folder.to_owned(),
+                listing: Some(vec![own]),
+            }));
         }
-        if compiled.matches_with(folder, PATTERN_RULES) {
-            let mut listing = Listing::default();
-            listing.push(below, file_version)?;
-            let (store, folder) = (Arc::clone(&store), folder.to_owned());
-            matches.push(Found::Folder(store, folder, listing));
-        }
-        Ok(())
-    })?;
+    }
     if matches.is_empty() {
         return Err(SourceError::not_found(location.to_string()));
     }
@@ -224,27 +286,27 @@ impl Store {
         Ok(Some(file_version(found.bytes, &found.tag)))
     }
 
-    /// Calls `each` with the names that begin with `prefix`, sorted by bytes. Ignores objects that mark folders. From
-    /// now on, reading another version of one of these objects is an error.
+    /// Returns the objects whose names begin with `prefix`, sorted by bytes, without objects that mark folders. Once one
+    /// of them is returned, reading another version of it is an error.
     pub(crate) fn list(
         &self,
         prefix: &str,
-        each: &mut dyn FnMut(&str, FileVersion) -> Result<(), SourceError>,
-    ) -> Result<(), SourceError> {
+    ) -> Result<impl Iterator<Item = Result<Listed, SourceError>> + '_, SourceError> {
         let (temp_dir, options) = (Some(&*self.temp_dir), ListOptions::default());
         let listing = self
             .remote
             .list_sorted(prefix, temp_dir, &options, &mut |_| true)?;
-        for entry in listing {
-            let entry = entry?;
-            if self.is_internal(&entry.name) {
-                continue;
-            }
+        Ok(listing.filter_map(|entry| {
+            let entry = match entry {
+                Ok(entry) if self.is_internal(&entry.name) => return None,
+                Ok(entry) => entry,
+                Err(error) => return Some(Err(error.into())),
+            };
             let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));
-            self.remote.pin(pinned)?;
-            each(&entry.name, file_version(entry.bytes, &entry.tag))?;
-        }
-        Ok(())
+            let version = file_version(entry.bytes, &entry.tag);
+            let pinned = self.remote.pin(pinned).map_err(SourceError::from);
+            Some(pinned.map(|()| (entry.name.into(), version)))
+        }))
     }
 
     /// Returns whether an object belongs to a writer that works in the store. Records an unfinished conversion if the
@@ -272,24 +334,6 @@ impl Store {
             Some((location, found)) => Err(SourceError::unfinished(&location, found)),
             None => Ok(()),
         }
-    }
-
-    /// Lists all names in the store that `wanted` accepts, and counts all objects. `wanted` receives the whole name.
-    pub(crate) fn listing(
-        &self,
-        wanted: &dyn Fn(&str) -> bool,
-    ) -> Result<(Listing, u64), SourceError> {
-        let mut listing = Listing::default();
-        let mut all = 0;
-        self.list("", &mut |name, file_version| {
-            all += 1;
-            if !wanted(name) {
-                return Ok(());
-            }
-            self.check_name(name)?;
-            listing.push(name, file_version)
-        })?;
-        Ok((listing, all))
     }
 
     /// Refuses names that cannot be file names, and folders that are nested too deep.
@@ -338,6 +382,12 @@ impl Object {
     /// Returns the name as printed.
     pub(crate) fn shown(&self) -> String {
         self.store.remote.display(&self.name)
+    }
+
+    /// Returns the first bytes of the object, at most `max`.
+    pub(crate) fn head(&self, bytes: u64, max: u64) -> Result<Vec<u8>, SourceError> {
+        let remote = self.store.remote();
+        Ok(remote.read_range(&self.name, None, 0..bytes.min(max))?)
     }
 
     /// Returns the whole object as a file, which must be read by position.

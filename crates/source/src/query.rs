@@ -188,8 +188,6 @@ pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Sour
             Expr::AggregateFunction(function) => {
                 &format!("the aggregate `{}`", function.func.name())
             }
-            Expr::WindowFunction(_) => "a window function",
-            Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => "a subquery",
             Expr::Unnest(_) => "`unnest`",
             _ => return Ok(TreeNodeRecursion::Continue),
         };

@@ -219,24 +219,6 @@ impl Shape {
         }
     }
 
-    /// Finds the first whole number that a float would round, in a row that type inference did not examine. Returns its
-    /// path.
-    pub(crate) fn rounded_by(&self, data_type: &DataType) -> Option<String> {
-        match (self, data_type) {
-            (Self::Whole(whole), DataType::Float64) => whole.inexact.map(|_| String::new()),
-            (Self::Float(inexact), DataType::Float64) => inexact.map(|_| String::new()),
-            (Self::List(seen), DataType::List(item)) => {
-                let path = seen.shape.rounded_by(item.data_type())?;
-                Some(format!("[]{path}"))
-            }
-            (Self::Object(object), DataType::Struct(fields)) => {
-                let path = object.rounded_by(fields)?;
-                Some(format!(".{path}"))
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the type that holds all values.
     pub(crate) fn data_type(&self) -> DataType {
         match self {
@@ -284,15 +266,6 @@ impl Object {
         fields.find_map(|(name, member)| {
             let is_raw = member.shape.is_raw(taken(name));
             if is_raw { None } else { member.unfit(name) }
-        })
-    }
-
-    /// Returns the path of a whole number that a float would round; see [`Shape::rounded_by`].
-    pub(crate) fn rounded_by(&self, fields: &Fields) -> Option<String> {
-        self.fields.iter().find_map(|(name, member)| {
-            let (_, field) = fields.find(name)?;
-            let path = member.shape.rounded_by(field.data_type())?;
-            Some(path_name(name) + &path)
         })
     }
 
@@ -357,7 +330,6 @@ impl Unfit {
     }
 }
 
-/// Prefixes an error about the contents of a field with the field's name, so that both form one path.
 /// Returns the name of a field for a path, in double quotes if it has characters that separate names.
 pub(crate) fn path_name(name: &str) -> String {
     let shown = shardmill_core::escape(name);
@@ -367,6 +339,7 @@ pub(crate) fn path_name(name: &str) -> String {
     }
 }
 
+/// Prefixes an error about the contents of a field with the field's name, so that both form one path.
 pub(crate) fn prefix_path(name: &str, error: &str) -> String {
     let dot = if error.starts_with([':', '[']) {
         ""

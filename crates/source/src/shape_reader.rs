@@ -10,25 +10,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use crate::exact::{is_exact, is_exact_text};
 use crate::shape::{Line, Member, Object, Seen, Shape, Taken, Whole, path_name, prefix_path};
 
-/// A float that stands for a whole number beyond 64 bits has at least this magnitude.
-const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
-
 /// Infers the shape of one JSON object; `line` is its line in the file.
 pub(crate) fn shape_of_line(
     text: &[u8],
     line: Line,
     taken: &dyn Fn(&str) -> Taken,
 ) -> Result<Object, String> {
-    let numbers = Numbers::new(line, taken);
-    let mut shape = shape_of(text, &numbers)?;
-    if numbers.wide.get() {
-        // The parser returns a whole number beyond 64 bits as a float, and only the text distinguishes it from 1e20.
-        let numbers = Numbers {
-            beyond: whole_beyond_64_bits(text),
-            ..Numbers::new(line, taken)
-        };
-        shape = shape_of(text, &numbers)?;
-    }
+    let numbers = Numbers::new(line, taken, whole_beyond_64_bits(text));
+    let shape = shape_of(text, &numbers)?;
     match shape {
         Shape::Object(object) => Ok(object),
         other => Err(format!("is {}, not an object", other.name())),
@@ -53,10 +42,24 @@ fn shape_of(line: &[u8], numbers: &Numbers<'_>) -> Result<Shape, String> {
     Ok(shape)
 }
 
-/// Finds the whole numbers beyond 64 bits in a line that parses. Returns their positions among its numbers, from 0, and
+/// Returns whether a text contains `count` digits in a row.
+pub(crate) fn has_digits(text: &[u8], count: usize) -> bool {
+    let mut run = 0;
+    text.iter().any(|byte| {
+        run = if byte.is_ascii_digit() { run + 1 } else { 0 };
+        run >= count
+    })
+}
+
+/// Finds the whole numbers beyond 64 bits in a line, which the parser returns as floats, and only the text distinguishes
+/// from 1e20. Returns their positions among its numbers, from 0, and
 /// whether a float represents them exactly.
 fn whole_beyond_64_bits(line: &[u8]) -> Vec<(usize, bool)> {
     let mut found = Vec::new();
+    // Most lines have only numbers that are shorter.
+    if !has_digits(line, 19) {
+        return found;
+    }
     let (mut at, mut number) = (0, 0);
     while let Some(byte) = line.get(at) {
         let rest = line.get(at..).unwrap_or_default();
@@ -96,22 +99,19 @@ struct Numbers<'a> {
     taken: &'a dyn Fn(&str) -> Taken,
     /// How many numbers were read.
     read: Cell<usize>,
-    /// Whether a number is so large that it may be a whole number beyond 64 bits.
-    wide: Cell<bool>,
-    /// The positions of such whole numbers, and whether a float represents them exactly.
+    /// The positions of whole numbers beyond 64 bits, and whether a float represents them exactly.
     beyond: Vec<(usize, bool)>,
     /// Describes list elements without a common type, with the path to them.
     apart: RefCell<Option<String>>,
 }
 
 impl<'a> Numbers<'a> {
-    fn new(line: Line, taken: &'a dyn Fn(&str) -> Taken) -> Self {
+    fn new(line: Line, taken: &'a dyn Fn(&str) -> Taken, beyond: Vec<(usize, bool)>) -> Self {
         Self {
             line,
             taken,
             read: Cell::new(0),
-            wide: Cell::new(false),
-            beyond: Vec::new(),
+            beyond,
             apart: RefCell::new(None),
         }
     }
@@ -200,10 +200,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
         Ok(Shape::Whole(self.0.whole(value.into())))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Shape, E> {
-        if value.abs() >= TWO_POW_63 {
-            self.0.wide.set(true);
-        }
+    fn visit_f64<E>(self, _: f64) -> Result<Shape, E> {
         let line = self.0.line;
         Ok(match self.0.next() {
             Some(exact) => Shape::Whole(Whole {

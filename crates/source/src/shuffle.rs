@@ -3,13 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use arrow::datatypes::SchemaRef;
 use shardmill_core::lock;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::base::rows_from;
+use crate::base::{pick, project, rows_from};
 use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MAX_FILES, RowStore, SortedRows};
-use crate::{ResourceOptions, RowOrigin, Rows, Source, SourceDescription, SourceError, Unit};
+use crate::{ResourceOptions, RowOrigin, Rows, Source, SourceError, TableFacts, Unit};
 
 /// Stored bytes of the source for each file of rows. Rows in memory often take several times as many.
 const BYTES_PER_FILE: u64 = 16 << 20;
@@ -24,14 +23,15 @@ pub(crate) struct Shuffled {
     seed: u64,
     jobs: usize,
     store: Arc<RowStore>,
-    units: Vec<Unit>,
+    facts: TableFacts,
     /// The files of the units; `None` until they are written.
     files: Mutex<Option<Arc<[KeyFile]>>>,
 }
 
 impl Shuffled {
     pub(crate) fn new(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -> Self {
-        let bytes = source.description().bytes;
+        let own = source.facts();
+        let bytes = own.description.bytes;
         let count = (bytes / BYTES_PER_FILE).clamp(1, MAX_FILES);
         let unit = Unit {
             bytes: bytes / count,
@@ -39,7 +39,10 @@ impl Shuffled {
         };
         Self {
             store: Arc::new(RowStore::new(source.schema(), options)),
-            units: (0..count).map(|_| unit).collect(),
+            facts: TableFacts {
+                units: (0..count).map(|_| unit).collect(),
+                ..own.with_columns(source.schema(), own.null_counts.clone())
+            },
             files: Mutex::new(None),
             jobs: options.jobs.max(1),
             seed,
@@ -80,7 +83,7 @@ impl Shuffled {
         &self,
         cancel: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Vec<KeyFile>>, SourceError> {
-        let files = KeyFiles::new(&self.store, self.units.len())?;
+        let files = KeyFiles::new(&self.store, self.facts.units.len())?;
         let next_unit = AtomicUsize::new(0);
         let stopped = AtomicBool::new(false);
         let work = || {
@@ -142,28 +145,26 @@ fn key(seed: u64, unit: u64, row: u64) -> u128 {
 }
 
 impl Source for Shuffled {
-    fn schema(&self) -> SchemaRef {
-        self.source.schema()
-    }
-
-    fn units(&self) -> &[Unit] {
-        &self.units
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
     fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
         Ok(self.files(cancel)?.is_some())
     }
 
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         let files = self.files(&|| true)?;
         let file = files.as_ref().and_then(|files| files.get(unit));
         let file = file.ok_or_else(|| SourceError::no_unit(unit))?;
         let mut rows = SortedRows::new(Arc::clone(&self.store), file.clone());
-        Ok(rows_from(move || rows.pull()))
-    }
-
-    fn null_count(&self, column: usize) -> Option<u64> {
-        self.source.null_count(column)
+        let (schema, columns) = (project(&self.facts.schema, columns), columns.to_vec());
+        Ok(rows_from(move || {
+            let found = rows.pull()?;
+            found
+                .map(|found| pick(&found, &columns, &schema))
+                .transpose()
+        }))
     }
 
     fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
@@ -175,9 +176,5 @@ impl Source for Shuffled {
             Some((unit, row)) => self.source.row_origin(unit, row),
             None => RowOrigin::of_result(row),
         }
-    }
-
-    fn description(&self) -> &SourceDescription {
-        self.source.description()
     }
 }

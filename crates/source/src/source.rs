@@ -1,64 +1,92 @@
 //! A source: its schema, its units and its description.
 
 use std::fmt;
+use std::sync::Arc;
 
-use arrow::array::{Array as _, ArrayRef, RecordBatch};
+use arrow::array::{Array as _, RecordBatch};
 use arrow::datatypes::SchemaRef;
-
+use datafusion::physical_expr::PhysicalExpr;
 use shardmill_delta::DeltaSummary;
 
 use crate::{SourceError, SourceKind};
 
 pub use shardmill_core::ENCODING_KEY;
 
+/// What is known of a source before its rows are read.
+pub struct TableFacts {
+    /// The columns of every batch, in order. The metadata of a field may suggest an encoding under [`ENCODING_KEY`].
+    pub schema: SchemaRef,
+    /// The units in the order of the dataset.
+    pub units: Vec<Unit>,
+    /// For each column, how many nulls it has in all units together, if that is known exactly without reading rows.
+    pub null_counts: Vec<Option<u64>>,
+    /// Describes what was opened.
+    pub description: SourceDescription,
+}
+
+impl TableFacts {
+    /// Returns the facts of a source with the same units and other columns.
+    #[must_use]
+    pub fn with_columns(&self, schema: SchemaRef, null_counts: Vec<Option<u64>>) -> Self {
+        Self {
+            schema,
+            units: self.units.clone(),
+            null_counts,
+            description: self.description.clone(),
+        }
+    }
+}
+
 /// Rows in a fixed order, split into units that can be read independently.
 ///
-/// `schema()`, `units()` and all rows are the same each time the same, unchanged input is opened with the same options,
-/// whatever the number of threads. The order of the dataset is the order of `units()`, and within each unit the order
-/// of its batches.
+/// The facts and all rows are the same each time the same, unchanged input is opened with the same options, whatever the
+/// number of threads. The order of the dataset is the order of `units()`, and within each unit the order of its batches.
 pub trait Source: Send + Sync {
-    /// Returns the columns of every batch, in order. The metadata of a field may suggest an encoding under
-    /// [`ENCODING_KEY`].
-    fn schema(&self) -> SchemaRef;
+    /// Returns what is known of the source.
+    fn facts(&self) -> &TableFacts;
 
-    /// Returns the units in the order of the dataset.
-    fn units(&self) -> &[Unit];
-
-    /// Does the work that comes before the first unit, such as sorting. Without this call, opening a unit does it.
-    /// Calls `cancel` often, from any thread, and returns `false` soon after `cancel` returned `false`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Source::open_unit`] and [`Rows::next_batch`].
-    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
-        Ok(cancel())
-    }
-
-    /// Starts to read one unit. Different threads may read units at the same time, in any order, and more than once.
+    /// Starts to read some columns of a unit, whose positions are ascending and distinct. Batches have these columns in
+    /// this order; without columns, they only have a number of rows. Different threads may read units at the same time,
+    /// in any order, and more than once.
     ///
     /// # Errors
     ///
     /// [`SourceError`] when the unit does not exist, or when its file is missing, has changed or cannot be read.
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError>;
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError>;
 
-    /// Starts to read some columns of a unit, whose positions are ascending and distinct. Without columns, batches only
-    /// have a number of rows. Returns `None` if the source can only read all columns.
+    /// Starts to read all columns of a unit.
     ///
     /// # Errors
     ///
-    /// As [`Source::open_unit`].
-    fn open_columns(
-        &self,
-        unit: usize,
-        columns: &[usize],
-    ) -> Result<Option<Box<dyn Rows>>, SourceError> {
-        let _ = (unit, columns);
-        Ok(None)
+    /// As [`Source::open`].
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+        let columns: Vec<usize> = (0..self.facts().schema.fields().len()).collect();
+        self.open(unit, &columns)
+    }
+
+    /// Returns the columns of every batch.
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.facts().schema)
+    }
+
+    /// Returns the units in the order of the dataset.
+    fn units(&self) -> &[Unit] {
+        &self.facts().units
+    }
+
+    /// Describes what was opened.
+    fn description(&self) -> &SourceDescription {
+        &self.facts().description
     }
 
     /// Returns how many nulls a column has in all units together, if that is known exactly without reading rows.
     fn null_count(&self, column: usize) -> Option<u64> {
-        let _ = column;
+        self.facts().null_counts.get(column).copied().flatten()
+    }
+
+    /// Returns the number of nulls of a column in one unit, if statistics record it.
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        let _ = (unit, column);
         None
     }
 
@@ -67,29 +95,85 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As [`Source::open_unit`] and [`Rows::next_batch`].
+    /// As [`Source::open`] and [`Rows::next_batch`].
     fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        first_null_by_reading(self, column)
+        if self.null_count(column) == Some(0) {
+            return Ok(None);
+        }
+        // Statistics rule nulls out in some units.
+        for unit in 0..self.units().len() {
+            if self.unit_null_count(unit, column) == Some(0) {
+                continue;
+            }
+            let mut rows = self.open(unit, &[column])?;
+            let mut before = 0;
+            while let Some(batch) = rows.next_batch()? {
+                let nulls = batch.columns().first().and_then(|own| own.logical_nulls());
+                if let Some(at) = nulls.and_then(|nulls| nulls.iter().position(|valid| !valid)) {
+                    return Ok(Some(self.row_origin(unit, before + at as u64)));
+                }
+                before += batch.num_rows() as u64;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Does the work that comes before the first unit, such as sorting. Without this call, opening a unit does it.
+    /// Calls `cancel` often, from any thread, and returns `false` soon after `cancel` returned `false`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::open`] and [`Rows::next_batch`].
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+        Ok(cancel())
+    }
+
+    /// Checks that columns can be read from all files. If files disagree about a column, that is an error only if the
+    /// column is read.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError`] for the first column that some file has in another form.
+    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+        let _ = columns;
+        Ok(())
+    }
+
+    /// Returns which units may have rows that meet a condition over the columns; `None` if statistics cannot tell.
+    fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
+        let _ = condition;
+        None
+    }
+
+    /// Announces which units will be opened, ascending. It is not called if all of them will be.
+    fn will_read(&self, units: &[usize]) {
+        let _ = units;
+    }
+
+    /// Returns the row number within the file, before any filter, of a row of a unit; `None` if it is not known.
+    fn file_row(&self, unit: usize, row: u64) -> Option<u64> {
+        Some(self.units().get(unit)?.first_row? + row)
+    }
+
+    /// Returns the key of a row of a unit, if the source has keys.
+    fn key(&self, unit: usize, row: u64) -> Option<String> {
+        let _ = (unit, row);
+        None
     }
 
     /// Returns the origin of a row, by its number within the unit, for messages. It may read files again.
     fn row_origin(&self, unit: usize, row: u64) -> RowOrigin {
-        let unit = self.units().get(unit).copied().unwrap_or_default();
-        let file = unit
-            .file
-            .and_then(|file| self.description().files.get(file));
-        match (file, unit.first_row) {
-            (Some(file), Some(first)) => RowOrigin {
+        let file = self.units().get(unit).and_then(|unit| unit.file);
+        let file = file.and_then(|file| self.description().files.get(file));
+        match file.zip(self.file_row(unit, row)) {
+            Some((file, row_of_file)) => RowOrigin {
                 file: Some(file.path.clone()),
-                row: first + row,
-                key: None,
+                row: row_of_file,
+                key: self.key(unit, row),
             },
-            _ => RowOrigin::of_result(row),
+            None => RowOrigin::of_result(row),
         }
     }
-
-    /// Describes what was opened.
-    fn description(&self) -> &SourceDescription;
 }
 
 /// The rows of one unit, in order.
@@ -230,56 +314,18 @@ pub struct TreeField {
 ///
 /// # Errors
 ///
-/// As [`Source::open_unit`] and [`Rows::next_batch`].
+/// As [`Source::open`] and [`Rows::next_batch`].
 pub fn unit_rows(source: &dyn Source) -> Result<Vec<u64>, SourceError> {
-    let units = source.units().iter().enumerate();
-    let rows = units.map(|(number, unit)| match unit.rows {
-        Some(rows) => Ok(rows),
-        None => count_rows(source.open_unit(number)?.as_mut()),
-    });
-    rows.collect()
-}
-
-/// Reads the rest of a unit, and returns how many rows it has.
-pub(crate) fn count_rows(rows: &mut dyn Rows) -> Result<u64, SourceError> {
-    let mut count = 0;
-    while let Some(batch) = rows.next_batch()? {
-        count += batch.num_rows() as u64;
-    }
-    Ok(count)
-}
-
-/// Finds the first null of a column by reading one unit after the other.
-pub(crate) fn first_null_by_reading<S: Source + ?Sized>(
-    source: &S,
-    column: usize,
-) -> Result<Option<RowOrigin>, SourceError> {
-    if source.null_count(column) == Some(0) {
-        return Ok(None);
-    }
-    for unit in 0..source.units().len() {
-        let mut rows = source.open_unit(unit)?;
-        if let Some(row) = null_row(rows.as_mut(), column)? {
-            return Ok(Some(source.row_origin(unit, row)));
+    let mut counts = Vec::with_capacity(source.units().len());
+    for (number, unit) in source.units().iter().enumerate() {
+        let mut count = unit.rows.unwrap_or(0);
+        if unit.rows.is_none() {
+            let mut rows = source.open(number, &[])?;
+            while let Some(batch) = rows.next_batch()? {
+                count += batch.num_rows() as u64;
+            }
         }
+        counts.push(count);
     }
-    Ok(None)
-}
-
-/// Returns the number of rows before the first null of a column.
-pub(crate) fn null_row(rows: &mut dyn Rows, column: usize) -> Result<Option<u64>, SourceError> {
-    let mut row = 0;
-    while let Some(batch) = rows.next_batch()? {
-        if let Some(at) = batch.columns().get(column).and_then(null_position) {
-            return Ok(Some(row + at));
-        }
-        row += batch.num_rows() as u64;
-    }
-    Ok(None)
-}
-
-/// Returns the position of the first null of an array.
-pub(crate) fn null_position(array: &ArrayRef) -> Option<u64> {
-    let nulls = array.logical_nulls()?;
-    nulls.iter().position(|valid| !valid).map(|at| at as u64)
+    Ok(counts)
 }

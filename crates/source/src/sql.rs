@@ -1,4 +1,4 @@
-//! Runs a whole query: the engine reads a native reader, and the result is one unit.
+//! Runs a whole query: the engine reads a source, and the result is one unit.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use datafusion::sql::parser::Statement;
 use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::base::{Base, open_columns, project, rows_from};
-use crate::expr::{Projection, column_text, expanded};
-use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, session};
+use crate::base::{open_columns, pick, project, rows_from};
+use crate::expr::{Projection, column_items, column_text, expanded};
+use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, run_engine, session};
 use crate::slices::Slices;
-use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 use shardmill_core::catch_panic::catch;
 
 const SQL: &str = "--sql";
 
-/// A query over a native reader.
+/// A query over a source.
 pub(crate) struct Query {
     engine: Arc<Engine>,
     columns: Option<Arc<Projection>>,
-    schema: SchemaRef,
-    units: [Unit; 1],
+    facts: TableFacts,
     batch_bytes: usize,
-    description: SourceDescription,
 }
 
 struct Engine {
@@ -47,33 +47,30 @@ struct Engine {
 
 impl Query {
     /// Parses and plans the query.
-    pub(crate) fn new(base: Arc<dyn Base>, options: &SourceOptions) -> Result<Self, SourceError> {
+    pub(crate) fn new(base: Arc<dyn Source>, options: &SourceOptions) -> Result<Self, SourceError> {
         let statement = parse_query(SQL, options.query.sql.as_deref().unwrap_or_default())?;
         let mut text = statement.to_string();
         let batch_bytes = options.resources.batch_bytes;
         let context = session(options, engine_rows(base.description(), batch_bytes))?;
-        let input = Arc::clone(base.schema());
-        let memory_limit = options.resources.memory_limit;
-        let failed = |error| convert(error, SQL, &input, Phase::Plan, memory_limit);
-        let table = SourceTable {
-            base: Arc::clone(&base),
-        };
-        context
-            .register_table(TABLE, Arc::new(table))
-            .map_err(failed)?;
+        let input = base.schema();
+        let table = Arc::new(SourceTable(Arc::clone(&base)));
         let runtime = runtime()?;
-        let plan = catch(|| runtime.block_on(logical_plan(&context, statement)));
-        let plan = plan.map_err(planning_panic)?.map_err(failed)?;
+        let plan = run_engine(SQL, &input, Phase::Plan, || {
+            context.register_table(TABLE, table)?;
+            runtime.block_on(logical_plan(&context, statement))
+        })?;
         check_plan(SQL, &plan)?;
-        let physical = catch(|| runtime.block_on(context.state().create_physical_plan(&plan)));
-        let physical = physical.map_err(planning_panic)?.map_err(failed)?;
+        let physical = run_engine(SQL, &input, Phase::Plan, || {
+            runtime.block_on(context.state().create_physical_plan(&plan))
+        })?;
         let mut schema = physical.schema();
         let names = schema.fields().iter().map(|field| field.name().as_str());
         SourceError::check_names(names, || SQL.to_owned())?;
         let mut columns = None;
         if !options.query.columns.is_empty() {
             let wanted = expanded(&options.query.columns, &schema);
-            let projection = Projection::of_columns(&context, &schema, &wanted)?;
+            let items = column_items(&context, &schema, &wanted)?;
+            let projection = Projection::compile(&context, &schema, items)?;
             schema = Arc::clone(projection.schema());
             columns = Some(Arc::new(projection));
             let list = column_text(&wanted)?;
@@ -82,22 +79,25 @@ impl Query {
         let mut description = base.description().clone();
         description.query = Some(text);
         description.rows = None;
-        let bytes = description.bytes;
+        let unit = Unit {
+            bytes: description.bytes,
+            ..Unit::default()
+        };
         Ok(Self {
             engine: Arc::new(Engine {
                 context,
                 plan,
-                input: Arc::clone(&input),
-                memory_limit,
+                input,
+                memory_limit: options.resources.memory_limit,
             }),
             columns,
-            schema,
-            units: [Unit {
-                bytes,
-                ..Unit::default()
-            }],
+            facts: TableFacts {
+                null_counts: vec![None; schema.fields().len()],
+                schema,
+                units: vec![unit],
+                description,
+            },
             batch_bytes,
-            description,
         })
     }
 }
@@ -110,10 +110,6 @@ async fn logical_plan(context: &SessionContext, statement: Statement) -> EngineR
         .with_allow_statements(false);
     read_only.verify_plan(&plan)?;
     Ok(plan)
-}
-
-fn planning_panic(reason: String) -> SourceError {
-    SourceProblem::SqlPlan.at(SQL, reason)
 }
 
 fn runtime() -> Result<Runtime, SourceError> {
@@ -134,15 +130,11 @@ fn engine_rows(description: &SourceDescription, batch_bytes: usize) -> usize {
 }
 
 impl Source for Query {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+    fn facts(&self) -> &TableFacts {
+        &self.facts
     }
 
-    fn units(&self) -> &[Unit] {
-        &self.units
-    }
-
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
         if unit != 0 {
             return Err(SourceError::no_unit(unit));
         }
@@ -159,20 +151,18 @@ impl Source for Query {
             })
         });
         let stream = stream
-            .map_err(planning_panic)?
+            .map_err(|panic| SourceProblem::SqlPlan.at(SQL, panic))?
             .map_err(|error| engine.failed(error))?;
         let mut rows = QueryRows {
             stream,
             runtime,
             engine,
-            columns: self.columns.clone(),
+            computed: self.columns.clone(),
+            schema: project(&self.facts.schema, columns),
+            columns: columns.to_vec(),
             slices: Slices::new(self.batch_bytes),
         };
         Ok(rows_from(move || rows.pull()))
-    }
-
-    fn description(&self) -> &SourceDescription {
-        &self.description
     }
 }
 
@@ -187,7 +177,9 @@ struct QueryRows {
     stream: SendableRecordBatchStream,
     runtime: Runtime,
     engine: Arc<Engine>,
-    columns: Option<Arc<Projection>>,
+    computed: Option<Arc<Projection>>,
+    schema: SchemaRef,
+    columns: Vec<usize>,
     slices: Slices,
 }
 
@@ -199,9 +191,9 @@ impl QueryRows {
             }
             match catch(|| self.runtime.block_on(self.stream.next())) {
                 Ok(None) => return Ok(None),
-                Ok(Some(Ok(found))) => self.slices.push(match &self.columns {
-                    Some(columns) => columns.apply(&found)?,
-                    None => found,
+                Ok(Some(Ok(found))) => self.slices.push(match &self.computed {
+                    Some(computed) => computed.apply(&found, &self.columns)?,
+                    None => pick(&found, &self.columns, &self.schema)?,
                 }),
                 Ok(Some(Err(error))) => return Err(self.engine.failed(error)),
                 Err(reason) => return Err(SourceProblem::SqlRun.at(SQL, reason)),
@@ -210,7 +202,7 @@ impl QueryRows {
     }
 }
 
-impl fmt::Debug for dyn Base {
+impl fmt::Debug for dyn Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(TABLE)
     }
@@ -218,14 +210,12 @@ impl fmt::Debug for dyn Base {
 
 /// The table that a query reads.
 #[derive(Debug)]
-struct SourceTable {
-    base: Arc<dyn Base>,
-}
+struct SourceTable(Arc<dyn Source>);
 
 #[async_trait]
 impl TableProvider for SourceTable {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(self.base.schema())
+        self.0.schema()
     }
 
     fn table_type(&self) -> TableType {
@@ -241,11 +231,11 @@ impl TableProvider for SourceTable {
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let columns = projection
             .cloned()
-            .unwrap_or_else(|| (0..self.base.schema().fields().len()).collect());
-        self.base.check_columns(&columns).map_err(external)?;
-        let schema = project(self.base.schema(), &columns);
+            .unwrap_or_else(|| (0..self.0.facts().schema.fields().len()).collect());
+        self.0.check_columns(&columns).map_err(external)?;
+        let schema = project(&self.0.facts().schema, &columns);
         let scan = Scan {
-            base: Arc::clone(&self.base),
+            base: Arc::clone(&self.0),
             schema: Arc::clone(&schema),
             columns,
         };
@@ -258,7 +248,7 @@ impl TableProvider for SourceTable {
 /// Reads some columns of all units, one after the other.
 #[derive(Debug)]
 struct Scan {
-    base: Arc<dyn Base>,
+    base: Arc<dyn Source>,
     schema: SchemaRef,
     columns: Vec<usize>,
 }

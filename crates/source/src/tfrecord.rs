@@ -11,11 +11,13 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_records::{FRAME_HEAD, FRAME_TAIL, RecordError, check_data, frame_length};
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::base::{batch, project, rows_from};
 use crate::feature_columns::{FeatureError, FeatureReader, FeatureShapes};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::input::{Packing, Text, WHOLE_BYTES, packing};
-use crate::{Rows, SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{
+    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
+};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -44,21 +46,27 @@ pub(crate) fn open(
 ) -> Result<TfrecordTable, SourceError> {
     let files = list_tables(locations, kind, options)?;
     let has_features = kind == SourceKind::Tfrecord;
-    let scanned = inspect_each(&files, options.resources.jobs, |_, input| {
-        scan(input, has_features, options)
-    })?;
+    let scanned = inspect_each(&files, |_, input| scan(input, has_features, options))?;
     let mut shapes = FeatureShapes::default();
     let mut is_whole = true;
     let mut units = Vec::new();
     let mut ranges = Vec::new();
     for (number, (scanned, input)) in scanned.into_iter().zip(&files).enumerate() {
         is_whole &= scanned.is_whole;
-        scanned
-            .cuts
-            .add_units(number, &mut units, &mut ranges, scanned.packing);
-        shapes
-            .merge(scanned.shapes)
-            .map_err(|error| feature_error(input, None, error))?;
+        let (mut start, mut first_row) = (0, 0);
+        for (end, rows) in scanned.cuts.ends {
+            units.push(Unit {
+                file: Some(number),
+                first_row: Some(first_row),
+                rows,
+                bytes: end - start,
+            });
+            ranges.push((start, end, scanned.packing));
+            start = end;
+            first_row += rows.unwrap_or(0);
+        }
+        let merged = shapes.merge(scanned.shapes);
+        merged.map_err(|error| feature_error(input, None, error))?;
     }
     let rows = units.iter().map(|unit| unit.rows).sum();
     let (fields, null_counts) = if has_features {
@@ -113,14 +121,13 @@ struct Scanned {
     cuts: Cuts,
 }
 
-/// The ranges of a file: their ends and numbers of records. The last one is open if it is not known where it ends.
+/// The ranges of a file.
 #[derive(Default)]
 struct Cuts {
-    ends: Vec<(u64, u64)>,
+    /// Their ends, and their numbers of records if these were counted.
+    ends: Vec<(u64, Option<u64>)>,
     start: u64,
     records: u64,
-    /// The bytes of the file, if its records were not counted.
-    uncounted: Option<u64>,
 }
 
 impl Cuts {
@@ -133,32 +140,9 @@ impl Cuts {
     }
 
     fn close(&mut self, end: u64) {
-        self.ends.push((end, std::mem::take(&mut self.records)));
+        self.ends
+            .push((end, Some(std::mem::take(&mut self.records))));
         self.start = end;
-    }
-
-    fn add_units(
-        &self,
-        file: usize,
-        units: &mut Vec<Unit>,
-        ranges: &mut Vec<(u64, u64, Packing)>,
-        packing: Packing,
-    ) {
-        let mut start = 0;
-        let mut first_row = 0;
-        let open = self.uncounted.map(|end| (end, None));
-        let ends = self.ends.iter().map(|(end, rows)| (*end, Some(*rows)));
-        for (end, rows) in ends.chain(open) {
-            units.push(Unit {
-                file: Some(file),
-                first_row: Some(first_row),
-                rows,
-                bytes: end - start,
-            });
-            ranges.push((start, end, packing));
-            start = end;
-            first_row += rows.unwrap_or(0);
-        }
     }
 }
 
@@ -208,8 +192,10 @@ fn scan(
             }
         }
         // A compressed file is one range.
-        _ if scanned.is_whole => cuts.ends.push((size, scanned.shapes.records)),
-        _ => cuts.uncounted = Some(size),
+        _ => {
+            let records = scanned.shapes.records;
+            cuts.ends.push((size, scanned.is_whole.then_some(records)));
+        }
     }
     Ok(scanned)
 }
@@ -345,7 +331,7 @@ impl Frames {
     }
 }
 
-impl Base for TfrecordTable {
+impl Source for TfrecordTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -358,12 +344,12 @@ impl Base for TfrecordTable {
         let batch_bytes = self.options.resources.batch_bytes;
         let columns_of = match self.facts.description.kind {
             SourceKind::TfrecordRaw => Columns::Raw(BinaryBuilder::new(), 0),
-            _ => Columns::Features(FeatureReader::new(self.schema(), columns)),
+            _ => Columns::Features(FeatureReader::new(&self.facts.schema, columns)),
         };
         let mut rows = TfrecordRows {
             frames: Frames::new(text, start..end, packing, &self.options),
             columns: columns_of,
-            schema: project(self.schema(), columns),
+            schema: project(&self.facts.schema, columns),
             batch_bytes: batch_bytes.clamp(1, MAX_BYTES),
             record: Vec::new(),
             waiting: None,

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::fs::{self, FileType, Metadata};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use rayon::iter::Either;
 use rayon::prelude::*;
 use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER};
 
@@ -37,20 +37,23 @@ impl Default for WalkOptions<'_> {
     }
 }
 
-/// One file of a listing: 32 bytes in addition to its path.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    start: u64,
-    length: u32,
-    file_version: FileVersion,
+/// A relative path with `/` as the separator, and the state of that file.
+pub(crate) type Listed = (Box<str>, FileVersion);
+
+/// The regular files below a directory, sorted by the bytes of their relative paths.
+pub(crate) type Listing = Vec<Listed>;
+
+/// Returns the relative path of a file; empty beyond the end.
+pub(crate) fn path_of(listing: &[Listed], number: usize) -> &str {
+    listing.get(number).map_or("", |(path, _)| path)
 }
 
-/// The regular files below a directory, sorted by the bytes of their relative paths. All paths share one string: a
-/// million files take the bytes of their paths and 32 MB.
-#[derive(Debug, Default)]
-pub(crate) struct Listing {
-    paths: String,
-    entries: Vec<Entry>,
+/// Returns the state of the file with this path, in a sorted listing.
+pub(crate) fn version_of(listing: &[Listed], path: &str) -> Option<FileVersion> {
+    let found = listing.binary_search_by(|(own, _)| (**own).cmp(path));
+    listing
+        .get(found.ok()?)
+        .map(|(_, file_version)| *file_version)
 }
 
 /// The size and time of a file when it was listed, to compare with those when it is read.
@@ -88,120 +91,15 @@ fn mtime_ns(metadata: &Metadata) -> i64 {
         .wrapping_add(metadata.mtime_nsec())
 }
 
-impl Listing {
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Returns the files whose paths `takes` accepts.
-    pub(crate) fn filtered(
-        &self,
-        takes: impl Fn(&str) -> bool,
-    ) -> Result<Self, crate::SourceError> {
-        let mut taken = Self::default();
-        for (path, file_version) in self.iter() {
-            if takes(path) {
-                taken.push(path, file_version)?;
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Returns the relative path of a file, with `/` as the separator; empty beyond the end.
-    pub(crate) fn path(&self, index: usize) -> &str {
-        self.entries
-            .get(index)
-            .map_or("", |entry| slice(&self.paths, entry))
-    }
-
-    pub(crate) fn file_version(&self, index: usize) -> FileVersion {
-        let entry = self.entries.get(index);
-        entry.map_or_else(FileVersion::default, |entry| entry.file_version)
-    }
-
-    /// Returns the state of the file with this path, in a sorted listing.
-    pub(crate) fn find(&self, path: &str) -> Option<FileVersion> {
-        let found = self
-            .entries
-            .binary_search_by(|entry| slice(&self.paths, entry).cmp(path));
-        Some(self.file_version(found.ok()?))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, FileVersion)> {
-        let entries = self.entries.iter();
-        entries.map(|entry| (slice(&self.paths, entry), entry.file_version))
-    }
-
-    pub(crate) fn push(
-        &mut self,
-        path: &str,
-        file_version: FileVersion,
-    ) -> Result<(), SourceError> {
-        let length = u32::try_from(path.len()).map_err(|_| SourceError::bug("a path of 4 GiB"))?;
-        self.entries.push(Entry {
-            start: self.paths.len() as u64,
-            length,
-            file_version,
-        });
-        self.paths.push_str(path);
-        Ok(())
-    }
-
-    fn sort(&mut self) {
-        let paths = self.paths.as_str();
-        self.entries
-            .par_sort_unstable_by(|a, b| slice(paths, a).cmp(slice(paths, b)));
-        self.entries.shrink_to_fit();
-    }
-}
-
-fn slice<'a>(paths: &'a str, entry: &Entry) -> &'a str {
-    let range = usize::try_from(entry.start).ok().and_then(|start| {
-        let end = start.checked_add(entry.length as usize)?;
-        paths.get(start..end)
-    });
-    range.unwrap_or("")
-}
-
-/// A directory on the path from the root, for detecting loops.
-struct Ancestor {
-    id: (u64, u64),
-    parent: Option<Arc<Ancestor>>,
-}
-
-impl Ancestor {
-    fn contains(mut self: &Arc<Self>, id: (u64, u64)) -> bool {
-        loop {
-            if self.id == id {
-                return true;
-            }
-            match &self.parent {
-                Some(parent) => self = parent,
-                None => return false,
-            }
-        }
-    }
-}
-
 struct Directory {
     /// The relative path with a trailing `/`; empty for the root.
     prefix: String,
-    ancestor: Option<Arc<Ancestor>>,
+    /// If links are followed: the devices and inodes of the directory and of those that contain it, to detect loops.
+    ids: Vec<(u64, u64)>,
 }
 
 /// An error, and the relative path that decides which of several errors is reported.
-struct Failure {
-    path: String,
-    error: Box<SourceError>,
-}
-
-impl Failure {
-    fn keep_first(first: &mut Option<Self>, own: Self) {
-        if first.as_ref().is_none_or(|first| own.path < first.path) {
-            *first = Some(own);
-        }
-    }
-}
+type Failure = (String, Box<SourceError>);
 
 #[derive(Default)]
 struct Found {
@@ -212,62 +110,48 @@ struct Found {
 /// Lists the regular files below `root`, on the current rayon pool. Reports an error of the shallowest level that has one;
 /// on that level, the first in path order.
 pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
-    let ancestor = if options.follow_links {
+    let mut root_ids = Vec::new();
+    if options.follow_links {
         let metadata = fs::metadata(root)
             .map_err(|source| SourceError::io("list", shown(root, ""), source))?;
-        Some(Arc::new(Ancestor {
-            id: (metadata.dev(), metadata.ino()),
-            parent: None,
-        }))
-    } else {
-        None
-    };
+        root_ids.push((metadata.dev(), metadata.ino()));
+    }
     let mut level = vec![Directory {
         prefix: String::new(),
-        ancestor,
+        ids: root_ids,
     }];
     let mut listing = Listing::default();
-    for depth in 0.. {
-        if level.is_empty() {
-            break;
-        }
+    let mut depth = 0;
+    while !level.is_empty() {
         if depth > MAX_DEPTH {
-            level.sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix));
-            let prefix = level
-                .first()
-                .map_or("", |directory| directory.prefix.as_str());
-            return Err(SourceProblem::TreeDepth.at(
-                shown(root, prefix.trim_end_matches('/')),
-                format!("is more than {MAX_DEPTH} directories deep"),
-            ));
+            let prefix = level.iter().map(|directory| &directory.prefix).min();
+            let prefix = prefix.map_or("", |prefix| prefix.trim_end_matches('/'));
+            let reason = format!("is more than {MAX_DEPTH} directories deep");
+            return Err(SourceProblem::TreeDepth.at(shown(root, prefix), reason));
         }
+        depth += 1;
         // Proceed level by level instead of recursively, so that a deep tree does not grow the stack.
-        let found: Vec<Result<Found, Failure>> = level
-            .par_iter()
-            .map(|directory| list(root, directory, options))
-            .collect();
-        let mut next = Vec::new();
-        let mut failed: Option<Failure> = None;
-        for result in found {
-            match result {
-                Ok(found) if failed.is_none() => {
-                    for (path, file_version) in found.files.iter() {
-                        listing.push(path, file_version)?;
-                    }
-                    next.extend(found.directories);
-                }
-                Ok(_) => {}
-                Err(error) => Failure::keep_first(&mut failed, error),
-            }
+        let listed = level.par_iter();
+        let (found, failed): (Vec<Found>, Vec<Failure>) =
+            listed.partition_map(|directory| match list(root, directory, options) {
+                Ok(found) => Either::Left(found),
+                Err(failure) => Either::Right(failure),
+            });
+        first_error(failed).map_err(|(_, error)| *error)?;
+        level.clear();
+        for found in found {
+            listing.extend(found.files);
+            level.extend(found.directories);
         }
-        if let Some(failed) = failed {
-            return Err(*failed.error);
-        }
-        level = next;
     }
-    listing.paths.shrink_to_fit();
-    listing.sort();
+    listing.par_sort_unstable_by(|a, b| a.0.cmp(&b.0));
     Ok(listing)
+}
+
+/// Returns the error whose path is first.
+fn first_error(failed: Vec<Failure>) -> Result<(), Failure> {
+    let first = failed.into_iter().min_by(|a, b| a.0.cmp(&b.0));
+    first.map_or(Ok(()), Err)
 }
 
 /// Returns a path as printed: the root as given, then the relative path.
@@ -284,27 +168,20 @@ fn list(root: &Path, directory: &Directory, options: WalkOptions<'_>) -> Result<
     let failed = |source| {
         let path = shown(root, directory.prefix.trim_end_matches('/'));
         let error = failure("list", path, source);
-        Failure {
-            path: directory.prefix.clone(),
-            error: Box::new(error),
-        }
+        (directory.prefix.clone(), Box::new(error))
     };
     let mut found = Found::default();
-    let mut first_error: Option<Failure> = None;
+    let mut errors = Vec::new();
     for entry in fs::read_dir(&path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let raw_name = entry.file_name();
-        let result = take(root, directory, options, &raw_name, &entry, &mut found);
-        if let Err(error) = result {
+        if let Err(error) = take(root, directory, options, &raw_name, &entry, &mut found) {
             let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
-            let error = Failure {
-                path: relative,
-                error: Box::new(error),
-            };
-            Failure::keep_first(&mut first_error, error);
+            errors.push((relative, Box::new(error)));
         }
     }
-    first_error.map_or(Ok(found), Err)
+    first_error(errors)?;
+    Ok(found)
 }
 
 fn take(
@@ -352,26 +229,23 @@ fn take(
     };
     if kind.is_dir() {
         let name = check_name(raw_name, &path)?;
-        let mut ancestor = None;
-        if let Some(parent) = &directory.ancestor {
+        let mut ids = directory.ids.clone();
+        if options.follow_links {
             let metadata = match metadata {
                 Some(metadata) => metadata,
                 None => entry.metadata().map_err(|source| io("list", source))?,
             };
             let id = (metadata.dev(), metadata.ino());
-            if parent.contains(id) {
+            if ids.contains(&id) {
                 return Err(
                     SourceProblem::TreeLoop.at(path(), "is a link to a directory that contains it")
                 );
             }
-            ancestor = Some(Arc::new(Ancestor {
-                id,
-                parent: Some(Arc::clone(parent)),
-            }));
+            ids.push(id);
         }
         found.directories.push(Directory {
             prefix: format!("{}{name}/", directory.prefix),
-            ancestor,
+            ids,
         });
         return Ok(());
     }
@@ -386,10 +260,10 @@ fn take(
         Some(metadata) => metadata,
         None => entry.metadata().map_err(|source| io("list", source))?,
     };
-    found.files.push(
-        &format!("{}{name}", directory.prefix),
-        FileVersion::of(&metadata),
-    )
+    let relative = format!("{}{name}", directory.prefix);
+    let file_version = FileVersion::of(&metadata);
+    found.files.push((relative.into(), file_version));
+    Ok(())
 }
 
 /// Finds what an unfinished conversion has left in a folder. A folder that cannot be read counts as empty.
@@ -487,8 +361,8 @@ mod tests {
         }
     }
 
-    fn paths(listing: &Listing) -> Vec<&str> {
-        listing.iter().map(|(path, _)| path).collect()
+    fn paths(listing: &[Listed]) -> Vec<&str> {
+        listing.iter().map(|(path, _)| &**path).collect()
     }
 
     #[test]
@@ -557,7 +431,7 @@ mod tests {
             ["Z", "a-b", "a.txt", "a/b.txt", "a/b/c", "é"]
         );
         assert_eq!(listing.len(), 6);
-        assert_eq!(listing.file_version(0).bytes, 1);
+        assert_eq!(listing[0].1.bytes, 1);
     }
 
     #[test]

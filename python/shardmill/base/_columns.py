@@ -1,19 +1,27 @@
-"""Builds Arrow arrays from the values of a column."""
+"""Builds Arrow arrays and record batches from the values of columns."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
+from shardmill.base import _arguments as check
 from shardmill.errors import DataError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from shardmill import _core
     from shardmill.schema import ColumnSchema
+
+#: Bytes of samples in a record batch, by their average size.
+_BATCH_BYTES = 16 << 20
+_MAX_SAMPLES = 1 << 16
+#: How many shards are fetched ahead.
+_SHARDS_AHEAD = 4
 
 
 def stored_value(encoding: str, data: bytes) -> Any:
@@ -30,6 +38,90 @@ class Column(NamedTuple):
     schema: ColumnSchema
     field: pa.Field
     mask: Optional[str]
+
+
+def record_batches(
+    dataset: Any,
+    start: Optional[int],
+    stop: Optional[int],
+    columns: Optional[Sequence[str]],
+    batch_size: Optional[int],
+    apply_null_masks: bool,
+) -> pa.RecordBatchReader:
+    """Returns a reader of the record batches of a dataset, with the arguments of `iter_arrow`."""
+    import pyarrow as pa
+
+    size = dataset.num_samples
+    begin, end, _ = slice(start, stop).indices(size)
+    end = max(begin, end)
+    known = dataset._columns
+    chosen = known.select(columns, apply_null_masks=apply_null_masks)
+    reader = dataset._here()
+    ranges = reader.ranges(stored_value)
+    like: dict[str, Any] = {}
+    unknown = [each.name for each in chosen if each.is_array and each.shape is None]
+    if unknown and size:
+        # The encodings do not say how many dimensions these arrays have.
+        at = min(begin, size - 1)
+        dataset._make_local(at, at + 1)
+        like = _first(ranges.read(at, at + 1, set(unknown))[1])
+    names = [each.name for each in chosen]
+    schema = known.to_arrow(names, like=like, apply_null_masks=apply_null_masks)
+    made = [
+        Column(each, field, known.null_mask(each.name) if apply_null_masks else None)
+        for each, field in zip(chosen, schema)
+    ]
+    if batch_size is None:
+        average = max(1, reader.raw_bytes // max(1, size))
+        batch_size = max(1, min(_BATCH_BYTES // average, _MAX_SAMPLES))
+    step = check.whole('batch_size', batch_size, 1)
+    only = {*names, *(column.mask for column in made if column.mask is not None)}
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        ahead = _Ahead(reader, begin, end)
+        for at in range(begin, end, step):
+            last = min(at + step, end)
+            ahead.move_to(last)
+            dataset._make_local(at, last)
+            samples, batch = ranges.read(at, last, only)
+            yield record_batch(made, batch, samples, at, schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _first(batch: Any) -> dict[str, Any]:
+    """Returns the values of the first sample of a batch."""
+    import numpy as np
+
+    if not isinstance(batch, dict):
+        return {name: value for name, value in batch[0].items() if value is not None}
+    return {
+        name: (values if isinstance(values, list) else np.asarray(values))[0]
+        for name, values in batch.items()
+    }
+
+
+class _Ahead:
+    """Fetches the next shards of a range in the background."""
+
+    def __init__(self, reader: _core.Reader, start: int, stop: int) -> None:
+        import numpy as np
+
+        sizes = np.concatenate([np.frombuffer(each, np.int64) for each in reader.shard_sizes()])
+        firsts = (np.cumsum(sizes) - sizes)[sizes > 0]
+        self._reader = reader
+        self._firsts = [int(first) for first in firsts if start < first < stop]
+        self._requested = 0
+
+    def move_to(self, stop: int) -> None:
+        """Requests the shards after a sample, unless they were requested before."""
+        import bisect
+
+        wanted = bisect.bisect_left(self._firsts, stop) + _SHARDS_AHEAD
+        ahead = self._firsts[self._requested : wanted]
+        if ahead:
+            self._reader.preload(ahead)
+            self._requested += len(ahead)
 
 
 def record_batch(

@@ -9,13 +9,12 @@ from collections import OrderedDict
 from queue import Queue
 from typing import TYPE_CHECKING, Any, Optional
 
-from shardmill.base._sizes import bytes_to_int
+from shardmill.base._arguments import bytes_to_int
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardmill import _core
-    from shardmill.base._trained import Trained
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.stream import Stream
 
@@ -27,7 +26,7 @@ class Fetcher:
     thread that downloads it. Threads that find no free space wait for downloads in flight, whose space counts.
     """
 
-    def __init__(self, dataset: Trained) -> None:
+    def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -36,7 +35,7 @@ class Fetcher:
         #: Local shards and their bytes, least recently used first.
         self._local: OrderedDict[int, int] = OrderedDict()
         self._limit = bytes_to_int(dataset.cache_limit) if dataset.cache_limit else None
-        self._index_bytes = sum(stream.get_index_size() for stream in dataset.streams)
+        self._index_bytes: int = sum(stream.get_index_size() for stream in dataset.streams)
         for shard_id, shard in enumerate(dataset.shards):
             size = _resident(shard, self._stream(shard_id))
             if size:

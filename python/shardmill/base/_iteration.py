@@ -5,16 +5,14 @@ from __future__ import annotations
 import warnings
 from itertools import chain
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from shardmill.base._state import counted, is_counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Callable
 
     from shardmill import _core
-    from shardmill.base._trained import Trained
 
 
 class Carried(NamedTuple):
@@ -29,7 +27,7 @@ def later(begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     yield from begin()
 
 
-def samples_of(dataset: Trained) -> Iterator[Any]:
+def samples_of(dataset: Any) -> Iterator[Any]:
     """Begins the next epoch of a dataset and returns the samples of this rank and worker."""
     if dataset._fetches_in_python:
         order = dataset._begin_order()
@@ -38,7 +36,7 @@ def samples_of(dataset: Trained) -> Iterator[Any]:
     return _read(dataset, dataset._begin())
 
 
-def _read(dataset: Trained, batches: _core.Batches) -> Iterator[Any]:
+def _read(dataset: Any, batches: _core.Batches) -> Iterator[Any]:
     samples: Iterator[Any]
     try:
         if dataset._as_batches:
@@ -52,7 +50,7 @@ def _read(dataset: Trained, batches: _core.Batches) -> Iterator[Any]:
         batches.close()
 
 
-def each(dataset: Trained, batches: _core.Batches) -> Iterator[Any]:
+def each(dataset: Any, batches: _core.Batches) -> Iterator[Any]:
     """Yields samples through an overridden `get_item`, reading one batch ahead."""
     import numpy as np
 
@@ -84,7 +82,7 @@ def carried(batches: _core.Batches) -> Iterator[Any]:
             yield from (None,) * (samples - 1)
 
 
-def warn_of_shuffle(dataset: Trained) -> None:
+def warn_of_shuffle(dataset: Any) -> None:
     """Warns if the block size is too small to mix samples of different shards."""
     block = dataset.shuffle_block_size
     if dataset.shuffle and dataset.shuffle_algo == 'py1e' and block is not None:

@@ -1,45 +1,19 @@
-"""Which samples streams read: whether deleted ones, which of a view, and which neighbours."""
+"""The samples that are read once, from a single dataset, and those that arguments select."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Protocol, Union
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Optional, Union
 
-from shardmill.base._arguments import refuse_type
-from shardmill.errors import UsageError
+from shardmill import _core
+from shardmill.base import _arguments as check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping
 
     from shardmill.base._typing import Path
     from shardmill.views import View
-    from shardmill.windows import Window
-
-
-class _Chosen(Protocol):
-    """A stream that knows which of its samples are read."""
-
-    with_deleted: Optional[bool]
-    view: Optional[View]
-
-
-def default_live(streams: Sequence[_Chosen], with_deleted: bool, view: Optional[View]) -> None:
-    """Sets which samples are read, for streams that do not specify it.
-
-    Not passed as arguments of the streams, because subclasses may not accept them.
-
-    Raises:
-        ValueError: There is a view for several streams, or for one that has a view.
-    """
-    for stream in streams:
-        if stream.with_deleted is None:
-            stream.with_deleted = with_deleted
-    if view is None:
-        return
-    if len(streams) > 1 or streams[0].view is not None:
-        raise UsageError(
-            'a view is of one dataset: give each of the streams its own', 'config-streams', 'view'
-        )
-    streams[0].view = view
 
 
 def given_view(given: Union[View, Path, None]) -> Optional[View]:
@@ -51,10 +25,23 @@ def given_view(given: Union[View, Path, None]) -> Optional[View]:
     return given if isinstance(given, View) else View(given)
 
 
-def given_window(given: Optional[Window]) -> Optional[Window]:
-    """Checks the window of an argument."""
-    if given is None:
-        return None
-    from shardmill.windows import Window
-
-    return given if isinstance(given, Window) else refuse_type('window', given, 'a `Window`')
+@contextmanager
+def stream_at(
+    location: Path,
+    local: Optional[Path],
+    storage_options: Optional[Mapping[str, str]],
+    *,
+    with_deleted: bool = False,
+) -> Iterator[_core.StreamOptions]:
+    """Describes a dataset in a directory, or in a store; shards of the latter go to ``local`` or a temporary folder."""
+    place = check.path('location', location)
+    settings = check.storage_options(storage_options) or {}
+    with tempfile.TemporaryDirectory() as folder:
+        if local is None and '://' in place:
+            local = folder
+        yield _core.StreamOptions(
+            remote=None if local is None else place,
+            local=place if local is None else check.path('local', local),
+            with_deleted=with_deleted,
+            settings=settings,
+        )

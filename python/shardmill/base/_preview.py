@@ -5,17 +5,13 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from shardmill._text import html_table
 from shardmill.base._columns import stored_value
 from shardmill.base._representation import dataset_facts
 from shardmill.errors import ShardmillError
-from shardmill.schema import TEXTS
-
-if TYPE_CHECKING:
-    from shardmill.base._stored import Stored
-    from shardmill.schema import Schema
+from shardmill.schema import TEXTS, Schema
 
 #: How many samples a notebook shows.
 _SAMPLES = 5
@@ -56,7 +52,7 @@ class Preview:
         return html_table(rows, ('', *self.schema))
 
 
-def read_preview(dataset: Stored, count: int) -> Preview:
+def read_preview(dataset: Any, count: int) -> Preview:
     """Reads the first samples of a dataset, as they are stored."""
     import numpy as np
 
@@ -82,7 +78,7 @@ def read_preview(dataset: Stored, count: int) -> Preview:
     return Preview(schema, tuple(samples))
 
 
-def preview_html(dataset: Stored) -> str:
+def preview_html(dataset: Any) -> str:
     """Returns facts, columns, and the first samples that are on this machine."""
     facts = dataset_facts(dataset)
     known = vars(dataset)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Optional
+from collections.abc import Mapping
+from typing import Any, Optional
 
 from shardmill.base._arguments import public_location
-from shardmill.schema import Schema
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: How many columns are named.
 _COLUMNS = 20
@@ -79,6 +75,8 @@ def _columns(known: Mapping[str, Any]) -> Optional[list[str]]:
     reader = known.get('_reader')
     if reader is None or known.get('_process') != os.getpid():
         return None
+    from shardmill.schema import Schema
+
     names = list(Schema.of_shards(reader.schemas()))
     return names if len(names) <= _COLUMNS else [*names[:_COLUMNS], '…']
 

@@ -6,13 +6,11 @@ import collections.abc
 import functools
 import logging
 import random
+from collections.abc import Sequence
 from time import sleep
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar, Union, overload
+from typing import Any, Callable, Optional, TypeVar, Union, overload
 
 from shardmill.base import _arguments as check
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 

@@ -18,15 +18,13 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import context, reduction
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from shardmill import _torch
 from shardmill.errors import ResourceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: Maximum loader processes per rank.
 MOST_WORKERS = 1024

@@ -1,14 +1,15 @@
-"""Lists the arguments that a constructor takes as keywords of a typed dict, for `help`, `inspect` and editors."""
+"""Signatures with the arguments that a constructor takes as keywords of a typed dict, and errors for earlier names."""
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from collections.abc import Mapping
+from functools import wraps
+from typing import Any, Callable, TypeVar, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from shardmill.errors import ArgumentTypeError
 
-F = TypeVar('F', bound=Callable[..., None])
+F = TypeVar('F', bound=Callable[..., Any])
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -39,5 +40,26 @@ def lists_arguments(
         parameters = [*own[:at], *listed, *own[at:]]
         vars(init)['__signature__'] = signature.replace(parameters=parameters)
         return init
+
+    return decorate
+
+
+def renamed(**names: str) -> Callable[[F], F]:
+    """Returns a decorator for a function whose arguments have new names: an earlier name is an error that names the new
+    one.
+
+    Args:
+        **names: The new names by the earlier ones.
+    """
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            for old in given.keys() & names.keys():
+                text = f'`{old}` has another name now: `{names[old]}`'
+                raise ArgumentTypeError(text, 'config-argument', old, f'write `{names[old]}=...`')
+            return function(*args, **given)
+
+        return cast(F, checked)
 
     return decorate

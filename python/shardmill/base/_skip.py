@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from shardmill.base import _arguments as check
 from shardmill.errors import UsageError
-from shardmill.lineage import Delivery, StepSamples
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from shardmill.lineage import Delivery, StepSamples
 
     SkippedStep = Union[int, tuple[int, int], StepSamples, Delivery]
 
@@ -52,7 +51,8 @@ class Skips:
         """Checks the arguments of a dataset with so many samples."""
         steps, places = [], []
         for one in _listed('skip', skip):
-            if isinstance(one, (StepSamples, Delivery)):
+            if hasattr(one, 'sample_in_epoch'):
+                # A `StepSamples` or `Delivery`.
                 places.append((one.epoch, one.sample_in_epoch))
             elif isinstance(one, (tuple, list)) and len(one) == 2:
                 steps.append((check.whole('skip', one[0]), check.whole('skip', one[1])))

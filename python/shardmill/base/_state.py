@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core, _torch
 from shardmill.base._arguments import refuse_type
-from shardmill.base._sharding import check_own_state
+from shardmill.base._sharding import RankLayout, check_own_state
 from shardmill.base._skip import passed
-from shardmill.errors import DataError, IndexSyntaxError, UsageError
+from shardmill.errors import ConflictError, DataError, IndexSyntaxError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from shardmill.base._sharding import RankLayout
-    from shardmill.base._trained import Trained
+    from shardmill.base.stream import Stream
 
 
 def check_state(state: dict[str, Any]) -> dict[str, Any]:
@@ -97,10 +93,34 @@ def with_streaming_prefixes() -> Iterator[None]:
         raise
 
 
+def versions_of(streams: Sequence[Stream]) -> dict[str, Any]:
+    """Returns the versions of the Delta tables among some streams, for a state."""
+    versions = [getattr(stream, 'version', None) for stream in streams]
+    return {'versions': versions} if any(version is not None for version in versions) else {}
+
+
+def check_files(state: dict[str, Any], digest: Optional[str]) -> None:
+    """Rejects a state made with another list of files.
+
+    A dataset without a list is accepted, because a table can have been converted since. The identity of the order
+    covers the sizes of its shards.
+    """
+    files = state.get('files')
+    if files is not None and digest is not None and files != digest:
+        hint = 'resume with the files that the run began with, or start a new run'
+        if 'versions' in state:
+            hint = f'open the Delta tables at the versions {state["versions"]} of the state'
+        raise ConflictError(
+            f'The StreamingDataset state dict was made with the list of files {files}, and this one is {digest}',
+            'state-files',
+            hint=hint,
+        )
+
+
 # The identity of a sample order, which decides whether a state belongs to it.
 
 
-def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
+def config_of(dataset: Any, order: RankLayout) -> dict[str, Any]:
     """Returns the options of the Rust reader that decide the sample order of every epoch.
 
     A missing batch size becomes 1: iterating requires one, but most identities do not depend on it.
@@ -126,7 +146,7 @@ def config_of(dataset: Trained, order: RankLayout) -> dict[str, Any]:
     }
 
 
-def mark_order(dataset: Trained, order: RankLayout) -> dict[str, Any]:
+def mark_order(dataset: Any, order: RankLayout) -> dict[str, Any]:
     """Returns the identity of a sample order, for states."""
     config = config_of(dataset, order)
     known = dataset._order_identity
@@ -138,7 +158,7 @@ def mark_order(dataset: Trained, order: RankLayout) -> dict[str, Any]:
 
 
 def check_order(
-    dataset: Trained, state: dict[str, Any], order: RankLayout, mixture: Optional[str] = None
+    dataset: Any, state: dict[str, Any], order: RankLayout, mixture: Optional[str] = None
 ) -> None:
     """Rejects a state made with other shards or in another order.
 
@@ -162,19 +182,24 @@ def check_order(
 # States for loaders that request them from the dataset, in each process that iterates over it.
 
 
-@dataclass
 class Progress:
-    """The progress of this process's iteration."""
+    """The progress of this process's iteration.
 
-    epoch: int
-    #: Samples of the epoch delivered to all ranks together before this iteration.
-    offset: int
-    order: RankLayout
-    #: Ranges of samples of the epoch that are left out.
-    skipped: Sequence[tuple[int, int]] = ()
+    Args:
+        epoch: The epoch.
+        offset: Samples of the epoch delivered to all ranks together before this iteration.
+        order: The order.
+        skipped: Ranges of samples of the epoch that are left out.
+    """
+
     #: Samples that this process has yielded, and whether these are all.
-    samples: int = 0
-    is_done: bool = False
+    samples = 0
+    is_done = False
+
+    def __init__(
+        self, epoch: int, offset: int, order: RankLayout, skipped: Sequence[tuple[int, int]]
+    ) -> None:
+        self.epoch, self.offset, self.order, self.skipped = epoch, offset, order, skipped
 
     def reached(self, epoch_size: int) -> tuple[int, int]:
         """Returns the epoch and an estimate of how many of its samples all processes have yielded."""
@@ -200,7 +225,7 @@ def counted(samples: Iterable[Any], progress: Optional[Progress]) -> Iterator[An
     progress.is_done = True
 
 
-def own_state(dataset: Trained) -> dict[str, Any]:
+def own_state(dataset: Any) -> dict[str, Any]:
     """Returns the position of this process's iteration, as the keys of its state that differ between processes.
 
     Workers yield the batches of their rank in turn. The state of a worker counts the samples of the others as if they
@@ -227,7 +252,7 @@ def own_state(dataset: Trained) -> dict[str, Any]:
     return {'epoch': epoch, 'sample_in_epoch': given}
 
 
-def take_own_state(dataset: Trained, state: dict[str, Any]) -> bool:
+def take_own_state(dataset: Any, state: dict[str, Any]) -> bool:
     """Makes a worker process resume from its own state. Returns whether the state is of a worker."""
     worker = state.get('worker')
     if worker is None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._collate import union_of
-from shardmill.base._trained import Trained
 from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
     from numpy.typing import NDArray
     from typing_extensions import Self
 
@@ -32,7 +29,7 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
     """
 
     def __init__(
-        self, dataset: Trained, columns: Optional[list[str]], drop_last: bool, batch_size: int
+        self, dataset: Any, columns: Optional[list[str]], drop_last: bool, batch_size: int
     ) -> None:
         self._dataset = dataset
         self._names = columns
@@ -120,7 +117,9 @@ class BatchIterator(Iterator[dict[str, 'NDArray[Any]']]):
         Samples that were prefetched do not count.
         """
         samples = self.num_samples_yielded * self._dataset._set_world().num_ranks
-        return self._dataset.state_dict(samples // (self._dataset.replication or 1), False)
+        samples //= self._dataset.replication or 1
+        state: dict[str, Any] = self._dataset.state_dict(samples, False)
+        return state
 
     def close(self) -> None:
         """Ends the iteration and stops its threads."""
@@ -185,52 +184,27 @@ def stacked(values: list[Any]) -> Any:
     return values if array.dtype == object else array
 
 
-class TrainingBatches(Trained):
-    """Iteration over whole batches."""
-
-    def batches(
-        self,
-        batch_size: Optional[int] = None,
-        *,
-        drop_last: bool = False,
-        columns: Optional[Sequence[str]] = None,
-    ) -> BatchIterator:
-        """Returns the batches of this rank in the next epoch, as dicts of NumPy arrays. Does not need torch.
-
-        The samples and their order are those of a `StreamingDataLoader` with the same batch size. Threads of Rust
-        prepare batches ahead. If a subclass overrides ``get_item``, ``__getitem__`` or ``__iter__``, the batches are
-        stacked from its samples, which must be dicts.
-
-        Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
-        objects. A batch has the columns that one of its samples has, with ``None`` for samples without them.
-        `BatchIterator.state_dict` to `load_state_dict` before the next call.
-
-        Args:
-            batch_size: Samples per batch. The order of samples depends on it: it must be the ``batch_size`` of the
-                dataset, which is set if the dataset has none.
-            drop_last: Whether to leave out an incomplete last batch.
-            columns: The names of the columns to decode, which every batch then has; by default all columns.
-
-        Raises:
-            UsageError: There is no batch size, or another one than that of the dataset; a column does not exist.
-        """
-        size = check.whole_or_none('batch_size', batch_size, 1)
-        if size is None and self.batch_size is None:
-            text = 'neither `batches` nor the dataset has a batch size, and the order of samples depends on it'
-            raise UsageError(text, 'config-value', 'batch_size', 'give `batch_size=...`')
-        if size is not None and self.batch_size not in (None, size):
-            text = (
-                f'`batch_size` is {size}, and that of the dataset is {self.batch_size}: the order of samples depends '
-                f'on it'
-            )
-            raise UsageError(text, 'config-value', 'batch_size', 'give both the same value')
-        if size is not None:
-            self.batch_size = size
-        assert self.batch_size is not None
-        names = None if columns is None else check.texts('columns', columns, 'a list of names')
-        if names is not None and self._is_plain():
-            self._sample_columns.select(names)
-        drop_last = check.flag('drop_last', drop_last)
-        if self.packing is not None:
-            check.not_given('packing', columns=columns)
-        return BatchIterator(self, names, drop_last, self.batch_size)
+def batches_of(
+    dataset: Any, batch_size: Optional[int], drop_last: bool, columns: Optional[Sequence[str]]
+) -> BatchIterator:
+    """Returns the batches of a dataset, as `StreamingDataset.batches` describes."""
+    size = check.whole_or_none('batch_size', batch_size, 1)
+    if size is None and dataset.batch_size is None:
+        text = 'neither `batches` nor the dataset has a batch size, and the order of samples depends on it'
+        raise UsageError(text, 'config-value', 'batch_size', 'give `batch_size=...`')
+    if size is not None and dataset.batch_size not in (None, size):
+        text = (
+            f'`batch_size` is {size}, and that of the dataset is {dataset.batch_size}: the order of samples depends '
+            f'on it'
+        )
+        raise UsageError(text, 'config-value', 'batch_size', 'give both the same value')
+    if size is not None:
+        dataset.batch_size = size
+    assert dataset.batch_size is not None
+    names = None if columns is None else check.texts('columns', columns, 'a list of names')
+    if names is not None and dataset._is_plain():
+        dataset._sample_columns.select(names)
+    drop_last = check.flag('drop_last', drop_last)
+    if dataset.packing is not None:
+        check.not_given('packing', columns=columns)
+    return BatchIterator(dataset, names, drop_last, dataset.batch_size)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Union, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, Union
 
 from shardmill import _core
 from shardmill.base import _arguments as check
-from shardmill.base._packed import check_packing
 from shardmill.base._sharding import RankLayout
 from shardmill.base._state import check_order, check_state, config_of, with_streaming_prefix
 from shardmill.errors import UsageError
@@ -18,104 +18,51 @@ from shardmill.lineage import (
     StepSamples,
     StreamOrigin,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+from shardmill.mixtures import continued_mixture
+from shardmill.packing import check_packing
 
 #: The column of MDS samples that holds their key.
 _KEY = '__key__'
 
 
-class StepAccess:
-    """Names the samples of steps, and the steps of samples, without a log."""
-
-    @overload
-    def which(
-        self,
-        step: int,
-        rank: Optional[int] = None,
-        *,
-        state: Optional[Mapping[str, Any]] = None,
-        epoch: Optional[int] = None,
-        keys: bool = True,
-    ) -> StepSamples: ...
-
-    @overload
-    def which(
-        self,
-        *,
-        sample: int,
-        state: Optional[Mapping[str, Any]] = None,
-        epoch: Optional[int] = None,
-        epochs: int = 1,
-        keys: bool = True,
-    ) -> SampleSteps: ...
-
-    def which(
-        self: Any,
-        step: Optional[int] = None,
-        rank: Optional[int] = None,
-        *,
-        sample: Optional[int] = None,
-        state: Optional[Mapping[str, Any]] = None,
-        epoch: Optional[int] = None,
-        epochs: int = 1,
-        keys: bool = True,
-    ) -> Union[StepSamples, SampleSteps]:
-        """Returns the samples of a step, or the steps that delivered a sample.
-
-        The order is computed again, so no log is needed, and nothing about the iteration changes. A step is a batch
-        of all ranks, counted from 0 at the start of the epoch, or at the position of the state that the epoch was
-        resumed from. Without `state` and `epoch`, it is a step of the epoch that the last iteration began, or before
-        the first iteration of the one that it will begin.
-
-        With packing, these are the samples in the rows of the step, and the steps that delivered a row with the sample.
-        The position is the row in the batch of the rank, and a sample is listed for each of its pieces. Positions in
-        the epoch count rows.
-
-        Args:
-            step: The step whose samples are wanted.
-            rank: Only the samples of this rank.
-            sample: The number of the sample whose steps are wanted, instead of a step.
-            state: Count from this state instead, as returned by `state_dict`.
-            epoch: Count from the start of this epoch instead.
-            epochs: The number of epochs to search for a sample.
-            keys: Whether to read the keys of the samples, which are in the shards.
-
-        Raises:
-            ValueError: The step, the rank or the sample does not exist, or arguments contradict each other.
-            FileExistsError: The state was made with other shards or in another order.
-        """
-        if (step is None) == (sample is None):
-            raise UsageError('give either `step` or `sample`', 'config-value', 'step')
-        if sample is not None and rank is not None:
-            raise UsageError('`rank` can only be used with `step`', 'config-value', 'rank')
-        if state is not None and epoch is not None:
-            raise UsageError('give either `state` or `epoch`', 'config-value', 'epoch')
-        options = _options(self, state, epoch)
-        reader = self._here()
-        tokens = None if self.packing is None else self.packing._to_core()
-        try:
-            if sample is None:
-                number = check.count('step', step)
-                rank = check.whole_or_none('rank', rank)
-                of_epoch, before, members = _core.samples_of_step(
-                    reader, options, number, rank, tokens
-                )
-                origins = _origins(self, reader, [member[2] for member in members], keys)
-                samples = (
-                    StepSample(rank=member[0], position=member[1], repeated=member[3], origin=at)
-                    for member, at in zip(members, origins)
-                )
-                return StepSamples(of_epoch, number, before, tuple(samples))
-            number = check.count('sample', sample)
-            epochs = check.count('epochs', epochs, 1)
-            steps = _core.steps_of_sample(reader, options, number, epochs, tokens)
-        except UsageError as error:
-            raise with_streaming_prefix(error) from error
-        (origin,) = _origins(self, reader, [number], keys)
-        return SampleSteps(origin, tuple(Delivery(*step) for step in steps))
+def which(
+    dataset: Any,
+    step: Optional[int],
+    rank: Optional[int],
+    sample: Optional[int],
+    state: Optional[Mapping[str, Any]],
+    epoch: Optional[int],
+    epochs: int,
+    keys: bool,
+) -> Union[StepSamples, SampleSteps]:
+    """Finds samples or steps, as `StreamingDataset.which` describes."""
+    if (step is None) == (sample is None):
+        raise UsageError('give either `step` or `sample`', 'config-value', 'step')
+    if sample is not None and rank is not None:
+        raise UsageError('`rank` can only be used with `step`', 'config-value', 'rank')
+    if state is not None and epoch is not None:
+        raise UsageError('give either `state` or `epoch`', 'config-value', 'epoch')
+    options = _options(dataset, state, epoch)
+    reader = dataset._here()
+    tokens = None if dataset.packing is None else dataset.packing._to_core()
+    try:
+        if sample is None:
+            number = check.count('step', step)
+            rank = check.whole_or_none('rank', rank)
+            of_epoch, before, members = _core.samples_of_step(reader, options, number, rank, tokens)
+            origins = _origins(dataset, reader, [member[2] for member in members], keys)
+            samples = (
+                StepSample(rank=member[0], position=member[1], repeated=member[3], origin=at)
+                for member, at in zip(members, origins)
+            )
+            return StepSamples(of_epoch, number, before, tuple(samples))
+        number = check.count('sample', sample)
+        epochs = check.count('epochs', epochs, 1)
+        steps = _core.steps_of_sample(reader, options, number, epochs, tokens)
+    except UsageError as error:
+        raise with_streaming_prefix(error) from error
+    (origin,) = _origins(dataset, reader, [number], keys)
+    return SampleSteps(origin, tuple(Delivery(*step) for step in steps))
 
 
 def _options(
@@ -152,7 +99,7 @@ def _options(
 def _from_state(dataset: Any, order: RankLayout, state: dict[str, Any]) -> _core.EpochOptions:
     """Returns the options of an epoch that resumes from a state, without loading the state."""
     check_packing(state, dataset.packing)
-    mixture = dataset._continued_mixture(state, order)
+    mixture = continued_mixture(dataset, state, order)
     check_order(dataset, state, order, mixture)
     config = config_of(dataset, order)
     if mixture is not None:

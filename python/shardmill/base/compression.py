@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Optional, Union
+from collections.abc import Iterator
+from typing import ClassVar, Optional, Union
 
 from shardmill import _core
 from shardmill.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     'Brotli',

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import deque
+from time import perf_counter
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 from shardmill import _torch
 from shardmill.base import _arguments as check
-from shardmill.base._collate import collate
+from shardmill.base._collate import collate, packed
 from shardmill.base._iteration import Carried
 from shardmill.base._limits import Timed, Times, explain, times_here
-from shardmill.base._rows import packed
 from shardmill.base._sharding import find_split
-from shardmill.base._threads import check_threads, threaded
-from shardmill.base._typing import SampleT
 from shardmill.base.dataset import StreamingDataset
-from shardmill.metrics import Watch
+from shardmill.errors import UsageError
+from shardmill.metrics import Callback, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
+    from concurrent.futures import Future
 
     from torch.utils.data import DataLoader as _DataLoader
     from torch.utils.data import Dataset, Sampler
 
-    from shardmill.metrics import Callback
+    from shardmill.base._typing import SampleT
     from shardmill.stats import Explanation, LoaderStats
 else:
-    _DataLoader = _torch.Placeholder
+    _DataLoader, SampleT = _torch.Placeholder, Any
 
 __all__ = ['StreamingDataLoader']
 
@@ -146,7 +147,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         self.num_samples_yielded = 0
         self.worker_type = check.choice('worker_type', worker_type, ('processes', 'threads'))
         if self.worker_type == 'threads':
-            check_threads(self)
+            _check_threads(self)
 
     def _get_batch_size(self, batch: Any) -> int:
         """Returns the number of samples in a batch."""
@@ -187,7 +188,7 @@ class StreamingDataLoader(_Loader, _DataLoader[SampleT]):
         if native:
             batches = self._pinned_if_asked(self._batches())
         elif self.num_workers and self.worker_type == 'threads':
-            batches = self._pinned_if_asked(threaded(self))
+            batches = self._pinned_if_asked(_threaded(self))
         else:
             batches = self._others()
         watch = self._watch
@@ -420,6 +421,82 @@ def _widened(iterator: Any) -> Any:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(writer.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
     return iterator
+
+
+def _threaded(loader: Any) -> Generator[tuple[int, Any], None, None]:
+    """Yields the batches of a loader in the order of a single thread, each after its number of samples.
+
+    Each thread makes whole batches.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+    import torch
+
+    # torch's own loop draws a number here. Drawing it keeps the program's later random numbers the same.
+    torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+    dataset, size = loader.dataset, loader.batch_size or 1
+    collate: Callable[[list[Any]], Any] = loader._collate_fn()
+    limit = loader.num_workers * (loader.prefetch_factor or 2)
+
+    def make(numbers: list[int], samples: list[Any]) -> tuple[int, Any]:
+        made = []
+        # COMPAT: streaming passes NumPy numbers, and subclasses depend on it.
+        for number, sample in zip(np.asarray(numbers, np.int64), samples):
+            dataset._ready.sample = (number, sample)
+            made.append(dataset[number])
+        return len(made), collate(made)
+
+    batches = dataset._begin()
+    pending: deque[Future[tuple[int, Any]]] = deque()
+    pool = ThreadPoolExecutor(loader.num_workers, 'shardmill-transform')
+    try:
+        is_done = False
+        while True:
+            while not is_done and len(pending) < limit:
+                taken = batches.next_numbered()
+                is_done = taken is None
+                if (
+                    taken is not None
+                    and taken[0]
+                    and not (loader.drop_last and len(taken[0]) < size)
+                ):
+                    pending.append(pool.submit(make, *taken))
+            if not pending:
+                return
+            start = perf_counter()
+            result = pending.popleft().result()
+            dataset._transform_seconds += perf_counter() - start
+            yield result
+    finally:
+        pool.shutdown(cancel_futures=True)
+        batches.close()
+
+
+def _check_threads(loader: Any) -> None:
+    """Rejects datasets whose batches cannot be read in this process."""
+    dataset = loader.dataset
+    if (
+        not isinstance(dataset, StreamingDataset)
+        or type(dataset).__iter__ is not StreamingDataset.__iter__
+    ):
+        problem = (
+            f'{type(dataset).__name__} is no StreamingDataset, or has an `__iter__` of its own'
+        )
+    elif dataset._fetches_in_python:
+        problem = 'a stream of the dataset fetches its shards with Python code'
+    elif dataset.packing is not None:
+        problem = 'the dataset packs its samples'
+    elif loader.batch_size is None or loader.batch_size != dataset.batch_size:
+        problem = f'`batch_size` is {loader.batch_size}, and {dataset.batch_size} in the dataset'
+    else:
+        return
+    raise UsageError(
+        f'the loader cannot use threads: {problem}',
+        'config-value',
+        'worker_type',
+        "leave out `worker_type='threads'` to use worker processes",
+    )
 
 
 _torch.adopt(StreamingDataLoader, 'DataLoader')

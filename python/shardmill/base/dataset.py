@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import threading
 import warnings
 from functools import cached_property
 from math import ceil
 from multiprocessing import context
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from shardmill import _core, _torch
+from shardmill._lazy import lazy
 from shardmill.base import _arguments as check
-from shardmill.base._data_ranks import data_rank_of
-from shardmill.base._fetching import Fetcher
-from shardmill.base._fields import field_decoder
+from shardmill.base import _opening, _state
+from shardmill.base._fields import FieldDecoder, field_decoder
 from shardmill.base._iteration import later, samples_of, warn_of_shuffle
-from shardmill.base._keys import KeyAccess
-from shardmill.base._live import default_live, given_view, given_window
-from shardmill.base._mixture import MixtureAccess, check_mixture
-from shardmill.base._opening import Opening, given_peers
-from shardmill.base._packed import (
-    TokenReader,
-    begin_rows,
-    check_packing,
-    given_packing,
-    rows_of,
-)
-from shardmill.base._raw import check_files, gives_files, holding, versions_of
-from shardmill.base._representation import dataset_representation
-from shardmill.base._shard_access import ShardAccess, check_shards
+from shardmill.base._live import given_view
+from shardmill.base._own_world import OwnWorld
 from shardmill.base._sharding import RankLayout, Split, find_split, in_slots, is_split_length
 from shardmill.base._shared_state import SharedState, end_if_orphaned
 from shardmill.base._skip import Skips, passed
-from shardmill.base._state import (
-    Progress,
-    check_order,
-    check_state,
-    config_of,
-    is_counted,
-    mark_order,
-    own_state,
-    take_own_state,
-    with_streaming_prefix,
-)
-from shardmill.base._stored import Ready
-from shardmill.base._table_access import TableAccess
-from shardmill.base._training_batches import TrainingBatches
-from shardmill.base._typing import SampleT
-from shardmill.base._video_access import VideoAccess
-from shardmill.base._which import StepAccess
-from shardmill.base.batching import batching_methods
-from shardmill.base.batching import generate_work as generate_work
+from shardmill.base._stored import Stored, given_window
 from shardmill.base.constant import DEFAULT_TIMEOUT
-from shardmill.base.partition import algos as partition_algos
-from shardmill.base.registry_utils import construct_from_registry
-from shardmill.base.sampling import get_sampling as get_sampling
-from shardmill.base.shared.prefix import get_shm_prefix as get_shm_prefix
-from shardmill.base.shuffle import algos as shuffle_algos
-from shardmill.base.stream import Stream, check_registered, streams_registry
+from shardmill.base.stream import Stream, registered_stream
 from shardmill.base.world import World
 from shardmill.errors import UsageError
 
@@ -70,22 +35,34 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.utils.data import IterableDataset as _IterableDataset
 
-    from shardmill.base._fields import FieldDecoder
+    from shardmill.base._fetching import Fetcher
     from shardmill.base._skip import SkippedStep
-    from shardmill.base._typing import Path
+    from shardmill.base._training_batches import BatchIterator
+    from shardmill.base._typing import Path, SampleT
     from shardmill.base.format.base.reader import Reader
-    from shardmill.mixtures import Mixture
-    from shardmill.packing import Packing
+    from shardmill.base.spanner import Spanner
+    from shardmill.lineage import SampleSteps, StepSamples
+    from shardmill.mixtures import Mixture, MixtureWindow
+    from shardmill.packing import Packing, TokenReader
     from shardmill.stats import DatasetStats
     from shardmill.views import View
     from shardmill.windows import Window
 else:
-    _IterableDataset = _torch.Placeholder
+    _IterableDataset, SampleT = _torch.Placeholder, Any
 
 __all__ = ['StreamingDataset']
 
-logger = logging.getLogger(__name__)
 
+# Programs written for `streaming` import these names from here.
+__getattr__, _ = lazy(
+    __name__,
+    {
+        'batching': ('generate_work',),
+        'sampling': ('get_sampling',),
+        'shared.prefix': ('get_shm_prefix',),
+    },
+    root='shardmill.base',
+)
 
 #: Attributes that each process creates for itself. They are not pickled.
 _OWN = (
@@ -110,17 +87,13 @@ _OWN = (
 )
 
 
-class StreamingDataset(
-    KeyAccess,
-    MixtureAccess,
-    Opening,
-    ShardAccess,
-    StepAccess,
-    TableAccess,
-    TrainingBatches,
-    VideoAccess,
-    _IterableDataset[SampleT],
-):
+class Ready(threading.local):
+    """A sample that the iteration of this thread has read, and its number."""
+
+    sample: Optional[tuple[int, Any]] = None
+
+
+class StreamingDataset(Stored, _IterableDataset[SampleT]):
     """An iterable dataset for torch that resumes in the middle of an epoch on any number of nodes.
 
     Pass either ``streams``, or ``remote`` and ``local`` for a single stream. If torch is installed, this is a
@@ -267,23 +240,22 @@ class StreamingDataset(
                 'give either `streams`, or `remote` and `local`; not both, not neither',
                 'config-streams',
             )
-        check.given_together(rank=rank, world_size=world_size)
-        check.given_together(worker=worker, num_workers=num_workers)
-        rank = check.whole_or_none('rank', rank)
-        world_size = check.whole_or_none('world_size', world_size, 1)
-        local_world_size = check.whole_or_none('local_world_size', local_world_size)
-        shared = data_rank_of(mesh, data_dims, data_rank, data_world_size)
-        if shared is not None:
-            check.not_given('mesh` or `data_rank', rank=rank, replication=replication)
-            rank, world_size, local_world_size = shared
-        num_workers = check.whole_or_none('num_workers', num_workers, 1)
-        worker = check.whole_or_none('worker', worker)
-        if worker is not None and num_workers is not None and worker >= num_workers:
-            raise UsageError(
-                f'`worker` is {worker} and `num_workers` is {num_workers}: workers count from 0',
-                'config-world',
-                'worker',
-            )
+        self._own_world = OwnWorld(
+            rank=rank,
+            world_size=world_size,
+            local_world_size=local_world_size,
+            worker=worker,
+            num_workers=num_workers,
+            replication=replication,
+            mesh=mesh,
+            data_dims=data_dims,
+            data_rank=data_rank,
+            data_world_size=data_world_size,
+        )
+
+        from shardmill.base.batching import batching_methods
+        from shardmill.base.partition import algos as partition_algos
+        from shardmill.base.shuffle import algos as shuffle_algos
 
         self.predownload = None if predownload is None else check.count('predownload', predownload)
         self.cache_limit = check.byte_size('cache_limit', cache_limit)
@@ -307,8 +279,6 @@ class StreamingDataset(
         self._decode_field = field_decoder(decode)
         self.initial_physical_nodes: Optional[int] = None
         self.epoch_seed_change = self.shuffle and self.sampling_method == 'balanced'
-        self._given_world = (rank, world_size, local_world_size, worker, num_workers)
-        self._starter: Optional[tuple[int, World]] = None
         #: How another library splits the samples of the next iteration, here and in the spawning process.
         self._split: Optional[Split] = None
         self._starter_split: Optional[Split] = None
@@ -359,22 +329,21 @@ class StreamingDataset(
                 stream.apply_default(default)
         else:
             streams = [
-                construct_from_registry(
-                    name=check.text('stream_name', stream_name),
-                    registry=streams_registry,
-                    partial_function=False,
-                    pre_validation_function=None,
-                    post_validation_function=check_registered,
-                    kwargs={**check.mapping('stream_config', stream_config or {}), **default},
+                registered_stream(
+                    check.text('stream_name', stream_name),
+                    {**check.mapping('stream_config', stream_config or {}), **default},
                 )
             ]
-        default_live(streams, with_deleted, given_view(view))
+        _opening.default_live(streams, with_deleted, given_view(view))
         self.window = given_window(window)
-        self.peers = given_peers(peers)
-        #: The first samples of the episodes of each stream, once they are found.
-        self._episodes: Optional[list[Optional[View]]] = None
+        self.peers = _opening.given_peers(peers)
+        self._episodes = None
         Stream.validate_weights(streams)
-        self._given_mixture = check_mixture(mixture, streams)
+        self._given_mixture: Optional[str] = None
+        if mixture is not None:
+            from shardmill.mixtures import check_mixture
+
+            self._given_mixture = check_mixture(mixture, streams)
         self.streams = streams
         self.num_streams = len(streams)
 
@@ -388,7 +357,10 @@ class StreamingDataset(
             self.streams, self.samples_per_stream, self._epoch_size_given, self.shuffle_seed
         )
         self.packing = packing
-        self.packing = given_packing(self, packing, window=window, mixture=mixture)
+        if packing is not None:
+            from shardmill.packing import given_packing
+
+            self.packing = given_packing(self, packing, window, mixture)
         self.length = ceil(self.epoch_size / self._parallel_rank_world.num_ranks)
         # Raises an error for an invalid mixture.
         self.mixture_windows()
@@ -403,7 +375,7 @@ class StreamingDataset(
         self._ready = Ready()
         self._as_batches = False
         self._transform_seconds = 0.0
-        self._progress: Optional[Progress] = None
+        self._progress: Optional[_state.Progress] = None
         self._order_identity: Optional[tuple[dict[str, Any], str]] = None
         self._own_state: Optional[dict[str, Any]] = None
         self._fetches_in_python = any(
@@ -412,23 +384,60 @@ class StreamingDataset(
         )
         # If streams fetch shards with their own methods, the index must be local before it is read.
         shards = self._stored_shards() if self._fetches_in_python else None
-        self._reader = self._open_reader()
+        self._reader = _opening.open_reader(self)
         self._process = os.getpid()
         self._read_digests = self._reader.index_digests()
         self._index_digests = self._index_digests or self._read_digests
         if shards is not None:
             self.shards = self._live_shards(shards)
-            check_shards(self.streams, shards, self._reader.shard_sizes())
+            _opening.check_shards(self.streams, shards, self._reader.shard_sizes())
         if any(stream._is_raw for stream in self.streams):
             self._files_digest = self._reader.files_digest()
         self.num_samples = self._reader.samples
         self.num_shards = self._reader.shards
         if not self.allow_unsafe_types:
-            self._refuse_unsafe_types()
+            _opening.refuse_unsafe_types(self._reader)
         for stream, samples in zip(self.streams, self.samples_per_stream):
             if not samples:
                 index = os.path.join(stream.local, stream.split, 'index.json')
                 raise RuntimeError(f'Stream contains no samples: {index}.')
+
+    def _here(self) -> _core.Reader:
+        """Returns the reader of this process; a forked child opens its own."""
+        if self._process != os.getpid():
+            self._reader = _opening.make_reader(self)
+            self._read_digests = self._reader.index_digests()
+            self._batches = None
+            self.__dict__.pop('_fetcher', None)
+            self._process = os.getpid()
+        return self._reader
+
+    def _same_here(self) -> _core.Reader:
+        """As `_here`, but raises an error if the index is another one than that of the process that began the run."""
+        reader = self._here()
+        _opening.check_same(self.streams, self._index_digests or [], self._read_digests)
+        return reader
+
+    def _check_cache_limit(self) -> None:
+        """Rejects a limit that `streaming` or the cache would reject, naming the minimum that satisfies both."""
+        if not self.cache_limit:
+            return
+        indexes = sum(stream.get_index_size() for stream in self.streams)
+        largest = self._reader.largest_shard()
+        _state.refuse_low_limit(
+            self.cache_limit, indexes, largest, self._reader.least_cache_limit()
+        )
+        self.max_shard_size_across_all_streams = largest
+
+    def _set_world(self) -> World:
+        """Detects ranks and workers; the attributes describe the rank without its workers."""
+        world = self._own_world.detect()
+        ranks = World(world.num_nodes, world.ranks_per_node, 1, world.rank)
+        self._unique_rank_world = ranks
+        self._parallel_rank_world = (
+            ranks.copy() if self.replication is None else ranks.replicate(self.replication)
+        )
+        return world
 
     @cached_property
     def shards(self) -> list[Reader]:
@@ -447,11 +456,6 @@ class StreamingDataset(
             leave_out(own, self._here().deleted_samples(number))
         return [shard for own in shards for shard in own]
 
-    @property
-    def size(self) -> int:
-        """Total samples of all streams, each counted once."""
-        return self.num_samples
-
     def __len__(self) -> int:
         """Returns the samples per epoch of one rank, or of all ranks if a library divides them itself."""
         # The launcher may have set the number of ranks only after this dataset was constructed.
@@ -459,6 +463,107 @@ class StreamingDataset(
         items = self._epoch_items()
         self.length = ceil(items / self._parallel_rank_world.num_ranks)
         return items * (self.replication or 1) if is_split_length() else self.length
+
+    # Shards.
+
+    def _sizes(self) -> list[NDArray[np.int64]]:
+        import numpy as np
+
+        return [np.frombuffer(sizes, np.int64) for sizes in self._here().shard_sizes()]
+
+    @cached_property
+    def samples_per_shard(self) -> NDArray[np.int64]:
+        """Samples of each shard. Shape: ``[shards]``."""
+        import numpy as np
+
+        return np.concatenate(self._sizes())
+
+    @cached_property
+    def sample_offset_per_shard(self) -> NDArray[np.int64]:
+        """The first sample of each shard. Shape: ``[shards]``."""
+        sizes = self.samples_per_shard
+        return sizes.cumsum() - sizes
+
+    @cached_property
+    def shards_per_stream(self) -> NDArray[np.int64]:
+        """Shards of each stream. Shape: ``[streams]``."""
+        import numpy as np
+
+        return np.array([len(sizes) for sizes in self._sizes()], np.int64)
+
+    @cached_property
+    def shard_offset_per_stream(self) -> NDArray[np.int64]:
+        """The first shard of each stream. Shape: ``[streams]``."""
+        shards = self.shards_per_stream
+        offsets: NDArray[np.int64] = shards.cumsum() - shards
+        return offsets
+
+    @cached_property
+    def samples_per_stream(self) -> NDArray[np.int64]:
+        """Samples of each stream. Shape: ``[streams]``."""
+        import numpy as np
+
+        return np.array([sizes.sum() for sizes in self._sizes()], np.int64)
+
+    @cached_property
+    def sample_offset_per_stream(self) -> NDArray[np.int64]:
+        """The first sample of each stream. Shape: ``[streams]``."""
+        samples = self.samples_per_stream
+        offsets: NDArray[np.int64] = samples.cumsum() - samples
+        return offsets
+
+    @cached_property
+    def stream_per_shard(self) -> NDArray[np.int64]:
+        """The stream of each shard. Shape: ``[shards]``."""
+        import numpy as np
+
+        return np.repeat(np.arange(self.num_streams), self.shards_per_stream)
+
+    @cached_property
+    def spanner(self) -> Spanner:
+        """Maps a sample number to its shard and its position in the shard."""
+        from shardmill.base.spanner import Spanner
+
+        return Spanner(self.samples_per_shard)
+
+    def _make_local(self, start: int, stop: int, /) -> None:
+        if self._fetches_in_python:
+            self._fetching().prepare_samples(start, stop)
+
+    def _is_local(self, sample_id: int, /) -> bool:
+        if self._fetches_in_python:
+            return bool(self._fetching().has(sample_id))
+        return super()._is_local(sample_id)
+
+    @property
+    def cache_usage(self) -> int:
+        """The size of shards and indexes in the local folders, in bytes."""
+        return int(self._fetching().usage())
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Downloads a shard to the local folder unless it is already there.
+
+        Args:
+            shard_id: The number of the shard across all streams.
+            blocking: Ignored, for compatibility: the call always waits.
+        """
+        self._fetching().prepare(check.place('shard_id', shard_id, self.num_shards, 'shard'))
+
+    def evict_shard(self, shard_id: int) -> None:
+        """Removes a shard from the local folder.
+
+        Args:
+            shard_id: The number of the shard across all streams.
+        """
+        self._fetching().evict(check.place('shard_id', shard_id, self.num_shards, 'shard'))
+
+    def evict_coldest_shard(self) -> None:
+        """Removes the least recently used shard from the local folder.
+
+        Raises:
+            ValueError: No shard is in the local folder.
+        """
+        self._fetching().evict_coldest()
 
     # Access by number.
 
@@ -488,6 +593,8 @@ class StreamingDataset(
 
     def _fetching(self) -> Fetcher:
         """Returns the fetcher of this process."""
+        from shardmill.base._fetching import Fetcher
+
         self._here()
         fetcher: Optional[Fetcher] = self.__dict__.get('_fetcher')
         # Threads may create several at once, and all of them use the first: `setdefault` is atomic.
@@ -574,7 +681,7 @@ class StreamingDataset(
             'initial_physical_nodes': world.num_nodes if nodes is None else nodes,
         }
         if num_samples is None:
-            state.update(own_state(self))
+            state.update(_state.own_state(self))
         here = RankLayout(world, None, self.batch_size)
         order = self._progress.order if self._progress else here
         loaded = self._own_state or self._shared.state
@@ -584,13 +691,14 @@ class StreamingDataset(
             if num_samples is not None:
                 start = 0 if from_beginning else offset
                 state['sample_in_epoch'] = passed(start, num_samples, skips.of_epoch(epoch))
-        mixture = self._mixture_of_state(epoch, state['sample_in_epoch'])
-        if mixture is not None:
-            state['mixture'] = mixture
-        state['shardmill'] = mark_order(self, order)
+        if self._mixture_json() is not None:
+            from shardmill.mixtures import mixture_of_state
+
+            state['mixture'] = mixture_of_state(self, epoch, state['sample_in_epoch'])
+        state['shardmill'] = _state.mark_order(self, order)
         if self._files_digest is not None:
             state['files'] = self._files_digest
-            state.update(versions_of(self.streams))
+            state.update(_state.versions_of(self.streams))
         if self.packing is not None:
             state['packing'] = self.packing._identity()
         return state
@@ -605,16 +713,23 @@ class StreamingDataset(
             ValueError: The state is invalid.
             FileExistsError: The state was made with other shards, another order, or another list of raw files.
         """
-        state = check_state(obj)
+        state = _state.check_state(obj)
         self._skips.with_state(state, 1)
-        check_files(state, self._files_digest)
-        check_packing(state, self.packing)
+        _state.check_files(state, self._files_digest)
+        if 'packing' in state or self.packing is not None:
+            from shardmill.packing import check_packing
+
+            check_packing(state, self.packing)
         order = RankLayout(self._set_world(), None, self.batch_size)
-        mixture = self._continued_mixture(state, order)
+        mixture = self._mixture_json()
+        if state.get('mixture') is not None:
+            from shardmill.mixtures import continued_mixture
+
+            mixture = continued_mixture(self, state, order)
         if self.batching_method == 'random':
-            check_order(self, state, order, mixture)
+            _state.check_order(self, state, order, mixture)
         self._shared.mixture = None if mixture is None else {'applied': mixture}
-        if not take_own_state(self, state):
+        if not _state.take_own_state(self, state):
             self._shared.state = state
             if state['epoch'] >= 0:
                 self._shared.next_epoch = state['epoch']
@@ -640,11 +755,13 @@ class StreamingDataset(
         reader = self._same_here()
         world, config = self._next_config()
         if self.packing is not None:
+            from shardmill.packing import begin_rows
+
             self._batches = begin_rows(self, config, world.rank, world.worker_of_rank)
             return self._batches
         if threads is None:
             threads = 0 if world.workers_per_rank > 1 else self.threads
-        if self.cache_limit and gives_files(self.streams):
+        if self.cache_limit and _opening.gives_files(self.streams):
             # Prepared batches would pin files while they wait.
             threads = 0
         try:
@@ -653,10 +770,10 @@ class StreamingDataset(
                 world.rank,
                 world.worker_of_rank,
                 threads,
-                hold=holding(self.hold_batches),
+                hold=_opening.holding(self.hold_batches),
             )
         except UsageError as error:
-            raise with_streaming_prefix(error) from error
+            raise _state.with_streaming_prefix(error) from error
         self._batches = batches
         return batches
 
@@ -664,6 +781,8 @@ class StreamingDataset(
         """Returns how many items all ranks together yield in the next epoch: samples, or rows of tokens."""
         if self.packing is None:
             return self.epoch_size
+        from shardmill.packing import rows_of
+
         epoch, _ = self._resume(self._parallel_rank_world, self.next_epoch)
         return rows_of(self, RankLayout(self._set_world(), None, self.batch_size), epoch)
 
@@ -674,7 +793,7 @@ class StreamingDataset(
         try:
             return reader.order(config, world.rank, world.worker_of_rank)
         except UsageError as error:
-            raise with_streaming_prefix(error) from error
+            raise _state.with_streaming_prefix(error) from error
 
     def _next_config(self) -> tuple[World, _core.EpochOptions]:
         """Starts the next epoch; returns the world and the configuration for the Rust reader."""
@@ -696,7 +815,7 @@ class StreamingDataset(
         begun = self._shared.begin(world.worker_of_rank, reached, exact=self._own_state is not None)
         if state is not None and reached >= begun and self.batching_method != 'random':
             # The size of a global batch is known only now.
-            check_order(self, state, order)
+            _state.check_order(self, state, order)
         epoch, offset = self._resume(self._parallel_worker_world, begun)
         skips = self._skips.with_state(state, order.global_batch)
         self._own_state = None
@@ -716,13 +835,13 @@ class StreamingDataset(
         )
         skipped = skips.of_epoch(epoch)
         config = _core.EpochOptions(
-            **config_of(self, order),
+            **_state.config_of(self, order),
             epoch=epoch,
             resume=resume,
             skip=skipped,
             skip_samples=skips.samples,
         )
-        self._progress = Progress(epoch, offset, order, skipped)
+        self._progress = _state.Progress(epoch, offset, order, skipped)
         warn_of_shuffle(self)
         return order.world, config
 
@@ -739,7 +858,7 @@ class StreamingDataset(
     def __iter__(self) -> Iterator[SampleT]:
         """Iterates over the samples of this rank and worker in the next epoch."""
         # A worker must have started its epoch before its state can be requested.
-        at_once = is_counted() and _torch.worker_info() is not None
+        at_once = _state.is_counted() and _torch.worker_info() is not None
         samples = self._samples() if at_once else later(self._samples)
         end_if_orphaned()
         return samples
@@ -757,6 +876,146 @@ class StreamingDataset(
         samples = samples_of(self)
         return in_slots(samples, split) if split.is_placed else samples
 
+    # Steps and whole batches.
+
+    @overload
+    def which(
+        self,
+        step: int,
+        rank: Optional[int] = None,
+        *,
+        state: Optional[Mapping[str, Any]] = None,
+        epoch: Optional[int] = None,
+        keys: bool = True,
+    ) -> StepSamples: ...
+
+    @overload
+    def which(
+        self,
+        *,
+        sample: int,
+        state: Optional[Mapping[str, Any]] = None,
+        epoch: Optional[int] = None,
+        epochs: int = 1,
+        keys: bool = True,
+    ) -> SampleSteps: ...
+
+    def which(
+        self,
+        step: Optional[int] = None,
+        rank: Optional[int] = None,
+        *,
+        sample: Optional[int] = None,
+        state: Optional[Mapping[str, Any]] = None,
+        epoch: Optional[int] = None,
+        epochs: int = 1,
+        keys: bool = True,
+    ) -> Union[StepSamples, SampleSteps]:
+        """Returns the samples of a step, or the steps that delivered a sample.
+
+        The order is computed again, so no log is needed, and nothing about the iteration changes. A step is a batch
+        of all ranks, counted from 0 at the start of the epoch, or at the position of the state that the epoch was
+        resumed from. Without `state` and `epoch`, it is a step of the epoch that the last iteration began, or before
+        the first iteration of the one that it will begin.
+
+        With packing, these are the samples in the rows of the step, and the steps that delivered a row with the sample.
+        The position is the row in the batch of the rank, and a sample is listed for each of its pieces. Positions in
+        the epoch count rows.
+
+        Args:
+            step: The step whose samples are wanted.
+            rank: Only the samples of this rank.
+            sample: The number of the sample whose steps are wanted, instead of a step.
+            state: Count from this state instead, as returned by `state_dict`.
+            epoch: Count from the start of this epoch instead.
+            epochs: The number of epochs to search for a sample.
+            keys: Whether to read the keys of the samples, which are in the shards.
+
+        Raises:
+            ValueError: The step, the rank or the sample does not exist, or arguments contradict each other.
+            FileExistsError: The state was made with other shards or in another order.
+        """
+        from shardmill.base._which import which
+
+        return which(self, step, rank, sample, state, epoch, epochs, keys)
+
+    def batches(
+        self,
+        batch_size: Optional[int] = None,
+        *,
+        drop_last: bool = False,
+        columns: Optional[Sequence[str]] = None,
+    ) -> BatchIterator:
+        """Returns the batches of this rank in the next epoch, as dicts of NumPy arrays. Does not need torch.
+
+        The samples and their order are those of a `StreamingDataLoader` with the same batch size. Threads of Rust
+        prepare batches ahead. If a subclass overrides ``get_item``, ``__getitem__`` or ``__iter__``, the batches are
+        stacked from its samples, which must be dicts.
+
+        Numbers become an array ``[batch]``, arrays of one shape become ``[batch, …]``, and other values an array of
+        objects. A batch has the columns that one of its samples has, with ``None`` for samples without them.
+        `BatchIterator.state_dict` to `load_state_dict` before the next call.
+
+        Args:
+            batch_size: Samples per batch. The order of samples depends on it: it must be the ``batch_size`` of the
+                dataset, which is set if the dataset has none.
+            drop_last: Whether to leave out an incomplete last batch.
+            columns: The names of the columns to decode, which every batch then has; by default all columns.
+
+        Raises:
+            UsageError: There is no batch size, or another one than that of the dataset; a column does not exist.
+        """
+        from shardmill.base._training_batches import batches_of
+
+        return batches_of(self, batch_size, drop_last, columns)
+
+    # Weights that change over a run.
+
+    def set_weights(
+        self,
+        weights: Sequence[float],
+        *,
+        from_step: Optional[int] = None,
+        from_sample: Union[int, str, None] = None,
+    ) -> None:
+        """Changes the weights of the streams from a step on, instead of what the mixture plans from there on.
+
+        All that comes before the step stays as it is. Iterations that begin after this call follow the change, so call
+        it on all ranks before an epoch, or before `load_state_dict`. A state records the change.
+
+        Args:
+            weights: A weight for each stream.
+            from_step: The step of the current epoch from which they apply, counted from the start of that epoch.
+            from_sample: Instead, the sample of the run, counted over all epochs. Accepts text such as ``'10m'``.
+
+        Raises:
+            ValueError: The dataset has no mixture, or an argument is out of range.
+        """
+        from shardmill.mixtures import set_weights
+
+        set_weights(self, weights, from_step, from_sample)
+
+    def mixture_windows(self, epoch: int = 0) -> list[MixtureWindow]:
+        """Returns what an epoch takes of each stream, in windows between changes of the weights.
+
+        Args:
+            epoch: The epoch.
+
+        Returns:
+            The windows in order; none without a mixture.
+        """
+        applied = self._mixture_json()
+        if applied is None:
+            return []
+        from shardmill.mixtures import windows_of
+
+        return windows_of(self, applied, check.whole('epoch', epoch))
+
+    def _mixture_json(self) -> Optional[str]:
+        """Returns the mixture that iterations follow from now on, as JSON."""
+        record = self._shared.mixture
+        return self._given_mixture if record is None else str(record['applied'])
+
     # Description.
 
     def stats(self) -> DatasetStats:
@@ -772,14 +1031,10 @@ class StreamingDataset(
             known.update(self._batches.stats())
         return DatasetStats(**known)
 
-    def __repr__(self) -> str:
-        return dataset_representation(self)
-
     # Pickling.
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in _OWN}
-        state['_starter'] = os.getpid(), self._detect_world()
         # The call stack of this process is not visible in a spawned one.
         split = find_split(self, False) if context.get_spawning_popen() is not None else None
         state['_starter_split'] = split if split is not None and split.is_dispatched else None

@@ -8,31 +8,26 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core, _torch
 from shardmill.base import _arguments as check
-from shardmill.base._fields import field_decoder
-from shardmill.base._keys import KeyAccess
-from shardmill.base._live import given_view, given_window
-from shardmill.base._representation import dataset_representation
-from shardmill.base._table_access import TableAccess
-from shardmill.base._typing import SampleT
-from shardmill.base._video_access import VideoAccess
+from shardmill.base._fields import FieldDecoder, field_decoder
+from shardmill.base._live import given_view
+from shardmill.base._stored import Stored, given_window
 from shardmill.base.format.index import get_index_basename
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset as _Dataset
 
-    from shardmill.base._fields import FieldDecoder
-    from shardmill.base._typing import Path
+    from shardmill.base._typing import Path, SampleT
     from shardmill.base.format.base.reader import Reader
     from shardmill.base.spanner import Spanner
     from shardmill.views import View
     from shardmill.windows import Window
 else:
-    _Dataset = _torch.Placeholder
+    _Dataset, SampleT = _torch.Placeholder, Any
 
 __all__ = ['LocalDataset']
 
 
-class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
+class LocalDataset(Stored, _Dataset[SampleT]):
     """A map-style dataset for torch: samples by number.
 
     For type checkers it is generic in the sample type, which defaults to ``Any``.
@@ -70,7 +65,7 @@ class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
         self.with_deleted = check.flag('with_deleted', with_deleted)
         self._view = given_view(view)
         self.window = given_window(window)
-        self._episodes: Optional[list[Optional[View]]] = None
+        self._episodes = None
         self._decode_field = field_decoder(decode)
         self._open()
 
@@ -120,11 +115,6 @@ class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
         """Returns the number of samples."""
         return self.num_samples
 
-    @property
-    def size(self) -> int:
-        """The number of samples."""
-        return self.num_samples
-
     def get_item(self, sample_id: int) -> dict[str, Any]:
         """Returns the values of a sample by column. Samples are numbered from 0.
 
@@ -140,9 +130,6 @@ class LocalDataset(KeyAccess, TableAccess, VideoAccess, _Dataset[SampleT]):
         if self._process != os.getpid():
             self._open()
         return self._reader
-
-    def __repr__(self) -> str:
-        return dataset_representation(self)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ('_reader', 'shards', 'spanner')

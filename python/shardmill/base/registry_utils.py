@@ -11,13 +11,12 @@ import importlib.metadata
 import importlib.util
 import os
 from contextlib import contextmanager
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar, Union, cast, overload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import ModuleType
 
 __all__ = [
     'RegistryError',
@@ -157,26 +156,6 @@ class TypedRegistry(Generic[T]):
             own = found.select(group=group) if hasattr(found, 'select') else found.get(group, ())
             entries.update({entry.name: entry for entry in own})
         return entries
-
-
-@overload
-def create_registry(
-    *namespace: str,
-    generic_type: type[T],
-    entry_points: bool = ...,
-    description: str = ...,
-    also: Sequence[str] = ...,
-) -> TypedRegistry[T]: ...
-
-
-@overload
-def create_registry(
-    *namespace: str,
-    generic_type: Any,
-    entry_points: bool = ...,
-    description: str = ...,
-    also: Sequence[str] = ...,
-) -> TypedRegistry[Any]: ...
 
 
 def create_registry(

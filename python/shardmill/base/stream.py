@@ -8,17 +8,11 @@ import json
 import os
 import sys
 import tempfile
+from functools import cache
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from shardmill import _core
-from shardmill.base._arguments import (
-    count,
-    flag,
-    hash_name,
-    number,
-    path_or_none,
-)
-from shardmill.base._arguments import storage_options as check_storage_options
+from shardmill.base import _arguments as check
 from shardmill.base._files import whole
 from shardmill.base._live import given_view
 from shardmill.base._representation import stream_representation
@@ -28,7 +22,6 @@ from shardmill.base.constant import TICK
 from shardmill.base.distributed import barrier, get_local_rank
 from shardmill.base.format.index import PROVENANCE, TOMBSTONES, get_index_basename
 from shardmill.base.hashing import get_hash
-from shardmill.base.registry_utils import create_registry
 from shardmill.base.util import wait_for_file_to_exist
 from shardmill.base.world import World as World
 from shardmill.errors import ArgumentTypeError, MissingIndexError, UnsupportedError, UsageError
@@ -41,8 +34,11 @@ if TYPE_CHECKING:
 
     from shardmill.base._typing import Path
     from shardmill.base.format.base.reader import FileInfo, Reader
+    from shardmill.base.registry_utils import TypedRegistry
     from shardmill.base.storage.download import CloudDownloader
     from shardmill.views import View
+
+    streams_registry: TypedRegistry[type[Stream]]
 
 __all__ = ['Stream', 'streams_registry']
 
@@ -58,11 +54,14 @@ _FETCHING = (
 
 
 def __getattr__(name: str) -> Any:
-    # Programs written for `streaming` import it from here; loading the module eagerly would slow down imports.
+    # Loaded on first use, because loading them eagerly would slow down imports.
     if name == 'CloudDownloader':
+        # Programs written for `streaming` import it from here.
         from shardmill.base.storage.download import CloudDownloader
 
         return CloudDownloader
+    if name == 'streams_registry':
+        return _registry()
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
@@ -127,11 +126,13 @@ class Stream:
         view: Union[View, Path, None] = None,
         storage_options: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self.storage_options = check_storage_options(storage_options)
-        self.remote = path_or_none('remote', remote) or None
-        self._local = path_or_none('local', local)
-        self.split = path_or_none('split', split) or ''
-        self.with_deleted = None if with_deleted is None else flag('with_deleted', with_deleted)
+        self.storage_options = check.storage_options(storage_options)
+        self.remote = check.path_or_none('remote', remote) or None
+        self._local = check.path_or_none('local', local)
+        self.split = check.path_or_none('split', split) or ''
+        self.with_deleted = (
+            None if with_deleted is None else check.flag('with_deleted', with_deleted)
+        )
         self.view = given_view(view)
         weights = {'proportion': proportion, 'repeat': repeat, 'choose': choose}
         given = sorted(name for name, value in weights.items() if value is not None)
@@ -142,22 +143,22 @@ class Stream:
             )
         self._proportion = self._repeat = self._choose = None
         if proportion is not None:
-            self.proportion = self._proportion = number('proportion', proportion)
+            self.proportion = self._proportion = check.number('proportion', proportion)
         if repeat is not None:
-            self.repeat = self._repeat = number('repeat', repeat)
+            self.repeat = self._repeat = check.number('repeat', repeat)
         if choose is not None:
-            self.choose = self._choose = count('choose', choose)
+            self.choose = self._choose = check.count('choose', choose)
         self._download_retry = download_retry
         if download_retry is not None:
-            self.download_retry = count('download_retry', download_retry)
+            self.download_retry = check.count('download_retry', download_retry)
         self._download_timeout = download_timeout
         if download_timeout is not None:
-            self.download_timeout = number('download_timeout', download_timeout, above=0)
-        self.validate_hash = hash_name('validate_hash', validate_hash)
+            self.download_timeout = check.number('download_timeout', download_timeout, above=0)
+        self.validate_hash = check.hash_name('validate_hash', validate_hash)
         self.local = self._make_temporary_directory() if self._local is None else self._local
         self._keep_zip = keep_zip
         if keep_zip is not None:
-            self._set_keep_zip(flag('keep_zip', keep_zip))
+            self._set_keep_zip(check.flag('keep_zip', keep_zip))
         self._downloader_made: Optional[CloudDownloader] = None
 
     def _set_keep_zip(self, keep_zip: bool) -> None:
@@ -587,20 +588,38 @@ class Stream:
 #: The methods before a program assigns others.
 _STOCK = {name: getattr(Stream, name) for name in _FETCHING}
 
-#: Not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its streams.
-#: Classes that programs registered there are found, too.
-streams_registry: Any = create_registry(
-    'shardmill',
-    'streams_registry',
-    generic_type=type[Stream],
-    entry_points=True,
-    description='Classes of streams, by the name that `stream_name` gives.',
-    also=('streaming', 'streams_registry'),
-)
-streams_registry.register('stream', func=Stream)
+
+@cache
+def _registry() -> TypedRegistry[type[Stream]]:
+    """Creates the registry of classes of streams, by the name that `stream_name` gives.
+
+    It is not in the namespace of mosaicml-streaming, whose dataset would otherwise make our streams, and ours its
+    streams. Classes that programs registered there are found, too.
+    """
+    from shardmill.base.registry_utils import create_registry
+
+    registry: TypedRegistry[type[Stream]] = create_registry(
+        'shardmill',
+        'streams_registry',
+        generic_type=type[Stream],
+        entry_points=True,
+        description='Classes of streams, by the name that `stream_name` gives.',
+        also=('streaming', 'streams_registry'),
+    )
+    registry.register('stream', func=Stream)
+    return registry
 
 
-def check_registered(stream: Any) -> None:
+def registered_stream(name: str, arguments: dict[str, Any]) -> Any:
+    """Creates a stream of the class that is registered under a name."""
+    from shardmill.base.registry_utils import construct_from_registry
+
+    return construct_from_registry(
+        name, _registry(), False, post_validation_function=_check_registered, kwargs=arguments
+    )
+
+
+def _check_registered(stream: Any) -> None:
     """Rejects an object of a registered class that is no stream, such as one of another package."""
     if not isinstance(stream, Stream):
         name = f'{type(stream).__module__}.{type(stream).__qualname__}'

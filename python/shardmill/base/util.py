@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Optional, Union, overload
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base import distributed
+from shardmill.base._arguments import bytes_to_int, number_abbrev_to_int
 from shardmill.base._files import whole
 from shardmill.base._retrying import retry
-from shardmill.base._sizes import bytes_to_int, number_abbrev_to_int
 from shardmill.base.constant import SHM_TO_CLEAN
 from shardmill.base.distributed import get_local_rank, maybe_init_dist
 from shardmill.base.format.index import PROVENANCE, TOMBSTONES, get_index_basename

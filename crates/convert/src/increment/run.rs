@@ -376,7 +376,7 @@ impl Shards {
             }
             DatasetIndex::Tar(_) => {
                 let dest = std::slice::from_ref(&options.dest);
-                let set = TarSet::open_at(dest, &options.source.limits, &options.source.remote)?;
+                let set = TarSet::open(dest, &options.source.limits, &options.source.remote)?;
                 Ok(Self::Tar(set))
             }
         }

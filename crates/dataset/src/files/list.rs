@@ -213,36 +213,17 @@ fn list_store(
     filter: &Filter,
 ) -> Result<Vec<ListedFile>, DatasetError> {
     let mut found = Vec::new();
-    let mut take = |entry: ListedFile| -> Result<(), StorageError> {
+    let options = ListOptions::default();
+    for entry in store.list_sorted("", own.map(Dir::path), &options, &mut |_| true)? {
+        let entry = entry?;
         if !filter.takes(&entry.name) {
-            return Ok(());
+            continue;
         }
         if let Err(source) = shardmill_core::check_relative_path(&entry.name) {
-            return Err(StorageError::Name {
-                name: store.display(&entry.name),
-                source,
-            });
+            let name = store.display(&entry.name);
+            return Err(StorageError::Name { name, source }.into());
         }
         found.push(entry);
-        Ok(())
-    };
-    let Some(own) = own else {
-        let mut objects = store.list("", Remote::MAX_LISTED, &mut |_| true)?;
-        // The folder itself has an empty name.
-        objects.retain(|object| !object.is_marker() && !object.name.is_empty());
-        for object in objects {
-            take(ListedFile {
-                name: object.name,
-                bytes: object.bytes,
-                tag: object.tag,
-            })?;
-        }
-        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        return Ok(found);
-    };
-    let options = ListOptions::default();
-    for entry in store.list_sorted("", Some(own.path()), &options, &mut |_| true)? {
-        take(entry?)?;
     }
     Ok(found)
 }

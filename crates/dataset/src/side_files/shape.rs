@@ -7,8 +7,8 @@ use shardmill_mds::{HashAlgo, Hasher};
 pub struct IndexShape {
     pub(crate) samples: u64,
     pub(crate) shards: u64,
-    /// A hash of the names and samples of the shards, in their order.
-    pub(crate) order: String,
+    /// A hash of the names and samples of the shards, in their order, as a provenance records it: 32 hexadecimal digits.
+    pub order: String,
 }
 
 impl IndexShape {
@@ -29,11 +29,5 @@ impl IndexShape {
             shards: count,
             order: hasher.finish_hex(),
         }
-    }
-
-    /// Returns the hash of the order, as a provenance records it: 32 hexadecimal digits.
-    #[must_use]
-    pub fn order(&self) -> &str {
-        &self.order
     }
 }

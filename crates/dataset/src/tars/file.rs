@@ -13,7 +13,7 @@ use super::listing::raw_tar_name;
 use crate::entry::check_hash;
 use crate::error::DatasetError;
 use crate::live::LiveSamples;
-use crate::mapped::ShardBytes;
+use crate::mapped::{ShardBytes, map};
 use crate::problem::ValueLocation;
 use crate::side_files::read_file;
 
@@ -57,6 +57,15 @@ impl TarFile {
         Self {
             entry: Some(entry),
             ..Self::stored(folder, name)
+        }
+    }
+
+    /// Makes a shard from an entry of an index. Messages name it as the entry does.
+    pub(super) fn within(folder: &Folder, entry: IndexShard) -> Self {
+        Self {
+            root: PathBuf::new(),
+            store: Some(folder.clone()),
+            ..Self::of_entry(folder, entry)
         }
     }
 
@@ -160,6 +169,9 @@ const WINDOW_BYTES: u64 = 64 << 10;
 /// The window for an object in a store, where a request takes as long as the transfer of some megabytes.
 const OBJECT_WINDOW_BYTES: u64 = 8 << 20;
 
+/// The window if many objects are read at once: about what a connection transfers in the latency of a request.
+const SCAN_WINDOW_BYTES: u64 = 1 << 20;
+
 /// The bytes that identify the compression of a file.
 const MAGIC_BYTES: u64 = 4;
 
@@ -203,11 +215,8 @@ impl TarFile {
         if let Some(entry) = &self.entry {
             let expected = entry.stored().bytes;
             if file.len() != expected {
-                return Err(DatasetError::ShardLength {
-                    location: self.location(),
-                    expected,
-                    found: file.len(),
-                });
+                let location = self.location();
+                return Err(DatasetError::shard_length(location, expected, file.len()));
             }
         }
         if compression(&file)?.is_none() {
@@ -218,9 +227,17 @@ impl TarFile {
         let zip = file.read_all(limits.shard_bytes)?;
         check(&zip)?;
         let raw_bytes = self.entry.as_ref().map(|entry| entry.raw_data.bytes);
-        let raw = decompress(&zip, raw_bytes, limits);
-        let raw = raw.map_err(|source| DatasetError::decompress(self.location(), source))?;
-        Ok(ShardBytes::Memory(raw))
+        self.unpack(&zip, raw_bytes, limits).map(ShardBytes::Memory)
+    }
+
+    fn unpack(
+        &self,
+        zip: &[u8],
+        raw_bytes: Option<u64>,
+        limits: &Limits,
+    ) -> Result<Vec<u8>, DatasetError> {
+        decompress(zip, raw_bytes, limits)
+            .map_err(|source| DatasetError::decompress(self.location(), source))
     }
 
     /// Returns the offset of each sample in the raw tar file, then the end of the last one. They are read from the table of
@@ -247,14 +264,28 @@ impl TarFile {
     /// Reads the headers of the shard. Of an uncompressed file, only the headers are read.
     pub(crate) fn map(&self, limits: &Limits) -> Result<ShardMap, DatasetError> {
         let fail = |source| DatasetError::tar_shard(self.location(), source);
-        let file = self.open()?;
-        if compression(&file)?.is_some() {
-            return ShardMap::read(self.load(limits)?.as_ref(), limits).map_err(fail);
+        let file = self.open_listed()?;
+        let is_packed = match &self.entry {
+            Some(entry) => entry.compression.is_some(),
+            None => compression(&file)?.is_some(),
+        };
+        if is_packed {
+            let raw = self.unpack(&file.read_all(limits.shard_bytes)?, None, limits)?;
+            return ShardMap::read(&raw, limits).map_err(fail);
+        }
+        if let Some(file) = file.as_file() {
+            let mapping = map(file)?;
+            let found = ShardMap::read(mapping.bytes(), limits);
+            // Missing bytes of a truncated file read as zeros, which cause other errors: report the change instead.
+            if mapping.is_damaged() {
+                return Err(DatasetError::shard_changed(self.location()));
+            }
+            return found.map_err(fail);
         }
         let mut scan = ShardScan::new(file.len(), limits);
         let mut need = Some(0..0);
         while let Some(range) = need {
-            let window = Self::window(&file, &range)?;
+            let window = window(&file, &range, SCAN_WINDOW_BYTES)?;
             need = scan.step(range.start, &window).map_err(fail)?;
         }
         Ok(scan.finish())
@@ -272,7 +303,13 @@ impl TarFile {
     /// Like [`survey`](Self::survey), and also returns the length of the file.
     pub fn survey_with_length(&self, limits: &Limits) -> Result<(Survey, u64), DatasetError> {
         let file = self.open()?;
-        let head = Self::window(&file, &(0..0))?;
+        // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
+        // skipped.
+        let most = match file.as_file() {
+            Some(_) => WINDOW_BYTES,
+            None => OBJECT_WINDOW_BYTES,
+        };
+        let head = window(&file, &(0..0), most)?;
         if TarCompression::sniff(&head).is_some() {
             let survey = Survey::of(self.load(limits)?.as_ref(), limits);
             return Ok((survey, file.len()));
@@ -280,24 +317,18 @@ impl TarFile {
         let mut surveyor = Surveyor::new(file.len(), limits);
         let mut need = surveyor.step(0, &head);
         while let Some(range) = need {
-            let window = Self::window(&file, &range)?;
+            let window = window(&file, &range, most)?;
             need = surveyor.step(range.start, &window);
         }
         Ok((surveyor.finish(), file.len()))
     }
+}
 
-    /// Reads a range that a scan of headers needs, and the bytes after it.
-    fn window(file: &Stored, range: &Range<u64>) -> Result<Vec<u8>, StorageError> {
-        // PERF: in a store, a request per header takes longer than reading the whole object. Large members are still
-        // skipped.
-        let max = match file.as_file() {
-            Some(_) => WINDOW_BYTES,
-            None => OBJECT_WINDOW_BYTES,
-        };
-        let bytes = range.end.saturating_sub(range.start).max(max);
-        file.read_range(
-            range.start,
-            bytes.min(file.len().saturating_sub(range.start)),
-        )
-    }
+/// Reads a range that a scan of headers needs, and bytes after it, up to `most` in all.
+fn window(file: &Stored, range: &Range<u64>, most: u64) -> Result<Vec<u8>, StorageError> {
+    let bytes = range.end.saturating_sub(range.start).max(most);
+    file.read_range(
+        range.start,
+        bytes.min(file.len().saturating_sub(range.start)),
+    )
 }

@@ -18,7 +18,7 @@ use crate::side_files::unfinished;
 const MAX_REQUESTS: usize = 64;
 
 /// How deep below a location tar files are searched.
-pub(crate) const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Returns whether the name of a file is one of a tar shard: `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`.
 #[must_use]
@@ -228,7 +228,7 @@ fn is_tar_index(file: &Stored) -> Result<bool, StorageError> {
 }
 
 /// Calls `each` with the name of every file below a folder.
-pub(crate) fn list(
+fn list(
     dir: &Dir,
     folder: &str,
     depth: usize,

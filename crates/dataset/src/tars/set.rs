@@ -4,18 +4,21 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::{INDEX_NAME, Limits};
-use shardmill_storage::{Dir, Folder, Location, RemoteLocation, RemoteOptions};
-use shardmill_webdataset::Index;
+use shardmill_core::{INDEX_NAME, Limits, Progress};
+use shardmill_storage::{Dir, EntryKind, Folder, Location, RemoteLocation, RemoteOptions};
+use shardmill_webdataset::{Index, IndexShard};
 
 use super::file::TarFile;
-use super::listing::{Listing, MAX_DEPTH, is_tar_name, list};
+use super::listing::{Listing, is_tar_name};
+use super::ordered::each_in_order;
 use super::pattern::TarPattern;
+use super::scan::{scanned, unscanned};
 use crate::error::DatasetError;
 use crate::index_file::{check_expected_index, index_missing};
 use crate::live::{LiveSamples, starts_of};
 use crate::problem::DatasetProblem;
 use crate::side_files::{IndexShape, SideFiles};
+use crate::view::{View, ViewTarget};
 
 /// The tar shards of one or more locations, in order.
 #[derive(Debug, Default)]
@@ -39,29 +42,15 @@ pub struct FoundIndex {
 }
 
 impl TarSet {
-    /// Finds the shards of local locations. A tar file is one shard. A folder has the shards of its index; without an
-    /// index, all tar files below it, sorted by the bytes of their names. If a tar file exists both compressed and raw,
-    /// the compressed one is the shard.
+    /// Finds the shards of locations. A tar file is one shard. A folder has the shards of its index; without an index, all
+    /// tar files below it, sorted by the bytes of their names. If a tar file exists both compressed and raw, the compressed
+    /// one is the shard.
     ///
     /// # Errors
     ///
     /// [`DatasetError`]: locations and indexes that cannot be read, folders without tar files, and folders with an
     /// unfinished conversion.
-    pub fn open(locations: &[PathBuf], limits: &Limits) -> Result<Self, DatasetError> {
-        let mut set = Self::default();
-        for location in locations {
-            set.add(location, limits)?;
-        }
-        Ok(set)
-    }
-
-    /// Finds the shards of locations that may be in stores. For a prefix, the index is read; without one, its names are
-    /// listed.
-    ///
-    /// # Errors
-    ///
-    /// As [`TarSet::open`]; errors of the store.
-    pub fn open_at(
+    pub fn open(
         locations: &[Location],
         limits: &Limits,
         remote: &RemoteOptions,
@@ -79,7 +68,7 @@ impl TarSet {
                             Some((_, folder)) => folder,
                             None => Folder::open_store(&parent, remote)?,
                         };
-                        set.shards.extend(Self::of_file(&folder, name).shards);
+                        set.shards.push(TarFile::stored(&folder, name.to_owned()));
                         last = Some((parent, folder));
                     }
                     Some((folder, INDEX_NAME)) => {
@@ -95,8 +84,13 @@ impl TarSet {
     /// Returns a set of one file in a folder.
     #[must_use]
     pub fn of_file(folder: &Folder, name: &str) -> Self {
+        Self::of_names(folder, [name.to_owned()])
+    }
+
+    fn of_names(folder: &Folder, names: impl IntoIterator<Item = String>) -> Self {
+        let names = names.into_iter();
         Self {
-            shards: vec![TarFile::stored(folder, name.to_owned())],
+            shards: names.map(|name| TarFile::stored(folder, name)).collect(),
             ..Self::default()
         }
     }
@@ -108,38 +102,22 @@ impl TarSet {
     /// [`DatasetProblem::NoTars`]; errors of reading the folder.
     pub fn lying_in(folder: &Path) -> Result<Self, DatasetError> {
         let dir = Dir::open(folder)?;
-        let mut names = Vec::new();
-        list(&dir, "", MAX_DEPTH, &mut |name| {
-            if is_tar_name(&name) {
-                names.push(name);
-            }
-        })?;
+        let files = dir.entries()?.into_iter();
+        let files = files.filter(|entry| entry.kind == EntryKind::File);
+        let names = files.filter_map(|entry| entry.name.into_string().ok());
+        let is_shard = |name: &String| is_tar_name(name) && !name.starts_with('.');
+        let names: Vec<String> = names.filter(is_shard).collect();
         if names.is_empty() {
             return Err(DatasetError::no_tars(folder));
         }
-        names.sort();
-        let folder = Folder::Local(dir);
-        Ok(Self {
-            shards: names
-                .into_iter()
-                .map(|name| TarFile::stored(&folder, name))
-                .collect(),
-            ..Self::default()
-        })
+        Ok(Self::of_names(&Folder::Local(dir), names))
     }
 
     /// Returns the shards that a pattern names, whether they exist or not. A missing shard is reported when it is
     /// opened.
     pub fn of_pattern(pattern: &TarPattern, remote: &RemoteOptions) -> Result<Self, DatasetError> {
-        let folder = match pattern.folder() {
-            Location::Local(path) => Folder::Local(Dir::open(path)?),
-            Location::Remote(location) => Folder::open_store(location, remote)?,
-        };
-        let names = pattern.names().iter().cloned();
-        Ok(Self {
-            shards: names.map(|name| TarFile::stored(&folder, name)).collect(),
-            ..Self::default()
-        })
+        let folder = Folder::open(pattern.folder(), remote)?;
+        Ok(Self::of_names(&folder, pattern.names().iter().cloned()))
     }
 
     /// Finds the shards in a folder. With `expected`, such as `sha256:` and its digits, they are those of its index, which
@@ -266,15 +244,11 @@ impl TarSet {
     ///
     /// [`DatasetError`]: side files that are missing, damaged or belong to another index.
     pub fn without_deleted(mut self, limits: &Limits) -> Result<Self, DatasetError> {
-        let mut all = Vec::new();
-        for index in &self.indexes {
-            let side_files = self.side_files(index, limits);
+        for index in self.indexes.clone() {
+            let side_files = self.side_files(&index, limits);
             let live = side_files.into_checked_live_of(&index.folder)?;
-            all.push((index.shards.clone(), live));
-        }
-        for (shards, live) in all {
             self.deleted = self.deleted.saturating_add(live.deleted());
-            let shards = self.shards.get_mut(shards).unwrap_or_default();
+            let shards = self.shards.get_mut(index.shards).unwrap_or_default();
             let samples = |shard: &TarFile| shard.entry.as_ref().map_or(0, |entry| entry.samples);
             let samples: Vec<u64> = shards.iter().map(samples).collect();
             set_live(shards, &live, samples);
@@ -282,16 +256,67 @@ impl TarSet {
         Ok(self)
     }
 
-    /// Sets which samples of the set, all of which are of one dataset, are live. `samples` are the stored samples of
-    /// each shard.
-    pub(crate) fn set_live(&mut self, live: &LiveSamples, samples: Vec<u64>) {
-        set_live(&mut self.shards, live, samples);
+    /// Returns the set with the samples of a view only. Apply it after [`Self::without_deleted`].
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::ViewOther`]; as [`Self::view_target`].
+    pub fn of_view(mut self, view: &View, limits: &Limits) -> Result<Self, DatasetError> {
+        let (target, samples) = self.view_target(limits)?;
+        let live = view.live_of(&target, self.subject())?;
+        set_live(&mut self.shards, &live, samples);
+        Ok(self)
     }
 
-    /// Returns the live samples of the first dataset of the set, if some are not.
-    pub(crate) fn first_live(&self) -> Option<&LiveSamples> {
-        let live = self.shards.first()?.live.as_ref();
-        live.map(|(live, _)| live)
+    /// Returns what views of the set refer to, and the number of stored samples of each shard. Without an index, this
+    /// reads the headers of all tar files, and refers to the index that they would have.
+    ///
+    /// # Errors
+    ///
+    /// [`DatasetProblem::ViewOther`] for shards of several datasets; errors of reading the files.
+    pub fn view_target(&self, limits: &Limits) -> Result<(ViewTarget, Vec<u64>), DatasetError> {
+        let (digest, samples) = match self.indexes.as_slice() {
+            [] => {
+                let entries = self.scan(limits)?;
+                let samples: Vec<u64> = entries.iter().map(|entry| entry.samples).collect();
+                let index = Index { shards: entries };
+                (Sha256::digest(index.to_json()).into(), samples)
+            }
+            [index] if index.shards.len() == self.shards.len() => {
+                let entries = self.shards.iter().filter_map(TarFile::entry);
+                (index.digest, entries.map(|entry| entry.samples).collect())
+            }
+            _ => {
+                let reason = "a view is of one dataset, and these are several";
+                return Err(DatasetProblem::ViewOther.at(self.subject(), reason));
+            }
+        };
+        let stored = samples.iter().sum();
+        let live = self.shards.first().and_then(|shard| shard.live.as_ref());
+        let live = live.map_or_else(|| LiveSamples::all(stored), |(live, _)| live.clone());
+        Ok((ViewTarget { digest, live }, samples))
+    }
+
+    /// Returns the entries that an index of the files would have.
+    fn scan(&self, limits: &Limits) -> Result<Vec<IndexShard>, DatasetError> {
+        let shards = &self.shards;
+        let mut entries = Vec::with_capacity(shards.len());
+        let read = |at: usize| {
+            shards
+                .get(at)
+                .map(|shard| scan_file(shard, limits))
+                .transpose()
+        };
+        each_in_order(shards.len(), 0, &Progress::new(), read, |_, entry| {
+            entries.extend(entry);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    fn subject(&self) -> PathBuf {
+        let first = self.shards.first();
+        first.map_or_else(PathBuf::new, |shard| shard.root().to_owned())
     }
 
     /// Returns the number of deleted samples, which are not read.
@@ -332,4 +357,11 @@ fn set_live(shards: &mut [TarFile], live: &LiveSamples, samples: Vec<u64>) {
             shard.live = Some((live.clone(), start..end));
         }
     }
+}
+
+/// Returns the entry that an index of the file would have.
+fn scan_file(shard: &TarFile, limits: &Limits) -> Result<IndexShard, DatasetError> {
+    let bytes = shard.open()?.len();
+    let entry = unscanned(shard.name(), bytes);
+    Ok(scanned(&entry, &shard.map(limits)?))
 }

@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
+use shardmill_storage::RemoteOptions;
 use shardmill_webdataset::{
     FieldSet, FileHashes, FileInfo, HashAlgo, Index, IndexShard, Profile, ShardBuilder, ShardMap,
     Survey, TarCompression, compress_shard, write_offsets,
@@ -30,7 +31,11 @@ fn write(root: &tempfile::TempDir, name: &str, bytes: impl AsRef<[u8]>) -> PathB
 }
 
 fn open(path: PathBuf) -> Result<TarSet, DatasetError> {
-    TarSet::open(&[path], &Limits::default())
+    TarSet::open(
+        &[path.into()],
+        &Limits::default(),
+        &RemoteOptions::default(),
+    )
 }
 
 /// Builds an index of one shard with a table of offsets.

@@ -198,11 +198,11 @@ impl TarCheck<'_> {
         let entry = shard.entry();
         let expected = entry.map_or(file.len(), |entry| entry.stored().bytes);
         if expected != file.len() {
-            self.error(&DatasetError::ShardLength {
-                location: location(),
+            self.error(&DatasetError::shard_length(
+                location(),
                 expected,
-                found: file.len(),
-            });
+                file.len(),
+            ));
         }
         // The checks use the same bytes: the file is read once.
         let stored = file.read_all(self.limits.shard_bytes)?;

@@ -318,8 +318,9 @@ fn nested_tar_files_are_found_and_read() {
     let tars = root.path().join("tars");
     let names = nested(&tars);
     let set = shardmill_dataset::TarSet::open(
-        std::slice::from_ref(&tars),
+        &[tars.clone().into()],
         &shardmill_core::Limits::default(),
+        &RemoteOptions::default(),
     );
     let set = set.unwrap();
     let found: Vec<&str> = set

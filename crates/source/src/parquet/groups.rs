@@ -15,11 +15,11 @@ use shardmill_parquet::{GroupPages, GroupPart, group_null_count, group_ranges, g
 
 use super::metadata::FooterCache;
 use super::prune::FileStatistics;
-use super::rows::{GroupPlan, Origin, Sizes, Task, decode_group};
-use crate::base::{Base, TableFacts, project};
+use super::rows::{GroupPlan, Origin, Task, decode_group};
+use crate::base::project;
 use crate::files::InputFile;
 use crate::prefetch::{Prefetch, Wanted};
-use crate::{Rows, SourceDescription, SourceError, SourceOptions, Unit};
+use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, TableFacts, Unit};
 
 /// The row groups of a table; each is a unit, or several if large ones are divided.
 pub(crate) struct RowGroups {
@@ -27,7 +27,7 @@ pub(crate) struct RowGroups {
     locations: Vec<GroupLocation>,
     footers: FooterCache,
     prefetch: Prefetch,
-    sizes: Sizes,
+    options: SourceOptions,
     /// The rows that exist.
     pub rows: u64,
     pub deleted_rows: u64,
@@ -51,7 +51,7 @@ impl GroupLocation {
 
 /// The files of a table whose rows are in row groups of Parquet files.
 pub(crate) trait GroupFiles: Send + Sync {
-    /// As [`Base::check_columns`].
+    /// As [`Source::check_columns`].
     fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
         let _ = columns;
         Ok(())
@@ -82,7 +82,7 @@ impl RowGroups {
             locations: Vec::new(),
             footers: FooterCache::new(options.limits.parquet.footer_bytes),
             prefetch: Prefetch::new(options.resources.jobs),
-            sizes: Sizes::of(options),
+            options: options.clone(),
             rows: 0,
             deleted_rows: 0,
         }
@@ -154,7 +154,7 @@ pub(crate) struct GroupTable {
     files: Box<dyn GroupFiles>,
 }
 
-impl Base for GroupTable {
+impl Source for GroupTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -186,8 +186,8 @@ impl Base for GroupTable {
             pages: self.only_pages(location).cloned(),
             plan,
             selection: selection(deleted, &location.part, rows.unwrap_or(0)),
-            schema: project(self.schema(), columns),
-            sizes: self.groups.sizes,
+            schema: project(&self.facts.schema, columns),
+            options: &self.groups.options,
             metadata,
         })
     }
@@ -211,10 +211,8 @@ impl Base for GroupTable {
         }
     }
 
-    fn file_row(&self, unit: usize, row: u64) -> u64 {
-        let Ok(own) = self.groups.location(unit) else {
-            return row;
-        };
+    fn file_row(&self, unit: usize, row: u64) -> Option<u64> {
+        let own = self.groups.location(unit).ok()?;
         let first_row = own.file_rows().start;
         let mut file_row = first_row + row;
         if let Some(deleted) = self.files.deleted(own.file) {
@@ -228,7 +226,7 @@ impl Base for GroupTable {
                 file_row += 1;
             }
         }
-        file_row
+        Some(file_row)
     }
 
     fn will_read(&self, units: &[usize]) {
@@ -239,7 +237,7 @@ impl Base for GroupTable {
     fn may_match(&self, condition: &Arc<dyn PhysicalExpr>) -> Option<Vec<bool>> {
         let build = || {
             PruningPredicateBuilder::new()
-                .with_file_schema(Arc::clone(self.schema()))
+                .with_file_schema(Arc::clone(&self.facts.schema))
                 .try_build(Arc::clone(condition))
         };
         let predicate = attempt(build).ok();
@@ -301,10 +299,10 @@ impl GroupTable {
     fn statistics(&self, number: usize) -> Option<FileStatistics<'_>> {
         let input = self.files.input(number)?;
         let metadata = self.groups.footers.metadata(number, input).ok()?;
-        let columns: Vec<usize> = (0..self.schema().fields().len()).collect();
+        let columns: Vec<usize> = (0..self.facts.schema.fields().len()).collect();
         let plan = self.files.plan(number, &metadata, &columns).ok()?;
         Some(FileStatistics {
-            table: self.schema(),
+            table: &self.facts.schema,
             origins: plan.origins,
             own: Schema::new(plan.fields),
             metadata,

@@ -23,10 +23,13 @@ use crate::{SourceError, SourceOptions, SourceProblem};
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// The last bytes of an object, or the error of fetching them.
-pub(crate) type Tail = Result<Vec<u8>, SourceError>;
+type Tail = Result<Vec<u8>, SourceError>;
+
+/// The footer of a file, and its row groups, which may be divided.
+pub(crate) type Groups = (Arc<ParquetMetaData>, Vec<GroupPart>);
 
 /// Fetches the ends of those files that are in stores, with concurrent requests.
-pub(crate) fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
+fn read_tails(inputs: &[&InputFile]) -> Vec<Option<Tail>> {
     let mut tails = Vec::with_capacity(inputs.len());
     let store = |input: &InputFile| input.object().map(|object| Arc::as_ptr(&object.store));
     for same in inputs.chunk_by(|a, b| store(a) == store(b)) {
@@ -94,11 +97,11 @@ impl<'a> Bytes<'a> {
 
 /// Reads and checks the footer of a file, and divides large row groups if the options say so. `tail` is the end of the
 /// file, if already fetched.
-pub(crate) fn read_groups(
+fn read_groups(
     input: &InputFile,
     options: &SourceOptions,
     tail: Option<Tail>,
-) -> Result<(Arc<ParquetMetaData>, Vec<GroupPart>), SourceError> {
+) -> Result<Groups, SourceError> {
     let bytes = Bytes::of(input, tail)?;
     let max_bytes = options.limits.parquet.footer_bytes;
     let (metadata, data_end) = read_footer(input, &bytes, max_bytes)?;
@@ -197,20 +200,20 @@ pub(crate) struct FooterCache {
 /// dropped.
 const READ_TOGETHER: usize = 256;
 
-/// Prepares files in groups, summarises the files of a group in parallel, and folds the summaries in file order. Reports
-/// the first error in file order.
-pub(crate) fn fold_in_order<F: Sync, P: Send, S: Send>(
+/// Reads the footers of files, summarises them in parallel, and folds the summaries in file order. Reports the first error
+/// in file order.
+pub(crate) fn fold_footers<F: Sync, S: Send>(
     files: &[F],
-    prepare: impl Fn(&[F]) -> Vec<P>,
-    summarise: impl Fn(&F, P) -> Result<S, SourceError> + Sync,
+    options: &SourceOptions,
+    input: impl Fn(&F) -> &InputFile + Sync,
+    summarise: impl Fn(&F, Result<Groups, SourceError>) -> Result<S, SourceError> + Sync,
     mut fold: impl FnMut(S),
 ) -> Result<(), SourceError> {
     for chunk in files.chunks(READ_TOGETHER) {
-        let prepared = prepare(chunk);
-        let summaries: Vec<Result<S, SourceError>> = chunk
-            .par_iter()
-            .zip(prepared)
-            .map(|(file, prepared)| summarise(file, prepared))
+        let inputs: Vec<&InputFile> = chunk.iter().map(&input).collect();
+        let read = chunk.par_iter().zip(read_tails(&inputs));
+        let summaries: Vec<Result<S, SourceError>> = read
+            .map(|(file, tail)| summarise(file, read_groups(input(file), options, tail)))
             .collect();
         for summary in summaries {
             fold(summary?);

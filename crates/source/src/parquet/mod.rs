@@ -15,12 +15,11 @@ use shardmill_storage::Location;
 use crate::base::add_nulls;
 use crate::files::{InputFile, describe, list_tables};
 use crate::unite::{United, Uniter};
-use crate::walk::on_pool;
 use crate::{SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
 use metadata::arrow_fields;
 
 pub(crate) use groups::{GroupFiles, GroupTable, RowGroups};
-pub(crate) use metadata::{Tail, fold_in_order, read_groups, read_tails};
+pub(crate) use metadata::{Groups, fold_footers};
 pub(crate) use rows::{Form, GroupPlan, Origin};
 
 /// The files of a table, whose columns are those of the files, then those of the partitions.
@@ -39,14 +38,6 @@ struct Summary {
     parts: Vec<GroupPart>,
 }
 
-/// Lists the files and reads every footer.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<GroupTable, SourceError> {
-    on_pool(options.resources.jobs, || open_here(locations, options))?
-}
-
 /// Returns the columns that directories form.
 fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
     let paths = files.iter().map(|file| &*file.relative);
@@ -56,17 +47,22 @@ fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
     })
 }
 
-fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTable, SourceError> {
+/// Lists the files and reads every footer.
+pub(crate) fn open(
+    locations: &[Location],
+    options: &SourceOptions,
+) -> Result<GroupTable, SourceError> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = partitions_of(&files)?;
     let mut groups = RowGroups::new(options);
     let mut uniter = Uniter::new(options);
     // For each column, the nulls in the files that have it, and the rows of those files.
     let mut counts: Vec<(Option<u64>, u64)> = Vec::new();
-    fold_in_order(
+    fold_footers(
         &files,
-        |inputs| read_tails(&inputs.iter().collect::<Vec<_>>()),
-        |input, tail| summarise(input, options, tail),
+        options,
+        |input| input,
+        |input, groups| summarise(input, options, groups?),
         |summary| {
             let rows = groups.add(summary.metadata, summary.parts, |_| 0);
             let columns = uniter.add(&summary.fields);
@@ -118,9 +114,8 @@ fn open_here(locations: &[Location], options: &SourceOptions) -> Result<GroupTab
 fn summarise(
     input: &InputFile,
     options: &SourceOptions,
-    tail: Option<Tail>,
+    (metadata, parts): Groups,
 ) -> Result<Summary, SourceError> {
-    let (metadata, parts) = read_groups(input, options, tail)?;
     let fields = arrow_fields(&input.shown, &metadata)?;
     let null_count = |column| -> Option<u64> {
         let groups = metadata.row_groups().iter();

@@ -9,7 +9,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 use parquet::basic::Compression;
 use parquet::file::metadata::ParquetMetaData;
-use shardmill_core::catch_panic::{catch, one_line};
+use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_delta::Shape;
 use shardmill_parquet::{
     ErrorSlot, GroupPages, OneGroup, PageError, PageProblem, batch_rows, fixed_bytes, plain_values,
@@ -50,27 +50,6 @@ pub(crate) struct GroupPlan {
     pub leaves: Vec<usize>,
 }
 
-/// Target sizes of batches, and limits on what a file may claim.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// The approximate number of bytes in a batch.
-    pub batch_bytes: usize,
-    /// The most bytes in a row.
-    pub sample_bytes: u64,
-    /// The most bytes of a page, before and after decompression.
-    pub page_bytes: u64,
-}
-
-impl Sizes {
-    pub(crate) fn of(options: &SourceOptions) -> Self {
-        Self {
-            batch_bytes: options.resources.batch_bytes.max(1),
-            sample_bytes: options.limits.sample_bytes,
-            page_bytes: options.limits.parquet.page_bytes,
-        }
-    }
-}
-
 /// What to read of one row group.
 pub(crate) struct Task<'a> {
     pub input: &'a InputFile,
@@ -83,7 +62,7 @@ pub(crate) struct Task<'a> {
     /// The rows to read; `None` for all.
     pub selection: Option<RowSelection>,
     pub schema: SchemaRef,
-    pub sizes: Sizes,
+    pub options: &'a SourceOptions,
 }
 
 /// An open row group.
@@ -105,22 +84,9 @@ struct GroupRows {
 
 /// Starts to decode a row group.
 pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError> {
-    let Task {
-        input,
-        file,
-        metadata,
-        group,
-        pages,
-        plan,
-        selection,
-        schema,
-        sizes,
-    } = task;
-    let GroupPlan {
-        fields,
-        mut origins,
-        leaves,
-    } = plan;
+    let (input, metadata, group) = (task.input, task.metadata, task.group);
+    let options = task.options;
+    let (mut origins, leaves) = (task.plan.origins, task.plan.leaves);
     let row_group = metadata.row_groups().get(group).ok_or_else(|| {
         let bytes = input.file_version.bytes;
         SourceError::changed(&input.shown, bytes, bytes, true)
@@ -147,51 +113,51 @@ pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError>
         let reason = format!("column `{column}` is compressed with LZO, which is not supported");
         return Err(SourceProblem::ParquetCodec.at(&input.shown, reason));
     }
-    let file = Arc::new(file);
     let all_rows = u64::try_from(row_group.num_rows()).unwrap_or(0);
-    let rows = selection
+    let rows = task
+        .selection
         .as_ref()
         .map_or(all_rows, |selection| selection.row_count() as u64);
-    let source = |errors| OneGroup {
-        file: Arc::clone(&file),
+    let source = OneGroup {
+        file: Arc::new(task.file),
         metadata: Arc::clone(&metadata),
         group,
-        pages: pages.clone(),
-        page_bytes: sizes.page_bytes,
-        errors,
+        pages: task.pages,
+        page_bytes: options.limits.parquet.page_bytes,
+        errors: ErrorSlot::default(),
     };
     let padded: u64 = roots
         .iter()
-        .filter_map(|root| fields.get(*root))
+        .filter_map(|root| task.plan.fields.get(*root))
         .map(|field| fixed_bytes(field.data_type()))
         .fold(0, u64::saturating_add);
-    input.check_limit("sample-bytes", padded, sizes.sample_bytes)?;
+    input.check_limit("sample-bytes", padded, options.limits.sample_bytes)?;
     if rows == 0 && all_rows > 0 {
         return Ok(rows_from(|| Ok(None)));
     }
     let size = batch_rows(
-        &source(ErrorSlot::default()),
+        &source,
         &leaves,
         padded,
-        sizes.batch_bytes,
+        options.resources.batch_bytes.max(1),
     );
+    // What is wrong with pages here is reported when they are decoded.
+    lock(&source.errors).take();
     let mask = ProjectionMask::leaves(descr, leaves.iter().copied());
-    let levels = levels(&input.shown, &metadata, mask, &fields)?;
+    let levels = levels(&input.shown, &metadata, mask, &task.plan.fields)?;
     let open = OpenGroup {
         input: input.clone(),
         group,
-        file: Arc::clone(&file),
-        errors: ErrorSlot::default(),
+        file: Arc::clone(&source.file),
+        errors: Arc::clone(&source.errors),
     };
-    let source = source(Arc::clone(&open.errors));
-    let reader = catch(|| {
-        ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, selection)
+    let reader = attempt(|| {
+        ParquetRecordBatchReader::try_new_with_row_groups(&levels, &source, size, task.selection)
     });
-    let reader = reader.and_then(|reader| reader.map_err(|error| error.to_string()));
     let mut rows = GroupRows {
         reader: reader.map_err(|reason| open.corrupt(&reason))?,
         open,
-        schema,
+        schema: task.schema,
         origins,
         rows_left: rows,
     };
@@ -214,26 +180,25 @@ impl OpenGroup {
         }
         let mut found = lock(&self.errors);
         let Some(PageError { column, problem }) = found.take() else {
-            let reason = one_line(reason);
-            return SourceError::parquet_corrupt(&self.input.shown, self.group, None, reason);
+            return SourceProblem::ParquetCorrupt.at(self.shown(), one_line(reason));
         };
         match problem {
             PageProblem::Damaged(reason) => self.in_column(&column, &reason),
             PageProblem::Large(limit) => {
-                let Self { input, group, .. } = self;
-                let object = format!("{} row group {group} column `{column}`", input.shown);
+                let object = format!("{} column `{column}`", self.shown());
                 SourceError::parquet_limit(&object, "a page", &limit)
             }
         }
     }
 
     fn in_column(&self, column: &str, reason: &str) -> SourceError {
-        SourceError::parquet_corrupt(
-            &self.input.shown,
-            self.group,
-            Some(column),
-            one_line(reason),
-        )
+        let object = format!("{} column `{column}`", self.shown());
+        SourceProblem::ParquetCorrupt.at(object, one_line(reason))
+    }
+
+    /// Returns the row group as printed.
+    fn shown(&self) -> String {
+        format!("{} row group {}", self.input.shown, self.group)
     }
 
     /// Distinguishes corruption from a file that was replaced while it was read.

@@ -8,10 +8,11 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, openat};
 use shardmill_storage::Location;
 
-use super::group::{FileId, Samples};
+use super::group::Samples;
+use crate::file_names::join;
 use crate::files::shown_below;
 use crate::objects::Store;
-use crate::walk::{FileVersion, Listing};
+use crate::walk::{FileVersion, Listing, path_of};
 use crate::{SourceError, SourceProblem};
 
 /// One directory of a tree source, or one prefix of a store.
@@ -19,7 +20,8 @@ pub(super) struct Root {
     /// The location as given.
     pub location: Location,
     pub files: Files,
-    pub listing: Listing,
+    /// The end of its files in the listing.
+    pub end: usize,
 }
 
 /// The directory or store that files are opened in.
@@ -31,55 +33,59 @@ pub(super) enum Files {
 /// What the rows of all units share.
 pub(super) struct Shared {
     pub locations: Vec<Root>,
+    /// The files of all locations, in their order.
+    pub listing: Listing,
     pub samples: Samples,
     pub follow_links: bool,
     pub batch_bytes: u64,
 }
 
 impl Shared {
-    pub(super) fn file_version(&self, file: FileId) -> FileVersion {
-        let root = self.locations.get(file.location);
-        root.map_or(FileVersion::default(), |root| {
-            root.listing.file_version(file.number)
-        })
+    /// Returns the location of a file, by its number.
+    pub(super) fn location(&self, file: usize) -> usize {
+        self.locations.partition_point(|root| root.end <= file)
     }
 
-    pub(super) fn path(&self, file: FileId) -> &str {
+    fn files(&self, file: usize) -> Option<&Files> {
         self.locations
-            .get(file.location)
-            .map_or("", |location| location.listing.path(file.number))
+            .get(self.location(file))
+            .map(|root| &root.files)
+    }
+
+    pub(super) fn file_version(&self, file: usize) -> FileVersion {
+        self.listing
+            .get(file)
+            .map_or(FileVersion::default(), |(_, own)| *own)
+    }
+
+    pub(super) fn path(&self, file: usize) -> &str {
+        path_of(&self.listing, file)
     }
 
     pub(super) fn key(&self, sample: usize) -> &str {
-        let first = self.samples.files(sample).next();
+        let first = self.samples.first_file(sample);
         first.map_or("", |file| self.samples.key_of(self.path(file)))
     }
 
-    pub(super) fn shown(&self, file: FileId) -> String {
-        let root = self.locations.get(file.location);
+    pub(super) fn shown(&self, file: usize) -> String {
+        let root = self.locations.get(self.location(file));
         root.map_or(String::new(), |root| {
             shown_below(&root.location, self.path(file))
         })
     }
 
     /// Fetches those of the files that are in stores, with concurrent requests.
-    pub(super) fn fetch(
-        &self,
-        files: &[FileId],
-    ) -> Result<BTreeMap<(usize, usize), Vec<u8>>, SourceError> {
+    pub(super) fn fetch(&self, files: &[usize]) -> Result<BTreeMap<usize, Vec<u8>>, SourceError> {
         let mut fetched = BTreeMap::new();
-        for same in files.chunk_by(|a, b| a.location == b.location) {
-            let Some(Files::Store(store, folder)) = same
-                .first()
-                .and_then(|file| self.locations.get(file.location))
-                .map(|root| &root.files)
-            else {
+        for same in files.chunk_by(|a, b| self.location(*a) == self.location(*b)) {
+            let first = same.first().and_then(|file| self.files(*file));
+            let Some(Files::Store(store, folder)) = first else {
                 continue;
             };
             let wanted: Vec<(String, u64)> = same
                 .iter()
                 .map(|file| {
-                    let name = format!("{folder}{}", self.path(*file));
+                    let name = join(folder, self.path(*file));
                     (name, self.file_version(*file).bytes)
                 })
                 .collect();
@@ -88,16 +94,15 @@ impl Shared {
                 let object = store.named(name);
                 let file_version = self.file_version(*file);
                 let bytes = found.map_err(|error| object.changed(error.into(), file_version))?;
-                fetched.insert((file.location, file.number), bytes);
+                fetched.insert(*file, bytes);
             }
         }
         Ok(fetched)
     }
 
     /// Appends the contents of a file, provided that it is still the one that was listed.
-    pub(super) fn read(&self, file: FileId, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
-        let root = self.locations.get(file.location);
-        let Some(Files::Directory(directory)) = root.map(|root| &root.files) else {
+    pub(super) fn read(&self, file: usize, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
+        let Some(Files::Directory(directory)) = self.files(file) else {
             return Ok(());
         };
         let file_version = self.file_version(file);

@@ -5,33 +5,22 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use shardmill_core::{Limits, escape};
 
-use crate::walk::Listing;
+use crate::walk::{Listed, path_of};
 use crate::{SourceError, SourceProblem, TreeField};
 
 /// The field of a file without an extension, and of every file that is a sample by itself.
 const DATA: &str = "data";
 
-/// A file: its location, and its number in the listing of that location.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FileId {
-    pub location: usize,
-    pub number: usize,
-}
-
-/// The samples of all locations, in order. It takes ten bytes for each file: keys are parts of paths, and paths are in
+/// The samples of all locations, in order. It takes twelve bytes for each file: keys are parts of paths, and paths are in
 /// the listings.
 #[derive(Debug)]
 pub(super) struct Samples {
     split: Split,
     fields: Vec<TreeField>,
-    /// The numbers of files in their listing, sorted by location, key and field.
-    files: Vec<u32>,
-    /// The field of each of these files, in the same order.
-    field_of: Vec<u16>,
-    /// The position in `files` at which each sample begins.
+    /// The field of each file and its number in the listing, sorted by location, key and field.
+    members: Vec<(u16, u32)>,
+    /// The position in `members` at which each sample begins.
     starts: Vec<u32>,
-    /// The first sample of each location.
-    locations: Vec<usize>,
 }
 
 /// Splits a path into key and field.
@@ -70,23 +59,22 @@ fn too_many() -> SourceError {
 }
 
 impl Samples {
-    /// Groups files that have the same key by `split`.
+    /// Groups files that have the same key by `split`. `ends` are the ends of the locations in the listing.
     pub(super) fn new(
-        listings: &[&Listing],
+        listing: &[Listed],
+        ends: &[usize],
         split: Split,
         key_column: &str,
         limits: &Limits,
     ) -> Result<Self, SourceError> {
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for listing in listings {
-            for (path, _) in listing.iter() {
-                *counts.entry(split(path).1).or_default() += 1;
-            }
-            SourceError::check_limit("columns", counts.len() as u64, limits.columns, || {
-                "file extensions".to_owned()
-            })?;
+        for (path, _) in listing {
+            *counts.entry(split(path).1).or_default() += 1;
         }
-        check_fields(listings, split, &counts, key_column)?;
+        SourceError::check_limit("columns", counts.len() as u64, limits.columns, || {
+            "file extensions".to_owned()
+        })?;
+        check_fields(listing, split, &counts, key_column)?;
         let numbers: BTreeMap<&str, u16> = counts
             .keys()
             .zip(0..=u16::MAX)
@@ -99,17 +87,16 @@ impl Samples {
         let mut samples = Self {
             split,
             fields: fields.collect(),
-            files: Vec::new(),
-            field_of: Vec::new(),
+            members: Vec::with_capacity(listing.len()),
             starts: Vec::new(),
-            locations: Vec::new(),
         };
-        for listing in listings {
-            let mut order: Vec<u32> =
-                (0..u32::try_from(listing.len()).map_err(|_| too_many())?).collect();
-            let path = |number: &u32| listing.path(*number as usize);
+        let path = |number: &u32| path_of(listing, *number as usize);
+        let mut next = 0;
+        for end in ends {
+            let end = u32::try_from(*end).map_err(|_| too_many())?;
+            let mut order: Vec<u32> = (next..end).collect();
+            next = end;
             order.par_sort_unstable_by(|a, b| split(path(a)).cmp(&split(path(b))));
-            samples.locations.push(samples.starts.len());
             let mut last: Option<(&str, &str, &str)> = None;
             for number in order {
                 let own = path(&number);
@@ -129,34 +116,25 @@ impl Samples {
                     ));
                 }
                 if last.is_none_or(|(last_key, _, _)| last_key != key) {
-                    samples
-                        .starts
-                        .push(u32::try_from(samples.files.len()).map_err(|_| too_many())?);
+                    let start = u32::try_from(samples.members.len());
+                    samples.starts.push(start.map_err(|_| too_many())?);
                 }
-                samples.files.push(number);
-                samples
-                    .field_of
-                    .push(numbers.get(field).copied().unwrap_or_default());
+                let field_number = numbers.get(field).copied().unwrap_or_default();
+                samples.members.push((field_number, number));
                 last = Some((key, field, own));
             }
         }
-        samples.check_keys(listings)?;
+        if ends.len() > 1 {
+            samples.check_keys(listing)?;
+        }
         Ok(samples)
     }
 
     /// Checks that no two locations share a key.
-    fn check_keys(&self, listings: &[&Listing]) -> Result<(), SourceError> {
-        if listings.len() < 2 {
-            return Ok(());
-        }
+    fn check_keys(&self, listing: &[Listed]) -> Result<(), SourceError> {
         let path = |sample: usize| {
-            let file = self.files(sample).next();
-            file.and_then(|file| {
-                listings
-                    .get(file.location)
-                    .map(|listing| listing.path(file.number))
-            })
-            .unwrap_or("")
+            self.first_file(sample)
+                .map_or("", |file| path_of(listing, file))
         };
         let mut order: Vec<usize> = (0..self.len()).collect();
         order.par_sort_by(|a, b| self.key_of(path(*a)).cmp(self.key_of(path(*b))));
@@ -186,53 +164,36 @@ impl Samples {
         (self.split)(path).0
     }
 
-    pub(super) fn location(&self, sample: usize) -> usize {
-        self.locations
-            .partition_point(|first| *first <= sample)
-            .saturating_sub(1)
-    }
-
-    fn range(&self, sample: usize) -> std::ops::Range<usize> {
+    /// Returns the fields of a sample with their files.
+    pub(super) fn members(&self, sample: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let start_of = |sample: usize| {
             let start = self.starts.get(sample);
-            start.map_or(self.files.len(), |start| *start as usize)
+            start.map_or(self.members.len(), |start| *start as usize)
         };
-        start_of(sample)..start_of(sample + 1)
+        let members = self.members.get(start_of(sample)..start_of(sample + 1));
+        let members = members.unwrap_or_default().iter();
+        members.map(|(field, file)| (usize::from(*field), *file as usize))
     }
 
-    /// Returns the files of a sample with their fields.
-    pub(super) fn members(&self, sample: usize) -> impl Iterator<Item = (usize, FileId)> + '_ {
-        let location = self.location(sample);
-        let range = self.range(sample);
-        let files = self.files.get(range.clone()).unwrap_or_default();
-        let fields = self.field_of.get(range).unwrap_or_default();
-        files.iter().zip(fields).map(move |(number, field)| {
-            let file = FileId {
-                location,
-                number: *number as usize,
-            };
-            (usize::from(*field), file)
-        })
-    }
-
-    /// Returns the files of a sample.
-    pub(super) fn files(&self, sample: usize) -> impl Iterator<Item = FileId> + '_ {
-        self.members(sample).map(|(_, file)| file)
+    /// Returns the first file of a sample.
+    pub(super) fn first_file(&self, sample: usize) -> Option<usize> {
+        self.members(sample).next().map(|(_, file)| file)
     }
 }
 
 /// Checks the field names, because fields become columns. None may equal the key column, and no two may differ only in
 /// case.
 fn check_fields(
-    listings: &[&Listing],
+    listing: &[Listed],
     split: Split,
     counts: &BTreeMap<&str, u64>,
     key_column: &str,
 ) -> Result<(), SourceError> {
     let example = |field: &str| {
-        let mut paths = listings.iter().flat_map(|listing| listing.iter());
-        let found = paths.find(|(path, _)| split(path).1 == field);
-        found.map(|(path, _)| path.to_owned()).unwrap_or_default()
+        let found = listing.iter().find(|(path, _)| split(path).1 == field);
+        found
+            .map(|(path, _)| String::from(&**path))
+            .unwrap_or_default()
     };
     if counts.contains_key(key_column) {
         return Err(SourceProblem::TreeCollision.at(
@@ -266,29 +227,19 @@ mod tests {
     use crate::walk::FileVersion;
     use shardmill_core::Diagnostic as _;
 
-    fn listing(paths: &[&str]) -> Listing {
-        let mut listing = Listing::default();
-        for path in paths {
-            listing
-                .push(
-                    path,
-                    FileVersion {
-                        bytes: 1,
-                        mtime_ns: 0,
-                    },
-                )
-                .unwrap();
-        }
-        listing
+    fn listing(paths: &[&str]) -> Vec<Listed> {
+        let version = FileVersion {
+            bytes: 1,
+            mtime_ns: 0,
+        };
+        paths.iter().map(|path| ((*path).into(), version)).collect()
     }
 
-    fn shown(samples: &Samples, listing: &Listing) -> Vec<(String, Vec<String>)> {
+    fn shown(samples: &Samples, listing: &[Listed]) -> Vec<(String, Vec<String>)> {
         (0..samples.len())
             .map(|sample| {
-                let path = |file: FileId| listing.path(file.number);
-                let key = samples
-                    .key_of(path(samples.files(sample).next().unwrap()))
-                    .to_owned();
+                let first = samples.first_file(sample).unwrap();
+                let key = samples.key_of(path_of(listing, first)).to_owned();
                 let fields = samples
                     .members(sample)
                     .map(|(field, _)| samples.fields()[field].name.clone());
@@ -331,7 +282,7 @@ mod tests {
             assert_eq!(by_key(path), (key, field), "{path}");
         }
         let listing = listing(&["1.jpg", "1.seg.jpg", "1.txt", "2.jpg", "2.seg.jpg"]);
-        let samples = Samples::new(&[&listing], by_key, "__key__", &Limits::default());
+        let samples = Samples::new(&listing, &[5], by_key, "__key__", &Limits::default());
         let found = shown(&samples.unwrap(), &listing);
         assert_eq!(found[1].1, ["jpg", "seg.jpg"]);
         assert_eq!((found.len(), found[0].1.len()), (2, 3));
@@ -347,7 +298,7 @@ mod tests {
             "a/001.json",
             "b.txt",
         ]);
-        let samples = Samples::new(&[&listing], by_stem, "__key__", &Limits::default()).unwrap();
+        let samples = Samples::new(&listing, &[6], by_stem, "__key__", &Limits::default()).unwrap();
         let fields = |names: &[&str]| {
             names
                 .iter()
@@ -370,7 +321,7 @@ mod tests {
                 samples: 3
             }
         );
-        let samples = Samples::new(&[&listing], whole, "__key__", &Limits::default()).unwrap();
+        let samples = Samples::new(&listing, &[6], whole, "__key__", &Limits::default()).unwrap();
         assert_eq!(samples.len(), 6);
         assert_eq!(
             shown(&samples, &listing)[2],
@@ -388,21 +339,22 @@ mod tests {
             &["a.__key__"],
         ] {
             let listing = listing(paths);
-            let error = Samples::new(&[&listing], by_stem, "__key__", &limits).unwrap_err();
+            let ends = [listing.len()];
+            let error = Samples::new(&listing, &ends, by_stem, "__key__", &limits).unwrap_err();
             assert_eq!(error.id(), "tree-collision", "{paths:?}");
         }
-        let (one, two) = (listing(&["a.jpg", "c.jpg"]), listing(&["b.jpg", "c.png"]));
-        let error = Samples::new(&[&one, &two], by_stem, "__key__", &limits).unwrap_err();
+        let both = listing(&["a.jpg", "c.jpg", "b.jpg", "c.png"]);
+        let error = Samples::new(&both, &[2, 4], by_stem, "__key__", &limits).unwrap_err();
         assert_eq!(error.to_string(), "the key `c` is in two locations");
-        let samples = Samples::new(&[&one, &two], whole, "__key__", &Limits::default()).unwrap();
+        let samples = Samples::new(&both, &[2, 4], whole, "__key__", &Limits::default()).unwrap();
         assert_eq!(
             (0..4)
-                .map(|sample| samples.location(sample))
+                .map(|sample| samples.first_file(sample).unwrap())
                 .collect::<Vec<_>>(),
-            [0, 0, 1, 1]
+            [0, 1, 2, 3]
         );
         assert_eq!(
-            Samples::new(&[&one], whole, "data", &Limits::default())
+            Samples::new(&both, &[2], whole, "data", &Limits::default())
                 .unwrap_err()
                 .id(),
             "tree-collision"

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use shardmill_storage::Location;
 
-use crate::base::{Base, TableFacts, project, rows_from};
+use crate::base::{project, rows_from};
 use crate::file_filter::FileFilter;
 use crate::files::{Fingerprint, check_overlap, find, shown_below, shown_location, stat};
 use crate::objects::Found;
 use crate::source::ENCODING_KEY;
-use crate::walk::{Listing, WalkOptions, on_pool, resolve, walk};
+use crate::walk::{FileVersion, Listed, Listing, WalkOptions, resolve, walk};
 use crate::{
-    RowOrigin, Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    SourceProblem, TreeGroup, TreeSummary, Unit,
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    SourceProblem, TableFacts, TreeGroup, TreeSummary, Unit,
 };
 use files::{Files, Root, Shared};
 use group::{Samples, by_key, by_stem, whole};
@@ -43,35 +43,43 @@ pub(crate) struct Tree {
 }
 
 /// Lists the trees and groups their files.
-pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
-    on_pool(options.resources.jobs, || open_here(locations, options))?
-}
-
-fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
+pub(crate) fn open(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
     let filter = FileFilter::new(&options.files)?;
     let mut locations = Vec::new();
+    let mut listing = Listing::default();
     for location in given {
         for found in find(location, options)? {
-            locations.push(list(found, options)?);
+            let location = found.location();
+            let (files, own) = list(found, &location, options)?;
+            let before = listing.len();
+            for (path, file_version) in own.into_iter().filter(|(path, _)| filter.takes(path)) {
+                check_size(&location, &path, file_version, options)?;
+                listing.push((path, file_version));
+            }
+            if listing.len() == before {
+                let reason = format!("holds no file{}", filter.reason());
+                return Err(SourceProblem::TreeEmpty.at(shown_location(&location), reason));
+            }
+            locations.push(Root {
+                location,
+                files,
+                end: listing.len(),
+            });
         }
     }
-    for root in &mut locations {
-        if !filter.takes_all() {
-            root.listing = root.listing.filtered(|path| filter.takes(path))?;
-        }
-        check_files(&root.location, &root.listing, &filter, options)?;
-    }
-    let listings: Vec<&Listing> = locations.iter().map(|location| &location.listing).collect();
     let split = match options.tree.group {
         TreeGroup::Stem => by_stem,
         TreeGroup::Key => by_key,
         TreeGroup::File => whole,
     };
-    let samples = Samples::new(&listings, split, &options.tree.key_column, &options.limits)?;
-    let description = describe(&locations, &samples);
+    let ends: Vec<usize> = locations.iter().map(|root| root.end).collect();
+    let key_column = &options.tree.key_column;
+    let samples = Samples::new(&listing, &ends, split, key_column, &options.limits)?;
+    let description = describe(&locations, &listing, &samples);
     let schema = schema(&samples, options);
     let shared = Shared {
         locations,
+        listing,
         samples,
         follow_links: options.tree.follow_links,
         batch_bytes: options.resources.batch_bytes.clamp(1, MAX_BATCH) as u64,
@@ -93,20 +101,23 @@ fn open_here(given: &[Location], options: &SourceOptions) -> Result<Tree, Source
 }
 
 /// Lists the files of a location, or of a match of its pattern.
-fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
-    let location = found.location();
+fn list(
+    found: Found,
+    location: &Location,
+    options: &SourceOptions,
+) -> Result<(Files, Listing), SourceError> {
     let single = || {
         SourceProblem::Unsupported
-            .at(shown_location(&location), "is a single file, not a tree")
+            .at(shown_location(location), "is a single file, not a tree")
             .with_hint("pass its directory, or set its format with --from KIND, such as --from csv")
     };
-    let (files, listing) = match found {
-        Found::Object(..) => return Err(single()),
+    match found {
+        Found::Object(..) => Err(single()),
         Found::Path(path) => {
             if !stat(&path)?.is_dir() {
                 return Err(single());
             }
-            check_overlap(&location, options)?;
+            check_overlap(location, options)?;
             let resolved = resolve(&path);
             let walk_options = WalkOptions {
                 follow_links: options.tree.follow_links,
@@ -115,75 +126,52 @@ fn list(found: Found, options: &SourceOptions) -> Result<Root, SourceError> {
             let listing = walk(&resolved, walk_options)?;
             let directory = File::open(&resolved);
             let directory = directory
-                .map_err(|source| SourceError::io("open", shown_location(&location), source))?;
-            (Files::Directory(directory), listing)
+                .map_err(|source| SourceError::io("open", shown_location(location), source))?;
+            Ok((Files::Directory(directory), listing))
         }
-        Found::Prefix(store) => {
-            check_overlap(&location, options)?;
-            let (listing, all) = store.listing(&|_| true)?;
-            store.check_finished()?;
-            if all == 0 {
-                return Err(SourceError::not_found(shown_location(&location)));
+        Found::Folder(folder) => {
+            check_overlap(location, options)?;
+            let listing = folder.listing();
+            folder.store.check_finished()?;
+            let listing = listing?;
+            for (below, _) in &listing {
+                folder.store.check_name(&folder.key(below))?;
             }
-            (Files::Store(store, String::new()), listing)
+            Ok((Files::Store(folder.store, folder.name), listing))
         }
-        Found::Folder(store, name, listing) => {
-            store.check_finished()?;
-            check_overlap(&location, options)?;
-            for (below, _) in listing.iter() {
-                store.check_name(&format!("{name}/{below}"))?;
-            }
-            (Files::Store(store, format!("{name}/")), listing)
-        }
-    };
-    Ok(Root {
-        location,
-        files,
-        listing,
-    })
+    }
 }
 
-/// Checks that there are files and that none is too large.
-fn check_files(
+/// Refuses a file that is too large for a sample.
+fn check_size(
     location: &Location,
-    listing: &Listing,
-    filter: &FileFilter,
+    name: &str,
+    file_version: FileVersion,
     options: &SourceOptions,
 ) -> Result<(), SourceError> {
-    if listing.len() == 0 {
-        let reason = format!("holds no file{}", filter.reason());
-        return Err(SourceProblem::TreeEmpty.at(shown_location(location), reason));
-    }
-    for (name, file_version) in listing.iter() {
-        let max = options.limits.sample_bytes;
-        SourceError::check_limit("sample-bytes", file_version.bytes, max, || {
-            shown_below(location, name)
-        })?;
-        if file_version.bytes > MAX_FILE {
-            return Err(SourceProblem::Unsupported
-                .at(
-                    shown_below(location, name),
-                    "is a file of more than 1.5 GiB, which cannot be a sample",
-                )
-                .with_hint("omit it"));
-        }
+    let shown = || shown_below(location, name);
+    let max = options.limits.sample_bytes;
+    SourceError::check_limit("sample-bytes", file_version.bytes, max, shown)?;
+    if file_version.bytes > MAX_FILE {
+        let reason = "is a file of more than 1.5 GiB, which cannot be a sample";
+        let error = SourceProblem::Unsupported.at(shown(), reason);
+        return Err(error.with_hint("omit it"));
     }
     Ok(())
 }
 
-fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
+fn describe(locations: &[Root], listing: &[Listed], samples: &Samples) -> SourceDescription {
     let mut description = SourceDescription::new(SourceKind::Tree);
     let mut fingerprint = Fingerprint::new(SourceKind::Tree);
-    let mut files = 0;
+    let mut files = listing.iter().enumerate().peekable();
     for location in locations {
         let mut bytes = 0;
-        for (path, file_version) in location.listing.iter() {
-            fingerprint.add(path, file_version);
+        while let Some((_, (path, file_version))) = files.next_if(|(at, _)| *at < location.end) {
+            fingerprint.add(path, *file_version);
             bytes += file_version.bytes;
         }
         // The order depends on which location a file is in.
         fingerprint.separate();
-        files += location.listing.len() as u64;
         description.bytes += bytes;
         description.files.push(SourceFile {
             path: shown_location(&location.location),
@@ -193,7 +181,7 @@ fn describe(locations: &[Root], samples: &Samples) -> SourceDescription {
     description.rows = Some(samples.len() as u64);
     description.fingerprint = fingerprint.finish();
     description.tree = Some(TreeSummary {
-        files,
+        files: listing.len() as u64,
         samples: samples.len() as u64,
         fields: samples.fields().to_vec(),
     });
@@ -236,13 +224,12 @@ fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
     let mut starts = Vec::new();
     let (mut files, mut in_location) = (0, 0);
     for sample in 0..shared.samples.len() {
-        let location = shared.samples.location(sample);
-        let (own_files, own_bytes) = shared
-            .samples
-            .files(sample)
-            .fold((0, 0), |(count, bytes), file| {
-                (count + 1, bytes + shared.file_version(file).bytes)
-            });
+        let first = shared.samples.first_file(sample);
+        let location = first.map_or(0, |file| shared.location(file));
+        let members = shared.samples.members(sample);
+        let (own_files, own_bytes) = members.fold((0, 0), |(count, bytes), (_, file)| {
+            (count + 1, bytes + shared.file_version(file).bytes)
+        });
         let full = match units.last() {
             None => true,
             Some(unit) => {
@@ -284,7 +271,7 @@ impl Tree {
     }
 }
 
-impl Base for Tree {
+impl Source for Tree {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -293,31 +280,19 @@ impl Base for Tree {
         let mut rows = SampleRows {
             shared: Arc::clone(&self.shared),
             samples: self.samples_of(unit)?,
-            schema: project(self.schema(), columns),
+            schema: project(&self.facts.schema, columns),
             columns: columns.iter().map(|column| column.checked_sub(1)).collect(),
         };
         Ok(rows_from(move || rows.pull()))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
-        let Some(field) = column.checked_sub(1) else {
-            return Ok(None);
+    fn unit_null_count(&self, unit: usize, column: usize) -> Option<u64> {
+        let samples = self.samples_of(unit).ok()?;
+        let lacks = |sample: &usize| {
+            let mut members = self.shared.samples.members(*sample);
+            column > 0 && members.all(|(field, _)| field + 1 != column)
         };
-        for number in 0..self.units().len() {
-            let range = self.samples_of(number)?;
-            let start = range.start;
-            for sample in range {
-                if self
-                    .shared
-                    .samples
-                    .members(sample)
-                    .all(|(own, _)| own != field)
-                {
-                    return Ok(Some(self.row_origin(number, (sample - start) as u64)));
-                }
-            }
-        }
-        Ok(None)
+        Some(samples.filter(lacks).count() as u64)
     }
 
     fn key(&self, unit: usize, row: u64) -> Option<String> {

@@ -9,7 +9,6 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, SchemaRef};
 
 use super::files::Shared;
-use super::group::FileId;
 use crate::base::batch;
 use crate::{SourceError, SourceProblem};
 use shardmill_core::omit_option;
@@ -54,7 +53,7 @@ impl SampleRows {
             .clone()
             .flat_map(|sample| self.shared.samples.members(sample));
         let wanted = members.filter(|(field, _)| self.columns.contains(&Some(*field)));
-        let wanted: Vec<FileId> = wanted.map(|(_, file)| file).collect();
+        let wanted: Vec<usize> = wanted.map(|(_, file)| file).collect();
         let fetched = self.shared.fetch(&wanted)?;
         let mut columns = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(self.schema.fields()) {
@@ -79,7 +78,7 @@ impl SampleRows {
         field: usize,
         // The name of a column of text.
         text: Option<&str>,
-        fetched: &BTreeMap<(usize, usize), Vec<u8>>,
+        fetched: &BTreeMap<usize, Vec<u8>>,
     ) -> Result<ArrayRef, SourceError> {
         let file_of = |sample: usize| {
             let mut members = self.shared.samples.members(sample);
@@ -100,7 +99,7 @@ impl SampleRows {
             let file = file_of(sample);
             if let Some(file) = file {
                 let start = bytes.len();
-                match fetched.get(&(file.location, file.number)) {
+                match fetched.get(&file) {
                     // This is the second copy of bytes that come over the network.
                     Some(fetched) => bytes.extend_from_slice(fetched),
                     None => self.shared.read(file, &mut bytes)?,
@@ -125,7 +124,7 @@ impl SampleRows {
         })
     }
 
-    fn check_text(&self, column: &str, file: FileId, bytes: &[u8]) -> Result<(), SourceError> {
+    fn check_text(&self, column: &str, file: usize, bytes: &[u8]) -> Result<(), SourceError> {
         std::str::from_utf8(bytes).map(|_| ()).map_err(|error| {
             let error = SourceProblem::TreeText.at(
                 self.shared.shown(file),

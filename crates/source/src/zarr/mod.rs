@@ -18,13 +18,13 @@ use shardmill_zarr::{
     CfDecoder, NOT_A_TIME, PhysicalType, Shard, TimeUnit as ZarrTimeUnit, ZarrArray, copy_region,
 };
 
-use crate::base::{Base, TableFacts, batch, project, rows_from};
+use crate::base::{batch, project, rows_from};
 use crate::files::Fingerprint;
 use crate::number_type::number_type;
-use crate::walk::{FileVersion, Listing};
+use crate::walk::{FileVersion, Listing, version_of};
 use crate::{
-    Rows, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem,
-    Unit,
+    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
+    SourceProblem, TableFacts, Unit,
 };
 use cache::{ChunkCache, Decoded, Key};
 use store::{Wanted, ZarrStore};
@@ -63,12 +63,7 @@ struct Shared {
 
 /// An array whose windows are a column.
 struct WindowedArray {
-    column: String,
-    /// Its name in the store.
-    path: String,
-    array: ZarrArray,
-    /// A digest of its metadata.
-    metadata: FileVersion,
+    found: FoundArray,
     /// From stored values to those of the column.
     decoder: CfDecoder,
     /// Its objects; `None` if the store does not list them.
@@ -84,8 +79,10 @@ struct WindowedArray {
 /// An array of the store, and the name of its column.
 struct FoundArray {
     column: String,
+    /// Its name in the store.
     path: String,
     array: ZarrArray,
+    /// A digest of its metadata.
     metadata: FileVersion,
 }
 
@@ -360,10 +357,7 @@ fn windowed(
         .fill
         .repeat(usize::try_from(elements).unwrap_or(0));
     Ok(WindowedArray {
-        column: found.column,
-        path: found.path,
-        array: found.array,
-        metadata: found.metadata,
+        found,
         decoder,
         objects,
         axes,
@@ -384,7 +378,7 @@ fn schema(
             let length = i32::try_from(*length).ok().filter(|length| *length > 0);
             let length = length.ok_or_else(|| {
                 SourceProblem::ZarrWindow.at(
-                    store.shown(&own.path),
+                    store.shown(&own.found.path),
                     "a window has no elements, or 2³¹ and more of them, along a dimension",
                 )
             })?;
@@ -393,7 +387,7 @@ fn schema(
             data_type = DataType::FixedSizeList(Arc::new(item), length);
         }
         let may_be_null = data_type.is_temporal();
-        fields.push(Field::new(&own.column, data_type, may_be_null));
+        fields.push(Field::new(&own.found.column, data_type, may_be_null));
     }
     let starts = windows.axes.iter();
     fields.extend(
@@ -431,27 +425,23 @@ fn describe(
     let mut fingerprint = Fingerprint::new(SourceKind::Zarr);
     let mut metadata = Map::new();
     for own in arrays {
-        fingerprint.add(&own.path, own.metadata);
-        let objects = own.objects.iter().flat_map(Listing::iter);
+        fingerprint.add(&own.found.path, own.found.metadata);
+        let objects = own.objects.iter().flatten();
         for (name, file_version) in objects {
             description.bytes += file_version.bytes;
-            fingerprint.add(&format!("{}/{name}", own.path), file_version);
+            fingerprint.add(&format!("{}/{name}", own.found.path), *file_version);
         }
         if own.objects.is_none() {
-            let elements = own
-                .array
-                .shape
-                .iter()
-                .fold(1_u64, |all, own| all.saturating_mul(*own));
-            let bytes = elements.saturating_mul(own.array.dtype.size() as u64);
+            let array = &own.found.array;
+            let bytes = product(&array.shape, array.dtype.size());
             description.bytes = description.bytes.saturating_add(bytes);
         }
         let about = json!({
-            "dtype": own.array.dtype.name(),
-            "dimensions": own.array.dimensions,
-            "attributes": own.array.attributes,
+            "dtype": own.found.array.dtype.name(),
+            "dimensions": own.found.array.dimensions,
+            "attributes": own.found.array.attributes,
         });
-        metadata.insert(own.column.clone(), about);
+        metadata.insert(own.found.column.clone(), about);
     }
     description.zarr = Some(json!({"attributes": attributes, "arrays": metadata}));
     description.files.push(SourceFile {
@@ -481,7 +471,7 @@ fn cut(count: u64, row_bytes: u64, bytes: u64) -> Vec<Unit> {
         .collect()
 }
 
-impl Base for ZarrTable {
+impl Source for ZarrTable {
     fn facts(&self) -> &TableFacts {
         &self.facts
     }
@@ -492,7 +482,7 @@ impl Base for ZarrTable {
         let (mut next, rows) = found.ok_or_else(|| SourceError::no_unit(unit))?;
         let end = next + rows;
         let (shared, columns) = (Arc::clone(&self.shared), columns.to_vec());
-        let schema = project(self.schema(), &columns);
+        let schema = project(&self.facts.schema, &columns);
         Ok(rows_from(move || {
             let rows = next..end.min(next.saturating_add(shared.rows_per_batch));
             if rows.is_empty() {
@@ -541,14 +531,19 @@ impl Shared {
                 continue;
             };
             let is_time = column_type(own.decoder.physical()).is_temporal();
-            if !is_time || own.array.shape.contains(&0) {
+            if !is_time || own.found.array.shape.contains(&0) {
                 continue;
             }
             let ends = [
-                own.array.shape.iter().map(|_| 0).collect(),
-                own.array.shape.iter().map(|length| length - 1).collect(),
+                own.found.array.shape.iter().map(|_| 0).collect(),
+                own.found
+                    .array
+                    .shape
+                    .iter()
+                    .map(|length| length - 1)
+                    .collect(),
             ];
-            let one: Vec<u64> = own.array.shape.iter().map(|_| 1).collect();
+            let one: Vec<u64> = own.found.array.shape.iter().map(|_| 1).collect();
             let ends: [Vec<u64>; 2] = ends;
             for start in ends {
                 match self.fill_window(number, &start, &one, &mut [0; 8]) {
@@ -577,7 +572,7 @@ impl Shared {
         let Some(own) = self.arrays.get(number) else {
             return Err(SourceError::bug("there is no such array"));
         };
-        let item = own.array.dtype.size();
+        let item = own.found.array.dtype.size();
         let keeps_numbers = own.decoder.keeps_numbers();
         let elements = window.len() / own.decoder.physical().size();
         let mut encoded = vec![0; if keeps_numbers { 0 } else { elements * item }];
@@ -585,7 +580,7 @@ impl Shared {
             true => &mut *window,
             false => encoded.as_mut_slice(),
         };
-        let chunk_shape = &own.array.chunk_shape;
+        let chunk_shape = &own.found.array.chunk_shape;
         let needed = chunks_of(starts, shape, chunk_shape);
         for group in needed.chunks(CONCURRENT) {
             for (chunk, decoded) in group.iter().zip(self.chunks(number, own, group)?) {
@@ -607,7 +602,7 @@ impl Shared {
         if keeps_numbers {
             return Ok(());
         }
-        let failed = |error| self.store.failed(&own.path, error);
+        let failed = |error| self.store.failed(&own.found.path, error);
         own.decoder.decode(&encoded, window).map_err(failed)
     }
 
@@ -618,7 +613,7 @@ impl Shared {
         own: &WindowedArray,
         chunks: &[Vec<u64>],
     ) -> Result<Vec<Decoded>, SourceError> {
-        let grid = own.array.grid();
+        let grid = own.found.array.grid();
         let keys: Vec<Key> = chunks
             .iter()
             .map(|chunk| Key {
@@ -643,6 +638,7 @@ impl Shared {
             {
                 None | Some((None, _)) => Ok(Arc::clone(&own.filled)),
                 Some((Some(bytes), wanted)) => own
+                    .found
                     .array
                     .decode(&bytes, &self.limits)
                     .map(Arc::new)
@@ -660,10 +656,10 @@ impl Shared {
         own: &WindowedArray,
         chunk: &[u64],
     ) -> Result<Option<Wanted>, SourceError> {
-        let location = own.array.place(chunk);
-        let name = format!("{}/{}", own.path, location.object);
+        let location = own.found.array.place(chunk);
+        let name = format!("{}/{}", own.found.path, location.object);
         let file_version = match &own.objects {
-            Some(objects) => objects.find(&location.object),
+            Some(objects) => version_of(objects, &location.object),
             None if location.in_shard.is_some() => self.store.look_up(&name)?,
             // A chunk is requested without knowing whether it exists.
             None => {
@@ -683,7 +679,7 @@ impl Shared {
             file_version,
             range,
         };
-        let (Some(shard), Some(in_shard)) = (&own.array.shard, location.in_shard) else {
+        let (Some(shard), Some(in_shard)) = (&own.found.array.shard, location.in_shard) else {
             SourceError::check_limit("shard-bytes", bytes, self.limits.shard_bytes, || {
                 self.store.shown(&name)
             })?;
@@ -715,12 +711,14 @@ impl Shared {
 impl WindowedArray {
     /// Returns the bytes of the values of a window.
     fn window_bytes(&self) -> u64 {
-        let elements = self
-            .shape
-            .iter()
-            .fold(1_u64, |all, own| all.saturating_mul(*own));
-        elements.saturating_mul(self.decoder.physical().size() as u64)
+        product(&self.shape, self.decoder.physical().size())
     }
+}
+
+/// Returns the bytes of an array of this shape.
+fn product(shape: &[u64], size: usize) -> u64 {
+    let elements = shape.iter();
+    elements.fold(size as u64, |all, own| all.saturating_mul(*own))
 }
 
 /// Returns the indexes of the chunks that overlap a window, in row-major order.

@@ -14,9 +14,10 @@ use shardmill_storage::Location;
 use shardmill_zarr::{ZarrArray, ZarrError, attributes, consolidated};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::file_names::join;
 use crate::files::{check_overlap, shown_below, shown_location, stat};
 use crate::objects::Store;
-use crate::walk::{FileVersion, Listing, WalkOptions, resolve, walk};
+use crate::walk::{FileVersion, Listed, Listing, WalkOptions, resolve, walk};
 use crate::{SourceError, SourceOptions, SourceProblem};
 
 /// A Zarr store.
@@ -24,8 +25,8 @@ pub(super) struct ZarrStore {
     location: Location,
     objects: Objects,
     limits: Limits,
-    /// The name of the object with consolidated metadata, and its copies of other objects.
-    consolidated: (&'static str, BTreeMap<String, Vec<u8>>),
+    /// The copies of other objects in the object with consolidated metadata.
+    consolidated: BTreeMap<String, Vec<u8>>,
     /// The objects that were requested from a web server; `None` for those that do not exist.
     looked_up: Mutex<HashMap<String, Option<FileVersion>>>,
 }
@@ -52,8 +53,8 @@ impl ZarrStore {
         let objects = match location {
             Location::Local(path) => {
                 if !stat(path)?.is_dir() {
-                    return Err(SourceProblem::Unsupported
-                        .at(shown_location(location), "is a file, not a Zarr store"));
+                    let shown = shown_location(location);
+                    return Err(SourceProblem::Unsupported.at(shown, "is a file, not a Zarr store"));
                 }
                 Objects::Directory(resolve(path))
             }
@@ -63,25 +64,17 @@ impl ZarrStore {
             location: location.clone(),
             objects,
             limits: options.limits.clone(),
-            consolidated: ("", BTreeMap::new()),
+            consolidated: BTreeMap::new(),
             looked_up: Mutex::default(),
         };
         for name in ["zarr.json", ".zmetadata"] {
             if let Some(bytes) = store.read(name)? {
                 let found = consolidated(&bytes, name);
-                store.consolidated = (name, found.map_err(|error| store.failed(name, error))?);
+                store.consolidated = found.map_err(|error| store.failed(name, error))?;
                 break;
             }
         }
         Ok(store)
-    }
-
-    /// Returns whether the objects can be listed, as those of web servers cannot.
-    fn can_list(&self) -> bool {
-        match &self.objects {
-            Objects::Directory(_) => true,
-            Objects::Store(store) => store.remote().can_list(),
-        }
     }
 
     /// Returns the printed name of an object.
@@ -125,7 +118,7 @@ impl ZarrStore {
     /// Returns the first object of these names, also from consolidated metadata, which counts like that of xarray.
     fn first(&self, names: &[String]) -> Result<Option<(String, Vec<u8>)>, SourceError> {
         for name in names {
-            if let Some(bytes) = self.consolidated.1.get(name) {
+            if let Some(bytes) = self.consolidated.get(name) {
                 return Ok(Some((name.clone(), bytes.clone())));
             }
         }
@@ -173,9 +166,6 @@ impl ZarrStore {
 
     /// Lists all objects of an array. Their names are relative to the array. Web servers list none.
     pub(super) fn list(&self, array: &str) -> Result<Option<Listing>, SourceError> {
-        if !self.can_list() {
-            return Ok(None);
-        }
         let listing = match &self.objects {
             Objects::Directory(root) => {
                 let options = WalkOptions {
@@ -184,13 +174,15 @@ impl ZarrStore {
                 };
                 walk(&root.join(array), options)?
             }
+            Objects::Store(store) if !store.remote().can_list() => return Ok(None),
             Objects::Store(store) => {
                 let prefix = format!("{array}/");
-                let mut listing = Listing::default();
-                store.list(&prefix, &mut |name, file_version| {
-                    listing.push(name.strip_prefix(&prefix).unwrap_or(name), file_version)
-                })?;
-                listing
+                let relative = |(name, file_version): Listed| {
+                    let name = name.strip_prefix(prefix.as_str()).unwrap_or(&name);
+                    (Box::from(name), file_version)
+                };
+                let listed = store.list(&prefix)?.map(|listed| listed.map(relative));
+                listed.collect::<Result<Listing, SourceError>>()?
             }
         };
         Ok(Some(listing))
@@ -211,12 +203,8 @@ impl ZarrStore {
 
     /// Returns the names of the arrays and groups directly in a group, for messages.
     pub(super) fn members(&self, group: &str) -> Vec<String> {
-        let prefix = if group.is_empty() {
-            String::new()
-        } else {
-            format!("{group}/")
-        };
-        let copies = self.consolidated.1.keys();
+        let prefix = join(group, "");
+        let copies = self.consolidated.keys();
         let copies = copies.filter_map(|name| Some(name.strip_prefix(&prefix)?.split_once('/')?.0));
         let mut names: Vec<String> = copies.map(str::to_owned).collect();
         match &self.objects {

@@ -217,35 +217,24 @@ impl CredentialCache {
 
 fn google(settings: &BTreeMap<String, String>, access: &Access) -> Result<Named, StorageError> {
     let known = Settings(settings);
-    let file = known.first(&SERVICE_ACCOUNTS);
-    let key = known.text("GOOGLE_SERVICE_ACCOUNT_KEY");
-    let default = known.text("GOOGLE_APPLICATION_CREDENTIALS");
-    let (name, direct) = match (file, key, default) {
-        (Some(_), _, _) => ("the file of the service account", false),
-        (None, Some(_), _) => ("GOOGLE_SERVICE_ACCOUNT_KEY", false),
-        (None, None, Some(_)) => ("the file of GOOGLE_APPLICATION_CREDENTIALS", false),
-        (None, None, None) => (
-            "gcloud's file, or the metadata service of the machine,",
-            true,
-        ),
-    };
+    let name = access.source.name.clone();
     let mut builder = GoogleCloudStorageBuilder::new()
         .with_bucket_name("credentials")
-        .with_http_connector(Connector::new(direct))
+        .with_http_connector(Connector::new(access.source.kind == "machine"))
         .with_retry(retry(2));
-    if let Some((_, path)) = file {
+    if let Some((_, path)) = known.first(&SERVICE_ACCOUNTS) {
         builder = builder.with_service_account_path(path);
-    } else if let Some(key) = key {
+    } else if let Some(key) = known.text("GOOGLE_SERVICE_ACCOUNT_KEY") {
         builder = builder.with_service_account_key(key);
-    } else if let Some(path) = default {
+    } else if let Some(path) = known.text("GOOGLE_APPLICATION_CREDENTIALS") {
         builder = builder.with_config(GoogleConfigKey::ApplicationCredentials, path);
     }
     let store = builder
         .build()
-        .map_err(|_| Refusal::new(name, NoToken::unknown(), access.kind).error())?;
+        .map_err(|_| Refusal::new(&name, NoToken::unknown(), access.kind).error())?;
     Ok((
         Provider::Google(Arc::clone(store.credentials())),
-        Cow::Borrowed(name),
+        Cow::Owned(name),
     ))
 }
 

@@ -4,12 +4,11 @@ use std::fmt;
 use std::future::Future;
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use shardmill_core::{CancelToken, PerProcess, lock};
-use tokio::task::AbortHandle;
 
 use super::access::access;
 use super::credential_source::CredentialSource;
@@ -167,46 +166,6 @@ impl Remote {
         fault.at(self.display(name))
     }
 
-    /// Starts `work` on the thread of the engine.
-    fn start<T, F>(
-        &self,
-        name: &str,
-        work: impl FnOnce(Arc<Live>) -> F,
-    ) -> Result<(Receiver<T>, AbortHandle), StorageError>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
-    {
-        let failed = |fault| self.error(name, fault);
-        let live = self.live().map_err(failed)?;
-        if std::thread::current().id() == live.engine.thread {
-            return Err(failed(StorageError::NoAnswer));
-        }
-        let (sender, receiver) = mpsc::sync_channel(1);
-        let work = work(Arc::clone(&live));
-        let task = live.engine.handle.spawn(async move {
-            // If the receiver was dropped, the caller cancelled.
-            let _ = sender.send(work.await);
-        });
-        Ok((receiver, task.abort_handle()))
-    }
-
-    /// Runs `work` on the thread of the engine and waits for it.
-    pub(super) fn wait<T, F>(
-        &self,
-        name: &str,
-        work: impl FnOnce(Arc<Live>) -> F,
-    ) -> Result<T, StorageError>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
-    {
-        let (receiver, _) = self.start(name, work)?;
-        receiver
-            .recv()
-            .map_err(|_| self.error(name, StorageError::NoAnswer))
-    }
-
     /// Pins the versions of a listing for this process: reading another version of one of them fails with
     /// `remote-changed`. Objects without an `ETag` in the listing are not pinned.
     ///
@@ -347,8 +306,17 @@ impl Remote {
         F: Future<Output = Result<T, StorageError>> + Send + 'static,
     {
         let failed = |fault| self.error(name, fault);
+        let live = self.live().map_err(failed)?;
+        if std::thread::current().id() == live.engine.thread {
+            return Err(failed(StorageError::NoAnswer));
+        }
         let sent = Arc::new(AtomicU64::new(0));
-        let (receiver, task) = self.start(name, |live| work(live, Arc::clone(&sent)))?;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let work = work(Arc::clone(&live), Arc::clone(&sent));
+        let task = live.engine.handle.spawn(async move {
+            // If the receiver was dropped, the caller cancelled.
+            let _ = sender.send(work.await);
+        });
         loop {
             match receiver.recv_timeout(SLICE) {
                 Ok(result) => return result.map_err(failed),

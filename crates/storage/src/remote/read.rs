@@ -136,10 +136,11 @@ impl Remote {
         object_bytes: Option<u64>,
         max: u64,
     ) -> Result<Vec<u8>, StorageError> {
-        let owned = name.to_owned();
-        self.wait(name, move |live| async move {
-            live.get(&owned, range, object_bytes, max).await
-        })?
+        check_name(name)?;
+        let key = self.shared.location.key(name);
+        self.wait_while(name, &mut |_| true, move |live, _| async move {
+            live.get_key(&key, range, object_bytes, max).await
+        })
     }
 
     /// Reads several ranges concurrently. Blocks until all are complete. The results have the order of `wanted`.
@@ -260,13 +261,13 @@ impl Remote {
         let Some((first, others)) = names.split_first() else {
             return Vec::new();
         };
-        let all = self.wait(first, move |live| async move {
+        let all = self.wait_while(first, &mut |_| true, move |live, _| async move {
             let live = &live;
             let one = |(name, range, bytes): (String, _, Option<u64>)| async move {
                 live.get(&name, range, bytes, bytes.unwrap_or_default())
                     .await
             };
-            join_all(wanted.into_iter().map(one)).await
+            Ok(join_all(wanted.into_iter().map(one)).await)
         });
         all.unwrap_or_else(|error| {
             let others = others.iter();

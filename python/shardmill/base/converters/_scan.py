@@ -15,21 +15,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    ShortType,
-    StringType,
-    StructType,
-)
+from pyspark.sql import types as sql
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,16 +42,16 @@ _FIRST_FILES = 10
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 8192
 
-_SIMPLE: dict[type[DataType], str] = {
-    BinaryType: 'binary',
-    BooleanType: 'bool',
-    ByteType: 'int8',
-    DoubleType: 'float64',
-    FloatType: 'float32',
-    IntegerType: 'int32',
-    LongType: 'int64',
-    ShortType: 'int16',
-    StringType: 'string',
+_SIMPLE: dict[type[sql.DataType], str] = {
+    sql.BinaryType: 'binary',
+    sql.BooleanType: 'bool',
+    sql.ByteType: 'int8',
+    sql.DoubleType: 'float64',
+    sql.FloatType: 'float32',
+    sql.IntegerType: 'int32',
+    sql.LongType: 'int64',
+    sql.ShortType: 'int16',
+    sql.StringType: 'string',
 }
 
 
@@ -101,14 +87,14 @@ def rows_of(dataframe: DataFrame, columns: Iterable[str]) -> Optional[DataFrame]
             return None
         rows = dataframe.select('_metadata.file_path', '_metadata.row_index')
         types = [field.dataType for field in rows.schema]
-        return rows if types == [StringType(), LongType()] else None
+        return rows if types == [sql.StringType(), sql.LongType()] else None
     except Exception as error:
         # Spark can do the work itself, whatever the error is.
         logger.debug('the files of the data frame are left to Spark: %s', error)
         return None
 
 
-def _are_plain(schema: StructType, columns: Iterable[str]) -> bool:
+def _are_plain(schema: sql.StructType, columns: Iterable[str]) -> bool:
     """Returns whether the types and names of columns allow reading without Spark."""
     names = [name.lower() for name in schema.names]
     # Dots separate the names of nested columns.
@@ -120,7 +106,7 @@ def _are_plain(schema: StructType, columns: Iterable[str]) -> bool:
     return all(_arrow_type(schema[name].dataType) is not None for name in columns)
 
 
-def _wanted(schema: StructType, columns: Iterable[str]) -> pa.Schema:
+def _wanted(schema: sql.StructType, columns: Iterable[str]) -> pa.Schema:
     """Returns the Arrow schema that Spark uses for columns."""
     import pyarrow as pa
 
@@ -165,7 +151,7 @@ def _is_scan(dataframe: DataFrame, paths: list[str]) -> bool:
 def _same(
     dataframe: DataFrame,
     roots: list[str],
-    schema: StructType,
+    schema: sql.StructType,
     columns: Optional[list[str]] = None,
 ) -> bool:
     """Returns whether a data frame is the scan of these roots.
@@ -215,14 +201,14 @@ def _path_of(uri: str) -> Optional[str]:
     return path if path.startswith('/') and not path.startswith('//') else None
 
 
-def _arrow_type(data_type: DataType) -> Optional[pa.DataType]:
+def _arrow_type(data_type: sql.DataType) -> Optional[pa.DataType]:
     """Returns the Arrow type that Spark uses; ``None`` if reading the type depends on settings."""
     import pyarrow as pa
 
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, sql.ArrayType):
         value = _arrow_type(data_type.elementType)
         return None if value is None or pa.types.is_list(value) else pa.list_(value)
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, sql.DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     alias = _SIMPLE.get(type(data_type))
     return alias and pa.type_for_alias(alias)
@@ -240,7 +226,7 @@ class _Piece(NamedTuple):
 
 
 def batches_of(
-    rows: Iterable[pa.RecordBatch], schema: StructType, columns: Iterable[str]
+    rows: Iterable[pa.RecordBatch], schema: sql.StructType, columns: Iterable[str]
 ) -> tuple[int, Iterator[pa.RecordBatch]]:
     """Returns the number of rows in a partition and their batches, from the result of :func:`rows_of`.
 

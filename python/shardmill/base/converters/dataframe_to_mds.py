@@ -18,27 +18,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 
 from pyspark import TaskContext
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as sql
 
 from shardmill.base import _arguments as check
 from shardmill.base.converters import _scan
@@ -65,26 +45,26 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 #: The encoding of each type; ``None`` for unsupported types.
-SPARK_TO_MDS: dict[DataType, Optional[str]] = {
-    ByteType(): 'uint8',
-    ShortType(): 'uint16',
-    IntegerType(): 'int32',
-    LongType(): 'int64',
-    FloatType(): 'float32',
-    DoubleType(): 'float64',
-    DecimalType(): 'str_decimal',
-    StringType(): 'str',
-    BinaryType(): 'bytes',
-    BooleanType(): 'uint8',
-    TimestampType(): 'str',
-    TimestampNTZType(): 'str',
-    DateType(): 'str',
-    DayTimeIntervalType(): None,
-    ArrayType(IntegerType()): 'ndarray:int32',
-    ArrayType(ShortType()): 'ndarray:int16',
-    ArrayType(LongType()): 'ndarray:int64',
-    ArrayType(FloatType()): 'ndarray:float32',
-    ArrayType(DoubleType()): 'ndarray:float64',
+SPARK_TO_MDS: dict[sql.DataType, Optional[str]] = {
+    sql.ByteType(): 'uint8',
+    sql.ShortType(): 'uint16',
+    sql.IntegerType(): 'int32',
+    sql.LongType(): 'int64',
+    sql.FloatType(): 'float32',
+    sql.DoubleType(): 'float64',
+    sql.DecimalType(): 'str_decimal',
+    sql.StringType(): 'str',
+    sql.BinaryType(): 'bytes',
+    sql.BooleanType(): 'uint8',
+    sql.TimestampType(): 'str',
+    sql.TimestampNTZType(): 'str',
+    sql.DateType(): 'str',
+    sql.DayTimeIntervalType(): None,
+    sql.ArrayType(sql.IntegerType()): 'ndarray:int32',
+    sql.ArrayType(sql.ShortType()): 'ndarray:int16',
+    sql.ArrayType(sql.LongType()): 'ndarray:int64',
+    sql.ArrayType(sql.FloatType()): 'ndarray:float32',
+    sql.ArrayType(sql.DoubleType()): 'ndarray:float64',
 }
 
 #: The prefix of attempt folders.
@@ -98,26 +78,36 @@ _OF_BYTES = frozenset(('bytes', 'jpeg', 'pil', 'pkl', 'png'))
 
 def is_json_compatible(data_type: Any) -> bool:
     """Returns whether values of a Spark type can be stored as JSON without loss."""
-    if isinstance(data_type, StructType):
+    if isinstance(data_type, sql.StructType):
         return all(is_json_compatible(field.dataType) for field in data_type.fields)
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, sql.ArrayType):
         return is_json_compatible(data_type.elementType)
-    if isinstance(data_type, MapType):
+    if isinstance(data_type, sql.MapType):
         # Keys of JSON objects are text.
-        return isinstance(data_type.keyType, StringType) and is_json_compatible(data_type.valueType)
-    plain = (StringType, IntegerType, LongType, FloatType, DoubleType, BooleanType, NullType)
+        return isinstance(data_type.keyType, sql.StringType) and is_json_compatible(
+            data_type.valueType
+        )
+    plain = (
+        sql.StringType,
+        sql.IntegerType,
+        sql.LongType,
+        sql.FloatType,
+        sql.DoubleType,
+        sql.BooleanType,
+        sql.NullType,
+    )
     return isinstance(data_type, plain)
 
 
-def _encoding_of(data_type: DataType) -> Optional[str]:
+def _encoding_of(data_type: sql.DataType) -> Optional[str]:
     """Returns the encoding of a type, if it has one."""
-    if isinstance(data_type, DecimalType):
+    if isinstance(data_type, sql.DecimalType):
         return 'str_decimal'
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, sql.ArrayType):
         # Nulls in arrays are detected when they are written.
-        data_type = ArrayType(data_type.elementType)
+        data_type = sql.ArrayType(data_type.elementType)
     known = SPARK_TO_MDS.get(data_type)
-    if known is None and isinstance(data_type, (ArrayType, MapType, StructType)):
+    if known is None and isinstance(data_type, (sql.ArrayType, sql.MapType, sql.StructType)):
         return 'json' if is_json_compatible(data_type) else None
     return known
 
@@ -157,7 +147,7 @@ def _is_native(dataframe: DataFrame, columns: dict[str, str]) -> bool:
         data_type = dataframe.schema[name].dataType
         if encoding == 'json':
             # A text column stored as JSON becomes a JSON string, without being parsed.
-            if not isinstance(data_type, (ArrayType, MapType, StructType)):
+            if not isinstance(data_type, (sql.ArrayType, sql.MapType, sql.StructType)):
                 return False
         elif encoding in _OF_BYTES - {'bytes'}:
             return False
@@ -171,7 +161,7 @@ def _refuse(problems: Iterable[str]) -> None:
         raise ValueError('; '.join(found))
 
 
-def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str]:
+def _unfit(name: str, encoding: str, types: dict[str, sql.DataType]) -> Optional[str]:
     """Returns why a column cannot have an encoding, or ``None`` if it can."""
     if name not in types:
         return f'{name} is not a column of input dataframe: {list(types)}'
@@ -179,7 +169,7 @@ def _unfit(name: str, encoding: str, types: dict[str, DataType]) -> Optional[str
         return f'{encoding} is not supported by dataframe_to_mds: column `{name}`'
     data_type = types[name]
     if encoding in _OF_BYTES:
-        if isinstance(data_type, BinaryType):
+        if isinstance(data_type, sql.BinaryType):
             return None
         if encoding != 'bytes':
             return f'Non-binary col {name} cannot encode as {encoding}.'
@@ -295,7 +285,7 @@ class _Task(NamedTuple):
     def write_scan(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Reads the partition's rows from files and writes them."""
         output = _Output(self)
-        schema = StructType.fromJson(json.loads(self.schema))
+        schema = sql.StructType.fromJson(json.loads(self.schema))
         with output:
             try:
                 count, batches = _scan.batches_of(rows, schema, self.arguments['columns'])

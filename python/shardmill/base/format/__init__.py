@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Optional
 
-from shardmill.base.format.base import FileInfo, Reader
+from shardmill._lazy import lazy
 from shardmill.base.format.index import get_index_basename
-from shardmill.base.format.json import JSONReader, JSONWriter
-from shardmill.base.format.mds import MDSReader, MDSWriter
-from shardmill.base.format.xsv import (
-    CSVReader,
-    CSVWriter,
-    TSVReader,
-    TSVWriter,
-    XSVReader,
-    XSVWriter,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from shardmill.base.format.base import FileInfo, Reader
+    from shardmill.base.format.json import JSONWriter
+    from shardmill.base.format.mds import MDSWriter
+    from shardmill.base.format.xsv import CSVWriter, TSVWriter, XSVWriter
 
 __all__ = [
     'CSVWriter',
@@ -32,13 +25,15 @@ __all__ = [
     'reader_from_json',
 ]
 
-_readers: Mapping[str, type[Reader]] = {
-    'csv': CSVReader,
-    'json': JSONReader,
-    'mds': MDSReader,
-    'tsv': TSVReader,
-    'xsv': XSVReader,
-}
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        'base': ('FileInfo', 'Reader'),
+        'json': ('JSONReader', 'JSONWriter'),
+        'mds': ('MDSReader', 'MDSWriter'),
+        'xsv': 'CSVReader CSVWriter TSVReader TSVWriter XSVReader XSVWriter'.split(),
+    },
+)
 
 
 def reader_from_json(dirname: str, split: Optional[str], obj: dict[str, Any]) -> Reader:
@@ -55,4 +50,7 @@ def reader_from_json(dirname: str, split: Optional[str], obj: dict[str, Any]) ->
         TypeError: A field is missing, or the entry has an unknown field.
     """
     assert obj['version'] == 2, f'shards of version {obj["version"]} are not supported, only of 2'
-    return _readers[obj['format']].from_json(dirname, split, obj)
+    if obj['format'] not in ('csv', 'json', 'mds', 'tsv', 'xsv'):
+        raise KeyError(obj['format'])
+    reader: type[Reader] = __getattr__(f'{obj["format"].upper()}Reader')
+    return reader.from_json(dirname, split, obj)

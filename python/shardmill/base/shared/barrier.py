@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import sleep
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardmill.base.constant import TICK
 from shardmill.base.shared.array import SharedArray
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ['SharedBarrier']
 

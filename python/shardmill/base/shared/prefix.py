@@ -13,14 +13,7 @@ from itertools import count
 from time import sleep
 from typing import TYPE_CHECKING, Optional
 
-from shardmill.base import distributed
-from shardmill.base.constant import (
-    BARRIER_FILELOCK,
-    CACHE_FILELOCK,
-    LOCALS,
-    SHM_TO_CLEAN,
-    TICK,
-)
+from shardmill.base import constant, distributed
 from shardmill.base.shared.memory import SharedMemory
 from shardmill.errors import UsageError
 
@@ -65,7 +58,7 @@ def _check_self(streams_local: list[str]) -> None:
 def _is_locked(prefix_int: int) -> bool:
     """Returns whether the lock files of a run exist."""
     folder = tempfile.gettempdir()
-    locks = (BARRIER_FILELOCK, CACHE_FILELOCK)
+    locks = (constant.BARRIER_FILELOCK, constant.CACHE_FILELOCK)
     return any(os.path.exists(os.path.join(folder, _get_path(prefix_int, lock))) for lock in locks)
 
 
@@ -87,7 +80,7 @@ def _check_and_find(
         except FileNotFoundError:
             return prefix_int
         try:
-            theirs = _unpack_locals(bytes(memory.buf))[0] if shm_name == LOCALS else []
+            theirs = _unpack_locals(bytes(memory.buf))[0] if shm_name == constant.LOCALS else []
         finally:
             memory.cleanup()
         if downloaded.intersection(theirs):
@@ -110,7 +103,7 @@ def _check_and_find_retrying(
         try:
             return _check_and_find(streams_local, streams_remote, shm_name)
         except ValueError:
-            sleep(TICK)
+            sleep(constant.TICK)
     return _check_and_find(streams_local, streams_remote, shm_name)
 
 
@@ -135,9 +128,9 @@ def get_shm_prefix(
     _check_self(streams_local)
     prefix_int = max(
         _check_and_find_retrying(streams_local, streams_remote, shm_name, retry)
-        for shm_name in SHM_TO_CLEAN
+        for shm_name in constant.SHM_TO_CLEAN
     )
-    name = _get_path(prefix_int, LOCALS)
+    name = _get_path(prefix_int, constant.LOCALS)
     distributed.barrier()
     memory = None
     if world.is_local_leader:

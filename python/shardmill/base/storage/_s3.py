@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import Any, Callable, Optional
 
 from shardmill import _core
 from shardmill.base.storage._sdk import increments, sdk
 from shardmill.errors import AccessError, NotFoundError, RemoteError, ShardmillError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def split_url(url: str) -> tuple[str, str, str]:

@@ -8,33 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Union
+from typing import Any, Callable, ClassVar, Optional, Union
 from urllib.parse import urlsplit
 
 from shardmill import _core
 from shardmill.base._arguments import refuse_type
 from shardmill.base._retrying import retry as retrying
-from shardmill.base.storage import _s3
+from shardmill.base.storage import _s3, download
 from shardmill.base.storage._sdk import increments, sdk
-from shardmill.base.storage.download import (
-    BOTOCORE_CLIENT_ERROR_CODES,
-    GCS_ERROR_NO_AUTHENTICATION,
-    PIECE,
-    AzureDataLakeDownloader,
-    AzureDownloader,
-    _AzureDownloader,
-    alipan_api,
-    databricks_client,
-    gcs_client,
-    oci_client,
-)
 from shardmill.errors import ConflictError, NotFoundError, RemoteError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 __all__ = [
     'GCS_ERROR_NO_AUTHENTICATION',
@@ -53,6 +39,8 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+GCS_ERROR_NO_AUTHENTICATION = download.GCS_ERROR_NO_AUTHENTICATION
 
 _Out = Union[str, tuple[str, str]]
 _VOLUMES = 'dbfs:/Volumes'
@@ -275,7 +263,7 @@ class GCSUploader(CloudUploader):
     _REMOTE = True
 
     def _connect(self) -> None:
-        self.gcs_client, by_key = gcs_client()
+        self.gcs_client, by_key = download.gcs_client()
         self.authentication = (
             GCSAuthentication.HMAC if by_key else GCSAuthentication.SERVICE_ACCOUNT
         )
@@ -295,7 +283,7 @@ class GCSUploader(CloudUploader):
         try:
             self.gcs_client.head_bucket(Bucket=bucket)
         except denied as error:
-            if error.response['Error']['Code'] in BOTOCORE_CLIENT_ERROR_CODES:
+            if error.response['Error']['Code'] in download.BOTOCORE_CLIENT_ERROR_CODES:
                 error.args = (f'the bucket {bucket} is not there or may not be seen',)
             raise
 
@@ -328,7 +316,7 @@ class OCIUploader(CloudUploader):
     _REMOTE = True
 
     def _connect(self) -> None:
-        self.client = oci_client()
+        self.client = download.oci_client()
         self.namespace = self.client.get_namespace().data
         self.upload_manager = sdk('oci', 'oci').object_storage.UploadManager(self.client)
         self.check_bucket_exists(self.remote or '')
@@ -417,7 +405,7 @@ class HFUploader(CloudUploader):
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         target = remote.partition('://')[2]
         with open(path, 'rb') as source, self.fs.open(target, 'wb') as file:
-            while piece := source.read(PIECE):
+            while piece := source.read(download.PIECE):
                 file.write(piece)
                 advance(len(piece))
 
@@ -427,7 +415,7 @@ class _AzureUploader(CloudUploader):
 
     _REMOTE = True
     #: The downloader of the same service.
-    _TWIN: ClassVar[type[_AzureDownloader]]
+    _TWIN: ClassVar[type[download._AzureDownloader]]
 
     def _connect(self) -> None:
         remote, twin = self.remote or '', self._TWIN()
@@ -454,7 +442,7 @@ class _AzureUploader(CloudUploader):
 class AzureUploader(_AzureUploader):
     """Uploads files to Azure blobs: ``azure://CONTAINER/PATH``. Needs azure-storage-blob."""
 
-    _TWIN = AzureDownloader
+    _TWIN = download.AzureDownloader
     check_bucket_exists = _AzureUploader._check
 
     def _container(self, name: str) -> Any:
@@ -471,7 +459,7 @@ class AzureUploader(_AzureUploader):
 class AzureDataLakeUploader(_AzureUploader):
     """Uploads files to Azure Data Lake: ``azure-dl://CONTAINER/PATH``. Needs azure-storage-file-datalake."""
 
-    _TWIN = AzureDataLakeDownloader
+    _TWIN = download.AzureDataLakeDownloader
     check_container_exists = _AzureUploader._check
 
     def _container(self, name: str) -> Any:
@@ -493,7 +481,7 @@ class DatabricksUploader(CloudUploader):
     _REMOTE = True
 
     def _connect(self) -> None:
-        self.client = databricks_client()
+        self.client = download.databricks_client()
 
 
 class DatabricksUnityCatalogUploader(DatabricksUploader):
@@ -558,7 +546,7 @@ class AlipanUploader(CloudUploader):
                 'config-value',
             )
         self.alipan_encrypt_password = os.environ.get('ALIPAN_ENCRYPT_PASSWORD', '').encode()
-        self.api = alipan_api()
+        self.api = download.alipan_api()
         self.check_token()
 
     def check_token(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, ClassVar, Optional
 
-from shardmill.base._sizes import bytes_to_int
+from shardmill.base._arguments import bytes_to_int
 from shardmill.base.array import Array
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, TypeVar
+from collections.abc import Mapping
+from typing import Any, Callable, TypeVar
 
 from shardmill.errors import (
     ArgumentTypeError,
@@ -10,9 +11,6 @@ from shardmill.errors import (
     ShardmillError,
     UnknownNameError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ['encoded', 'missing_column', 'unfit_value', 'value_of']
 

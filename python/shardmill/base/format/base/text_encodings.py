@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, Callable, ClassVar
 
 
 class Encoding:
@@ -65,3 +65,20 @@ class Float(Encoding):
 
 #: The encodings by name, which have an implementation in Rust.
 stock: dict[str, type[Encoding]] = {'str': Str, 'int': Int, 'float': Float}
+
+
+class Coder:
+    """Encodes one value of a column, by a function of the encoding and the value."""
+
+    def __init__(self, encode: Callable[[str, Any], bytes], encoding: str) -> None:
+        self._encode = encode
+        self.encoding = encoding
+
+    def encode(self, obj: Any) -> bytes:
+        return self._encode(self.encoding, obj)
+
+
+def registered_in(encodings: dict[str, type[Encoding]], name: str) -> Any:
+    """Returns the class that the program registered for an encoding; ``None`` if it registered none."""
+    found = encodings.get(name)
+    return None if found is stock.get(name) else found

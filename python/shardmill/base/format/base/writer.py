@@ -13,14 +13,14 @@ import os
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional
 
 from shardmill import _core
 from shardmill.base import _arguments as check
 from shardmill.base._files import whole
 from shardmill.base._signatures import lists_arguments
-from shardmill.base._typing import WriterOptions
+from shardmill.base._typing import Destination, WriterOptions
 from shardmill.base.compression import compress, get_compression_extension, is_compression
 from shardmill.base.format.index import get_index_basename
 from shardmill.base.hashing import get_hash
@@ -28,11 +28,9 @@ from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
 
     from typing_extensions import Self, Unpack
 
-    from shardmill.base._typing import Destination
 
 __all__ = ['JointWriter', 'SplitWriter']
 

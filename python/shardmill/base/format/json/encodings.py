@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
+from shardmill.base.format.base.text_encodings import Coder, registered_in
 from shardmill.base.format.base.text_encodings import Encoding as Encoding
 from shardmill.base.format.base.text_encodings import Float as Float
 from shardmill.base.format.base.text_encodings import Int as Int
@@ -32,21 +34,10 @@ def is_json_encoding(encoding: str) -> bool:
     return encoding in _encodings
 
 
-def registered(name: str) -> Any:
-    """Returns the class that the program registered for an encoding; ``None`` if it registered none."""
-    found = _encodings.get(name)
-    return None if found is _stock.get(name) else found
+def _encode(encoding: str, obj: Any) -> bytes:
+    assert is_json_encoded(encoding, obj)
+    return json.dumps(obj).encode()
 
 
-class _Coder:
-    """Encodes one value of a column as JSON."""
-
-    def __init__(self, encoding: str) -> None:
-        self.encoding = encoding
-
-    def encode(self, obj: Any) -> bytes:
-        assert is_json_encoded(self.encoding, obj)
-        return json.dumps(obj).encode()
-
-
-_get_coder = _Coder
+registered = partial(registered_in, _encodings)
+_get_coder = partial(Coder, _encode)

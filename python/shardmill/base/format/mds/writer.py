@@ -8,12 +8,6 @@ from shardmill.base import _arguments as check
 from shardmill.base.format.base.samples import encoded, value_of
 from shardmill.base.format.base.writer import JointWriter, lists_writer_arguments, table
 from shardmill.base.format.mds import encodings
-from shardmill.base.format.mds.encodings import (
-    get_mds_encoded_size,
-    get_mds_encodings,
-    is_mds_encoding,
-    mds_encode,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +62,7 @@ class MDSWriter(JointWriter):
         **kwargs: Unpack[WriterOptions],
     ) -> None:
         # Check before a folder is created or, with `exist_ok`, removed.
-        columns = check.encodings(columns, is_mds_encoding, get_mds_encodings())
+        columns = check.encodings(columns, encodings.is_mds_encoding, encodings.get_mds_encodings())
         super().__init__(
             out=out,
             extra_bytes_per_sample=self.extra_bytes_per_sample,
@@ -82,7 +76,7 @@ class MDSWriter(JointWriter):
             encoding = columns[name]
             self.column_names.append(name)
             self.column_encodings.append(encoding)
-            self.column_sizes.append(get_mds_encoded_size(encoding))
+            self.column_sizes.append(encodings.get_mds_encoded_size(encoding))
         self.config_data = self._config_text().encode()
         self.extra_bytes_per_shard = 8 + len(self.config_data)
         self._reset_cache()
@@ -91,7 +85,7 @@ class MDSWriter(JointWriter):
         head, body = b'', b''
         columns = zip(self.column_names, self.column_encodings, self.column_sizes)
         for name, encoding, size in columns:
-            datum = encoded(mds_encode, name, encoding, value_of(sample, name))
+            datum = encoded(encodings.mds_encode, name, encoding, value_of(sample, name))
             if size is None:
                 head += len(datum).to_bytes(4, 'little')
             elif size != len(datum):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from shardmill.base.format.base.text_encodings import Coder, registered_in
 from shardmill.base.format.base.text_encodings import Encoding as Encoding
 from shardmill.base.format.base.text_encodings import Float as Float
 from shardmill.base.format.base.text_encodings import Int as Int
@@ -41,20 +43,9 @@ def xsv_decode(encoding: str, value: str) -> Any:
     return _encodings[encoding].decode(value)
 
 
-def registered(name: str) -> Any:
-    """Returns the class that the program registered for an encoding; ``None`` if it registered none."""
-    found = _encodings.get(name)
-    return None if found is _stock.get(name) else found
+def _encode(encoding: str, obj: Any) -> bytes:
+    return xsv_encode(encoding, obj).encode()
 
 
-class _Coder:
-    """Encodes one value of a column as UTF-8 text."""
-
-    def __init__(self, encoding: str) -> None:
-        self.encoding = encoding
-
-    def encode(self, obj: Any) -> bytes:
-        return xsv_encode(self.encoding, obj).encode()
-
-
-_get_coder = _Coder
+registered = partial(registered_in, _encodings)
+_get_coder = partial(Coder, _encode)
