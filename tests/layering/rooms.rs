@@ -45,7 +45,6 @@ const CORE: &str = "shardmill-core";
 const CACHE: &str = "shardmill-cache";
 const CODEC: &str = "shardmill-codec";
 const MMAP: &str = "shardmill-mmap";
-const HTTP: &str = "shardmill-http";
 const PEERS: &str = "shardmill-peers";
 const ORDER: &str = "shardmill-order";
 const MDS: &str = "shardmill-mds";
@@ -82,9 +81,8 @@ pub const ROOMS: &[Room] = &[
     room(ZARR, Floor::Part, &[CORE, CODEC]),
     room(TOKENIZE, Floor::Part, &[CORE, CODEC]),
     room(STORAGE, Floor::Part, &[CORE, MMAP]),
-    room(HTTP, Floor::Part, &[]),
     // It knows addresses and names of files, and no datasets.
-    room(PEERS, Floor::Cache, &[CORE, CODEC, HTTP]),
+    room(PEERS, Floor::Cache, &[CORE, CODEC]),
     room(CACHE, Floor::Cache, &[CORE, CODEC, MMAP, ORDER, STORAGE]),
     room(DELTA, Floor::Dataset, &[CORE, PARQUET, STORAGE]),
     // It lists and reads stores itself, because only it knows which parts of a file it needs and when.
@@ -124,7 +122,7 @@ pub const ROOMS: &[Room] = &[
     room(
         VIEW,
         Floor::Job,
-        &[CORE, HTTP, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
+        &[CORE, MDS, WEBDATASET, STORAGE, DATASET, TOKENIZE],
     ),
     room(
         CLI,
@@ -155,7 +153,7 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, ZARR, STORAGE, DATASET,
-    SOURCE, WRITER, READER, CONVERT, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE, HTTP,
+    SOURCE, WRITER, READER, CONVERT, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
     PEERS,
 ];
 
@@ -205,8 +203,14 @@ pub const HEAVY: &[Heavy] = &[
         homes: &[STORAGE],
     },
     Heavy {
+        family: "hyper",
+        homes: &[PEERS, VIEW],
+    },
+    Heavy {
         family: "tokio",
-        homes: &[STORAGE, DELTA, SOURCE, WRITER, READER, CONVERT, CLI, PYTHON],
+        homes: &[
+            STORAGE, DELTA, SOURCE, WRITER, READER, CONVERT, PEERS, VIEW, CLI, PYTHON,
+        ],
     },
     Heavy {
         family: "anyhow",
@@ -272,27 +276,26 @@ pub const ONE_VERSION: &[&str] = &[
 /// code lowers them.
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5947),
-    ("shardmill-codec", 1495),
-    ("shardmill-convert", 9124),
-    ("shardmill-core", 1393),
+    ("shardmill-codec", 1571),
+    ("shardmill-convert", 9189),
+    ("shardmill-core", 1407),
     ("shardmill-dataset", 9038),
     ("shardmill-delta", 1868),
-    ("shardmill-http", 442),
     ("shardmill-mmap", 490),
     ("shardmill-order", 6290),
-    ("shardmill-peers", 691),
+    ("shardmill-peers", 692),
     ("shardmill-reader", 4665),
     ("shardmill-source", 11_617),
     ("shardmill-storage", 13_039),
     ("shardmill-table", 1406),
     ("shardmill-tokenize", 551),
-    ("shardmill-view", 2315),
-    ("shardmill-writer", 8712),
-    ("shardmill-mds", 4531),
+    ("shardmill-view", 2503),
+    ("shardmill-writer", 8677),
+    ("shardmill-mds", 4169),
     ("shardmill-parquet", 2187),
     ("shardmill-records", 335),
     ("shardmill-webdataset", 4123),
     ("shardmill-zarr", 1734),
-    ("shardmill", 9781),
-    ("shardmill-python", 4845),
+    ("shardmill", 8725),
+    ("shardmill-python", 4827),
 ];

@@ -36,6 +36,7 @@ mod problems;
 mod process;
 mod progress;
 mod size;
+mod token;
 mod unfinished;
 
 pub use advice::{column_option, column_word, omit_option, shell_word, sql_name};
@@ -55,6 +56,7 @@ pub use name::{
 pub use process::PerProcess;
 pub use progress::{CancelToken, Progress, Snapshot};
 pub use size::{ByteSize, SizeError, parse_sample_count};
+pub use token::{is_equal_token, is_token};
 pub use unfinished::Unfinished;
 
 /// The examples of the README are tests.

@@ -2,17 +2,26 @@
 
 use std::fmt;
 use std::io;
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use shardmill_codec::{HashAlgo, digest, hash_hex};
-use shardmill_core::lock;
-use shardmill_http::{Bounds, Socket, connect, get, is_token};
+use shardmill_core::{is_token, lock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::time::timeout;
 
 use crate::error::PeersError;
 use crate::file::PeerFile;
+use crate::runtime::runtime;
 use crate::server::{HASH_HEADER, PeerFiles, serve};
 use crate::tls::{Tls, TlsOptions};
 
@@ -137,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// Starts fetching a file of `bytes` bytes from its owner, on a thread of its own. Calls `then` once with the bytes, or
+    /// Starts fetching a file of `bytes` bytes from its owner. Calls `then` once with the bytes, or
     /// with `None` if the owner did not return them, unless the returned value was dropped before. `then` returns a fetch that
     /// follows; the returned value keeps it. The bytes are as the owner has them: their content is not checked.
     pub fn fetch(
@@ -146,45 +155,29 @@ impl Cluster {
         bytes: u64,
         then: impl FnOnce(Option<Vec<u8>>) -> Box<dyn Send> + Send + 'static,
     ) -> Fetching {
-        let fetching = Fetching {
+        let stage = Arc::new(Mutex::new(Stage::Running));
+        let mut fetching = Fetching {
             process: std::process::id(),
-            stage: Arc::new(Mutex::new(Stage::Running(None))),
+            stage: Arc::clone(&stage),
+            task: None,
         };
         let owner = owner(&self.options.peers, &file);
-        let then = Box::new(then);
-        if self.is_avoided(owner) {
-            follow(&fetching.stage, then, None);
+        let Some(runtime) = runtime().filter(|_| !self.is_avoided(owner)) else {
+            follow(&stage, then, None);
             return fetching;
-        }
-        let (cluster, stage) = (Arc::clone(self), Arc::clone(&fetching.stage));
-        // Shared, so that it can still be called if the thread cannot be started.
-        let then: Arc<Mutex<Option<Box<Then>>>> = Arc::new(Mutex::new(Some(then)));
-        let of_thread = Arc::clone(&then);
-        let take = |then: &Mutex<Option<Box<Then>>>| lock(then).take();
-        let started = std::thread::Builder::new()
-            .name("shardmill-peer".to_owned())
-            .spawn(move || {
-                let found = cluster.fetch_now(owner, &file, bytes, &stage);
-                if let Some(then) = take(&of_thread) {
-                    follow(&stage, then, found);
-                }
-            });
-        if started.is_err()
-            && let Some(then) = take(&then)
-        {
-            follow(&fetching.stage, then, None);
-        }
+        };
+        let cluster = Arc::clone(self);
+        let task = runtime.spawn(async move {
+            let found = cluster.fetch_now(owner, &file, bytes).await;
+            spawn_blocking(move || follow(&stage, then, found));
+        });
+        fetching.task = Some(task.abort_handle());
         fetching
     }
 
-    fn fetch_now(
-        &self,
-        owner: usize,
-        file: &PeerFile,
-        bytes: u64,
-        stage: &Mutex<Stage>,
-    ) -> Option<Vec<u8>> {
-        match self.request(owner, file, bytes, stage) {
+    async fn fetch_now(&self, owner: usize, file: &PeerFile, bytes: u64) -> Option<Vec<u8>> {
+        let request = timeout(TOTAL_TIME, self.request(owner, file, bytes));
+        match request.await.unwrap_or_else(|late| Err(late.into())) {
             Ok(found) => {
                 self.files.fetch_add(1, Ordering::Relaxed);
                 self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -210,48 +203,19 @@ impl Cluster {
         }
     }
 
-    fn request(
-        &self,
-        owner: usize,
-        file: &PeerFile,
-        bytes: u64,
-        stage: &Mutex<Stage>,
-    ) -> io::Result<Vec<u8>> {
+    async fn request(&self, owner: usize, file: &PeerFile, bytes: u64) -> io::Result<Vec<u8>> {
         let peer = self.options.peers.get(owner);
         let peer = peer.ok_or(io::ErrorKind::NotFound)?;
-        let stream = connect(peer, CONNECT_TIME)?;
-        match &mut *lock(stage) {
-            Stage::Running(socket) => *socket = Some(stream.try_clone()?),
-            Stage::Ended { .. } => return Err(io::ErrorKind::Interrupted.into()),
+        let stream = timeout(CONNECT_TIME, TcpStream::connect(peer)).await??;
+        let request = Request::get(file.to_string())
+            .header(HOST, peer)
+            .header(AUTHORIZATION, format!("Bearer {}", self.options.token))
+            .body(Empty::new())
+            .map_err(io::Error::other)?;
+        match &self.tls {
+            Some(tls) => exchange(tls.connect(stream, peer).await?, request, bytes).await,
+            None => exchange(stream, request, bytes).await,
         }
-        let token = format!("Bearer {}", self.options.token);
-        let bounds = Bounds {
-            body_bytes: bytes,
-            idle: IDLE_TIME,
-            total: TOTAL_TIME,
-        };
-        let (path, headers) = (file.to_string(), [("Authorization", &*token)]);
-        let mut socket = Socket::new(&stream);
-        let answer = match &self.tls {
-            Some(tls) => get(
-                &mut tls.connect(socket, peer)?,
-                peer,
-                &path,
-                &headers,
-                bounds,
-            )?,
-            None => get(&mut socket, peer, &path, &headers, bounds)?,
-        };
-        match answer.status {
-            200 => {}
-            401 => return Err(io::ErrorKind::PermissionDenied.into()),
-            _ => return Err(io::ErrorKind::NotFound.into()),
-        }
-        let hash = hash_hex(HashAlgo::Xxh3_128, &answer.body);
-        if answer.body.len() as u64 != bytes || answer.header(HASH_HEADER) != Some(&hash) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        Ok(answer.body)
     }
 
     fn avoided(&self) -> MutexGuard<'_, Vec<Option<Instant>>> {
@@ -297,25 +261,71 @@ fn is_address(peer: &str) -> bool {
     })
 }
 
-/// What follows the answer of a peer.
-type Then = dyn FnOnce(Option<Vec<u8>>) -> Box<dyn Send> + Send;
+/// Sends a request over a new connection, and returns a body of `bytes` bytes that has the announced hash.
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    request: Request<Empty<Bytes>>,
+    bytes: u64,
+) -> io::Result<Vec<u8>> {
+    let failed = |error: hyper::Error| match error.is_parse() {
+        true => io::Error::other(error),
+        false => io::Error::new(io::ErrorKind::UnexpectedEof, error),
+    };
+    let mut builder = http1::Builder::new();
+    let connected = builder
+        .title_case_headers(true)
+        .handshake(TokioIo::new(stream));
+    let (mut sender, connection) = connected.await.map_err(failed)?;
+    // It ends when the answer is read or dropped.
+    tokio::spawn(connection);
+    let answer = timeout(IDLE_TIME, sender.send_request(request)).await?;
+    let answer = answer.map_err(failed)?;
+    match answer.status() {
+        StatusCode::OK => {}
+        StatusCode::UNAUTHORIZED => return Err(io::ErrorKind::PermissionDenied.into()),
+        _ => return Err(io::ErrorKind::NotFound.into()),
+    }
+    let (head, mut body) = answer.into_parts();
+    let mut found = Vec::new();
+    while let Some(frame) = timeout(IDLE_TIME, body.frame()).await? {
+        let data = frame.map_err(failed)?.into_data().unwrap_or_default();
+        found.extend_from_slice(&data);
+        if found.len() as u64 > bytes {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+    }
+    let hash = hash_hex(HashAlgo::Xxh3_128, &found);
+    if found.len() as u64 != bytes
+        || head
+            .headers
+            .get(HASH_HEADER)
+            .is_none_or(|known| *known != hash)
+    {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(found)
+}
 
 enum Stage {
-    /// The request is in flight, with its connection.
-    Running(Option<TcpStream>),
+    /// The request is in flight.
+    Running,
     /// It was cancelled, or was followed by another fetch.
     Ended { _next: Option<Box<dyn Send>> },
 }
 
 /// Calls `then` unless the fetch was cancelled, and keeps the fetch that follows.
-fn follow(stage: &Mutex<Stage>, then: Box<Then>, found: Option<Vec<u8>>) {
+fn follow(
+    stage: &Mutex<Stage>,
+    then: impl FnOnce(Option<Vec<u8>>) -> Box<dyn Send>,
+    found: Option<Vec<u8>>,
+) {
     if matches!(*lock(stage), Stage::Ended { .. }) {
         return;
     }
     // Without the lock, because `then` may drop the fetch.
     let next = then(found);
     let mut stage = lock(stage);
-    if matches!(*stage, Stage::Running(_)) {
+    if matches!(*stage, Stage::Running) {
         *stage = Stage::Ended { _next: Some(next) };
     }
 }
@@ -324,6 +334,7 @@ fn follow(stage: &Mutex<Stage>, then: Box<Then>, found: Option<Vec<u8>>) {
 pub struct Fetching {
     process: u32,
     stage: Arc<Mutex<Stage>>,
+    task: Option<AbortHandle>,
 }
 
 impl fmt::Debug for Fetching {
@@ -334,14 +345,13 @@ impl fmt::Debug for Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        // A forked child has a copy, but the connection belongs to its parent.
+        // A forked child has a copy, but the task belongs to its parent.
         if self.process != std::process::id() {
             return;
         }
-        let old = std::mem::replace(&mut *lock(&self.stage), Stage::Ended { _next: None });
-        if let Stage::Running(Some(stream)) = &old {
-            // An error means that the connection has ended.
-            let _ = stream.shutdown(Shutdown::Both);
+        if let Some(task) = &self.task {
+            task.abort();
         }
+        *lock(&self.stage) = Stage::Ended { _next: None };
     }
 }

@@ -13,6 +13,7 @@
 
 mod error; // Errors of the options.
 mod file; // Names of files.
+mod runtime; // Threads.
 mod tls; // Encrypted connections.
 
 mod server; // The files of this node.

@@ -1,21 +1,43 @@
 //! The server of this node.
 
+use std::error::Error;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::AUTHORIZATION;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, http};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use shardmill_codec::{HashAlgo, hash_hex};
-use shardmill_core::{PerProcess, lock};
-use shardmill_http::{
-    Connection, Response, Socket, UNKNOWN, accept, is_equal, read_request, write_response,
-};
+use shardmill_core::{PerProcess, is_equal_token, lock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 use crate::error::PeersError;
 use crate::file::PeerFile;
+use crate::runtime::{CONNECTIONS, runtime};
 use crate::tls::Tls;
 
-/// The most connections at a time. Each waits for one file.
-const CONNECTIONS: usize = 1024;
+/// The most bytes, and the most headers, of the head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+const HEADERS: usize = 64;
+
+/// The time in which the head of a request must arrive.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+
+/// The longest time of a connection. A client waits no longer.
+const TOTAL_TIME: Duration = Duration::from_secs(310);
+
+/// How long no connection is accepted after a failure, which is mostly too many open files.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The header with the hash of the body.
 pub(crate) const HASH_HEADER: &str = "x-content-xxh3-128";
@@ -57,7 +79,8 @@ pub(crate) fn serve(
         peer: peer.to_owned(),
         source,
     };
-    let listener = match bind(peer) {
+    let runtime = runtime().ok_or_else(|| failed(io::Error::other("no threads can be started")))?;
+    let listener = match runtime.block_on(bind(peer)) {
         Ok(listener) => listener,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Ok(()),
         Err(error) => return Err(failed(error)),
@@ -69,30 +92,21 @@ pub(crate) fn serve(
         sources: Mutex::default(),
     });
     served.add(files);
-    let of_thread = Arc::clone(&served);
-    std::thread::Builder::new()
-        .name("shardmill-peers".to_owned())
-        .spawn(move || {
-            accept(&listener, CONNECTIONS, move |stream| {
-                // A client that closes its connection early gets no response.
-                let _ = of_thread.answer(stream);
-            });
-        })
-        .map_err(failed)?;
+    runtime.spawn(Arc::clone(&served).accept(listener));
     servers.push(served);
     Ok(())
 }
 
 /// Binds the address of this node. A host name stands for all interfaces, because it may resolve to the loopback interface
 /// on its own node.
-fn bind(peer: &str) -> io::Result<TcpListener> {
+async fn bind(peer: &str) -> io::Result<TcpListener> {
     if let Ok(address) = peer.parse::<SocketAddr>() {
-        return TcpListener::bind(address);
+        return TcpListener::bind(address).await;
     }
     let port = peer
         .rsplit_once(':')
         .and_then(|(_, port)| port.parse().ok());
-    TcpListener::bind(("0.0.0.0", port.ok_or(io::ErrorKind::InvalidInput)?))
+    TcpListener::bind(("0.0.0.0", port.ok_or(io::ErrorKind::InvalidInput)?)).await
 }
 
 impl Served {
@@ -107,41 +121,67 @@ impl Served {
         sources.push(files);
     }
 
-    fn answer(&self, stream: &TcpStream) -> io::Result<()> {
-        let mut socket = Socket::new(stream);
-        match &self.tls {
-            Some(tls) => self.answer_on(&mut tls.accept(socket)?),
-            None => self.answer_on(&mut socket),
+    /// Answers requests until the process ends. Connections beyond the most are closed.
+    async fn accept(self: Arc<Self>, listener: TcpListener) {
+        let free = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                sleep(PAUSE).await;
+                continue;
+            };
+            let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
+                continue;
+            };
+            let served = Arc::clone(&self);
+            tokio::spawn(async move {
+                // A client that closes its connection early, or is too slow, gets no response.
+                let _ = timeout(TOTAL_TIME, served.connected(stream)).await;
+                drop(permit);
+            });
         }
     }
 
-    fn answer_on(&self, connection: &mut dyn Connection) -> io::Result<()> {
-        let (response, is_head) = match read_request(connection) {
-            Ok(request)
-                if !request
-                    .bearer()
-                    .is_some_and(|token| is_equal(token, &self.token)) =>
-            {
-                let refusal = "the token is missing, or is not that of this run";
-                (Response::refusal(401, refusal), request.is_head)
-            }
-            Ok(request) => (self.file(&request.path), request.is_head),
-            Err(refused) => (refused, false),
-        };
-        write_response(connection, &response, is_head)
+    async fn connected(&self, stream: TcpStream) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match &self.tls {
+            Some(tls) => self.exchange(tls.accept(stream).await?).await?,
+            None => self.exchange(stream).await?,
+        }
+        Ok(())
     }
 
-    fn file(&self, path: &str) -> Response {
-        let found = PeerFile::parse(path).and_then(|file| {
-            let sources = self.sources();
-            sources.iter().find_map(|source| source.read(&file))
-        });
-        let Some(bytes) = found else {
-            return Response::refusal(404, "this node does not have the file");
+    /// Answers one request.
+    async fn exchange(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> hyper::Result<()> {
+        let service = service_fn(|request| self.answer(request));
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).keep_alive(false);
+        builder.header_read_timeout(HEAD_TIME);
+        builder.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+        builder
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> http::Result<Response<Full<Bytes>>> {
+        let refused = |status: StatusCode, text: &'static str| {
+            Response::builder().status(status).body(Full::from(text))
         };
-        let hash = hash_hex(HashAlgo::Xxh3_128, &bytes);
-        let mut response = Response::new(UNKNOWN, bytes);
-        response.headers.push((HASH_HEADER, hash));
-        response
+        let token = request.headers().get(AUTHORIZATION);
+        let token = token.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+        if !token.is_some_and(|token| is_equal_token(token, &self.token)) {
+            let text = "the token is missing, or is not that of this run";
+            return refused(StatusCode::UNAUTHORIZED, text);
+        }
+        let (sources, file) = (self.sources(), PeerFile::parse(request.uri().path()));
+        // Reading waits for the store if this node is the owner of the file.
+        let found = spawn_blocking(move || {
+            let bytes = sources.iter().find_map(|source| source.read(&file?))?;
+            Some((hash_hex(HashAlgo::Xxh3_128, &bytes), bytes))
+        });
+        match found.await {
+            Ok(Some((hash, bytes))) => Response::builder()
+                .header(HASH_HEADER, hash)
+                .body(Full::from(bytes)),
+            _ => refused(StatusCode::NOT_FOUND, "this node does not have the file"),
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Encrypted connections between nodes.
 
-use std::io::{self, Read, Write};
-use std::ops::{Deref, DerefMut};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +9,10 @@ use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{
-    ClientConfig, ClientConnection, ConnectionCommon, RootCertStore, ServerConfig,
-    ServerConnection, SideData, StreamOwned,
-};
-use shardmill_http::{Connection, Socket};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use crate::error::PeersError;
 
@@ -89,49 +87,33 @@ impl Tls {
     }
 
     /// Makes the handshake, and returns the side of the server.
-    pub(crate) fn accept<'a>(
+    pub(crate) async fn accept(
         &self,
-        mut socket: Socket<'a>,
-    ) -> io::Result<impl Connection + use<'a>> {
-        let server = Arc::clone(&self.server);
-        let mut session = ServerConnection::new(server).map_err(io::Error::other)?;
-        shake_hands(&mut session, &mut socket)?;
-        Ok(Encrypted(StreamOwned::new(session, socket)))
+        stream: TcpStream,
+    ) -> io::Result<server::TlsStream<TcpStream>> {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.server));
+        timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await?
     }
 
     /// Makes the handshake with `host:port`, and returns the side of the client. `PermissionDenied` stands for a peer without
     /// TLS, or without a certificate for its address.
-    pub(crate) fn connect<'a>(
+    pub(crate) async fn connect(
         &self,
-        mut socket: Socket<'a>,
+        stream: TcpStream,
         peer: &str,
-    ) -> io::Result<impl Connection + use<'a>> {
+    ) -> io::Result<client::TlsStream<TcpStream>> {
         let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let refused = |_| io::Error::from(io::ErrorKind::PermissionDenied);
         let name = ServerName::try_from(host.to_owned()).map_err(refused)?;
-        let client = Arc::clone(&self.client);
-        let mut session = ClientConnection::new(client, name).map_err(io::Error::other)?;
-        match shake_hands(&mut session, &mut socket) {
+        let connector = TlsConnector::from(Arc::clone(&self.client));
+        match timeout(HANDSHAKE_TIME, connector.connect(name, stream)).await? {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(io::ErrorKind::PermissionDenied.into());
+                Err(io::ErrorKind::PermissionDenied.into())
             }
-            done => done?,
+            done => done,
         }
-        Ok(Encrypted(StreamOwned::new(session, socket)))
     }
-}
-
-/// Makes a handshake.
-fn shake_hands<S: SideData>(
-    session: &mut ConnectionCommon<S>,
-    socket: &mut Socket<'_>,
-) -> io::Result<()> {
-    socket.limit(HANDSHAKE_TIME, HANDSHAKE_TIME);
-    while session.is_handshaking() {
-        session.complete_io(socket)?;
-    }
-    Ok(())
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeersError> {
@@ -161,51 +143,5 @@ fn unread(path: &Path, missing: &str, error: pem::Error) -> PeersError {
             path,
             reason: unusable(&error),
         },
-    }
-}
-
-/// An encrypted connection.
-struct Encrypted<'a, C, S>(StreamOwned<C, Socket<'a>>)
-where
-    C: DerefMut + Deref<Target = ConnectionCommon<S>>,
-    S: SideData;
-
-impl<C, S> Read for Encrypted<'_, C, S>
-where
-    C: DerefMut + Deref<Target = ConnectionCommon<S>>,
-    S: SideData,
-{
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl<C, S> Write for Encrypted<'_, C, S>
-where
-    C: DerefMut + Deref<Target = ConnectionCommon<S>>,
-    S: SideData,
-{
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl<C, S> Connection for Encrypted<'_, C, S>
-where
-    C: DerefMut + Deref<Target = ConnectionCommon<S>>,
-    S: SideData,
-{
-    fn limit(&mut self, idle: Duration, total: Duration) {
-        self.0.sock.limit(idle, total);
-    }
-
-    fn end(&mut self) -> io::Result<()> {
-        self.0.conn.send_close_notify();
-        self.0.flush()?;
-        self.0.sock.end()
     }
 }

@@ -1,10 +1,11 @@
-//! Decides which requests are answered, and which headers protect every response.
+//! Decides which requests are answered.
 
 use std::fmt::Write as _;
 
-use shardmill_http::{Request, Response, is_equal, is_token};
+use shardmill_core::{is_equal_token, is_token};
 
 use crate::error::ViewError;
+use crate::message::{Request, Response};
 
 /// The bytes of a random token.
 const TOKEN_BYTES: usize = 16;
@@ -72,7 +73,7 @@ impl Token {
         let token = request
             .value("token")
             .or_else(|| self.header_token(request));
-        if !token.is_some_and(|token| is_equal(token, &self.text)) {
+        if !token.is_some_and(|token| is_equal_token(token, &self.text)) {
             let message =
                 "the token is missing or wrong; open the address that `shardmill view` printed";
             return Err(Response::refusal(401, message));
@@ -100,24 +101,6 @@ fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
-    }
-}
-
-/// Adds the headers that every response has. `policy` is its content security policy.
-pub fn protect(response: &mut Response, policy: &str) {
-    for (name, value) in [
-        ("Content-Security-Policy", policy),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Referrer-Policy", "no-referrer"),
-        ("Cross-Origin-Resource-Policy", "same-origin"),
-        ("Cross-Origin-Opener-Policy", "same-origin"),
-        ("Cache-Control", "no-store"),
-        (
-            "Permissions-Policy",
-            "camera=(), microphone=(), geolocation=()",
-        ),
-    ] {
-        response.headers.push((name, value.to_owned()));
     }
 }
 

@@ -17,6 +17,7 @@
 
 mod error; // Errors of starting.
 mod media; // Types of images, sounds and videos.
+mod message; // Requests and responses.
 mod metrics; // The metrics of a running job.
 
 mod guard; // Which requests are answered.

@@ -3,19 +3,23 @@
 use std::io;
 use std::time::Duration;
 
-use shardmill_http::{Bounds, Socket, connect, get};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, HOST};
+use hyper::{Request, StatusCode, Version};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use crate::error::ViewError;
 
 /// The time in which the whole answer must arrive.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// What an answer may take.
-const BOUNDS: Bounds = Bounds {
-    body_bytes: 4 << 20,
-    idle: MAX_TIME,
-    total: MAX_TIME,
-};
+/// The most bytes of the answer.
+const MAX_BYTES: usize = 4 << 20;
 
 /// The address of an endpoint of Prometheus.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,19 +73,33 @@ impl Metrics {
 
     /// Requests the metrics, and returns them as text. A redirection is an error, because the address is fixed.
     pub fn fetch(&self) -> io::Result<String> {
-        let stream = connect(&self.host, MAX_TIME)?;
-        let accept = [("Accept", "text/plain")];
-        let answer = get(
-            &mut Socket::new(&stream),
-            &self.host,
-            &self.path,
-            &accept,
-            BOUNDS,
-        )?;
-        match answer.status {
-            200 => Ok(String::from_utf8_lossy(&answer.body).into_owned()),
-            status => Err(io::Error::other(format!("the endpoint answered {status}"))),
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async { timeout(MAX_TIME, self.answer()).await? })
+    }
+
+    async fn answer(&self) -> io::Result<String> {
+        let stream = TokioIo::new(TcpStream::connect(&self.host).await?);
+        let connected = http1::handshake(stream).await;
+        let (mut sender, connection) = connected.map_err(io::Error::other)?;
+        tokio::spawn(connection);
+        let request = Request::get(&self.path)
+            // Servers answer it without chunks.
+            .version(Version::HTTP_10)
+            .header(HOST, &self.host)
+            .header(ACCEPT, "text/plain")
+            .body(Empty::<Bytes>::new())
+            .map_err(io::Error::other)?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(io::Error::other)?;
+        if answer.status() != StatusCode::OK {
+            let status = answer.status().as_u16();
+            return Err(io::Error::other(format!("the endpoint answered {status}")));
         }
+        let body = Limited::new(answer.into_body(), MAX_BYTES).collect().await;
+        let body = body.map_err(io::Error::other)?.to_bytes();
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 }
 

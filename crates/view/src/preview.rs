@@ -6,8 +6,8 @@ use shardmill_mds::{DType, NdArray, Value, f16};
 use shardmill_tokenize::Tokenizer;
 
 use crate::media::{MediaKind, bitmap, image_size, media_type};
+use crate::message::UNKNOWN;
 use crate::samples::{FieldValue, images};
-use shardmill_http::UNKNOWN;
 
 /// How much of a value the page receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

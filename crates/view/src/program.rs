@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shardmill_http::Response;
+use crate::message::Response;
 
 /// The most bytes that a command may print.
 const OUTPUT_BYTES: u64 = 32 << 20;

@@ -1,18 +1,42 @@
 //! The HTTP server of the viewer: binds the loopback interface, checks the token and dispatches requests.
 
-use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use shardmill_http::{Request, Response, Socket, accept, read_request, write_response};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::http;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 
 use crate::error::ViewError;
-use crate::guard::{Token, protect};
+use crate::guard::Token;
+use crate::message::{Request, Response};
 use crate::page::{page, policy};
 use crate::viewed::Viewed;
 
 /// The most connections at a time.
 const CONNECTIONS: usize = 64;
+
+/// The most bytes, and the most headers, of the head of a request.
+const HEAD_BYTES: usize = 64 << 10;
+const HEADERS: usize = 64;
+
+/// The time in which the head of a request must arrive.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+
+/// The longest time of a connection. It includes that of a command.
+const TOTAL_TIME: Duration = Duration::from_secs(600);
+
+/// How long no connection is accepted after a failure, which is mostly too many open files.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The content security policy of data. A document of it could neither run scripts nor load anything.
 const DATA_POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
@@ -20,6 +44,7 @@ const DATA_POLICY: &str = "default-src 'none'; sandbox; frame-ancestors 'none'";
 /// A server that shows one dataset to the user of this machine.
 #[derive(Debug)]
 pub struct Server {
+    runtime: Runtime,
     listener: TcpListener,
     shared: Arc<Shared>,
     port: u16,
@@ -44,9 +69,12 @@ impl Server {
             object: format!("127.0.0.1:{port}"),
             source,
         };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
+        let runtime = Runtime::new().map_err(failed)?;
+        let bound = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        let listener = bound.map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         Ok(Self {
+            runtime,
             listener,
             port,
             shared: Arc::new(Shared {
@@ -65,36 +93,63 @@ impl Server {
         format!("http://127.0.0.1:{}/?token={token}", self.port)
     }
 
-    /// Answers requests until the process ends.
+    /// Answers requests until the process ends. Connections beyond the most are closed.
     pub fn run(&self) {
-        let shared = Arc::clone(&self.shared);
-        accept(&self.listener, CONNECTIONS, move |stream| {
-            // A client that closes its connection early gets no response.
-            let _ = shared.serve(stream);
+        self.runtime.block_on(async {
+            let free = Arc::new(Semaphore::new(CONNECTIONS));
+            loop {
+                let Ok((stream, _)) = self.listener.accept().await else {
+                    sleep(PAUSE).await;
+                    continue;
+                };
+                let Ok(permit) = Arc::clone(&free).try_acquire_owned() else {
+                    continue;
+                };
+                let shared = Arc::clone(&self.shared);
+                tokio::spawn(async move {
+                    // A client that closes its connection early, or is too slow, gets no response.
+                    let _ = timeout(TOTAL_TIME, shared.exchange(stream)).await;
+                    drop(permit);
+                });
+            }
         });
     }
 }
 
 impl Shared {
-    fn serve(&self, stream: &TcpStream) -> io::Result<()> {
-        let mut socket = Socket::new(stream);
-        let (mut response, is_head, is_page) = match read_request(&mut socket) {
-            Ok(request) => {
-                let response = self.respond(&request, &|| is_gone(stream));
-                let is_page = request.path == "/" && response.is_ok();
-                (
-                    response.unwrap_or_else(|refused| refused),
-                    request.is_head,
-                    is_page,
-                )
-            }
-            Err(refused) => (refused, false, false),
-        };
-        protect(
-            &mut response,
-            if is_page { &self.policy } else { DATA_POLICY },
-        );
-        write_response(&mut socket, &response, is_head)
+    /// Answers one request.
+    async fn exchange(self: Arc<Self>, stream: TcpStream) -> hyper::Result<()> {
+        let service = service_fn(|request| Arc::clone(&self).answer(request));
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).keep_alive(false);
+        builder.header_read_timeout(HEAD_TIME);
+        builder.max_buf_size(HEAD_BYTES).max_headers(HEADERS);
+        builder
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    }
+
+    async fn answer(
+        self: Arc<Self>,
+        request: hyper::Request<Incoming>,
+    ) -> http::Result<hyper::Response<Full<Bytes>>> {
+        // The future is dropped, and this with it, when the client closes its side of the connection.
+        let client = Arc::new(());
+        let reader = Arc::downgrade(&client);
+        let shared = Arc::clone(&self);
+        let answered = spawn_blocking(move || {
+            let request = Request::new(&request)?;
+            let response = shared.respond(&request, &|| reader.strong_count() == 0)?;
+            Ok((response, request.path == "/"))
+        });
+        let answered = answered
+            .await
+            .unwrap_or_else(|_| Err(Response::refusal(500, "the server failed")));
+        drop(client);
+        match answered {
+            Ok((page, true)) => page.sent(&self.policy),
+            Ok((response, false)) | Err(response) => response.sent(DATA_POLICY),
+        }
     }
 
     fn respond(&self, request: &Request, is_gone: &dyn Fn() -> bool) -> Result<Response, Response> {
@@ -107,18 +162,5 @@ impl Shared {
             .headers
             .push(("Set-Cookie", self.token.set_cookie()));
         Ok(response)
-    }
-}
-
-/// Returns whether the client has closed its side of the connection.
-fn is_gone(stream: &TcpStream) -> bool {
-    let mut byte = [0];
-    let peeked = stream
-        .set_nonblocking(true)
-        .and_then(|()| stream.peek(&mut byte));
-    let restored = stream.set_nonblocking(false);
-    match peeked {
-        Ok(read) => read == 0 || restored.is_err(),
-        Err(error) => error.kind() != io::ErrorKind::WouldBlock || restored.is_err(),
     }
 }

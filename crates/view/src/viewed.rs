@@ -16,12 +16,12 @@ use shardmill_tokenize::Tokenizer;
 
 use crate::cached::cached;
 use crate::media::{MEDIA_HEAD_BYTES, MediaKind, media_type};
+use crate::message::{Request, Response, UNKNOWN};
 use crate::metrics::Metrics;
 use crate::preview::{PreviewSize, preview, raw, short_text};
 use crate::program::Program;
 use crate::samples::{SampleError, Samples};
 use crate::selections::{Selection, Selections};
-use shardmill_http::{Request, Response, UNKNOWN};
 
 /// The most samples of one response.
 const MAX_SAMPLES: u64 = 200;

@@ -10,9 +10,9 @@ pub fn is_token(text: &str) -> bool {
     text.len() >= FEWEST_CHARACTERS && text.bytes().all(is_plain)
 }
 
-/// Compares in a time that does not depend on the position of the first difference.
+/// Compares two tokens in a time that does not depend on the position of the first difference.
 #[must_use]
-pub fn is_equal(found: &str, expected: &str) -> bool {
+pub fn is_equal_token(found: &str, expected: &str) -> bool {
     let pairs = found.bytes().zip(expected.bytes());
     let differences = pairs.fold(0, |all, (one, other)| all | (one ^ other));
     found.len() == expected.len() && differences == 0
