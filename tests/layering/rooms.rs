@@ -291,7 +291,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-tokenize", 551),
     ("shardmill-view", 2503),
     ("shardmill-writer", 8677),
-    ("shardmill-mds", 4169),
+    ("shardmill-mds", 4172),
     ("shardmill-parquet", 2187),
     ("shardmill-records", 335),
     ("shardmill-webdataset", 4123),

@@ -54,7 +54,8 @@ fn filtered_rows_keep_their_numbers() {
         let encoded = condition
             .replace('%', "%25")
             .replace(' ', "+")
-            .replace('=', "%3D");
+            .replace('=', "%3D")
+            .replace('>', "%3E");
         let found = page.get(&format!("/api/select?where={encoded}")).json();
         assert_eq!(
             found["samples"],

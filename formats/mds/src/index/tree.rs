@@ -303,7 +303,10 @@ impl<'l> Parser<'l> {
     }
 }
 
-/// Parses a value. One that is not kept becomes null, and its lists may have any length.
+/// The depth of the fields of a file. Of their values, only `hashes` has members.
+const FILE_DEPTH: u64 = 5;
+
+/// Parses a value. A list or an object that is not kept becomes an empty one, and may have any length.
 pub(super) struct Tree<'p, 'l> {
     parser: &'p mut Parser<'l>,
     depth: u64,
@@ -388,7 +391,8 @@ impl<'de> Visitor<'de> for Tree<'_, '_> {
         let depth = self.depth + 1;
         while let Some(key) = map.next_key_seed(self.parser.tree(depth, true))? {
             let Json::Text(key) = key else { continue };
-            let value = self.parser.member(&mut map, &key, depth, self.is_kept)?;
+            let is_kept = self.is_kept && (depth < FILE_DEPTH || key == "hashes");
+            let value = self.parser.member(&mut map, &key, depth, is_kept)?;
             if self.is_kept {
                 self.parser.keep(&mut members, (key, value), FIELDS)?;
             }
