@@ -94,9 +94,10 @@ test-stores: build install ## S3, Google Cloud Storage and Azure servers of othe
 test-view: build ## the page of `view`: lints, types, unit tests, its bundle, and every page in Chromium
 	scripts/test_view.sh $(BIN)
 
+# The short version: SPARK_ARGS='-k "round_trips or equal_bytes"'.
 .PHONY: test-spark
 test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17
-	scripts/test_spark.sh $(CURDIR)/.venv/bin/python
+	scripts/test_spark.sh $(CURDIR)/.venv/bin/python $(SPARK_ARGS)
 
 # The short version, without what kills drivers: RAY_ARGS='-k "not killed"'.
 .PHONY: test-ray
@@ -206,13 +207,15 @@ bench-inputs: bench-venvs ## the Parquet files that the benchmarks convert, 285 
 
 SOAK_ROUNDS ?= 200
 SOAK_CACHE_ROUNDS ?= 50
+# Every format over every format, killed at each system call; empty in the short version, whose pairs `make test` has.
+SOAK_PAIRS ?= faults::killed_overwrite
 # Repeats a soak: the seed that it printed.
 SOAK_SEED ?=
 .PHONY: soak
 soak: build venv ## kill conversions (into folders, into a store, in parts, step by step, over datasets) and readers at random moments, compare what they leave; 1000 random orders and 300 tar shards beside the originals'
 	$(PYTHON) scripts/soak.py --bin $(BIN) --rounds $(SOAK_ROUNDS) $(if $(SOAK_SEED),--seed $(SOAK_SEED)) --work $(CARGO_TARGET_DIR)/soak
 	SHARDMILL_KILLS=$(SOAK_ROUNDS) $(CARGO) test $(ALL) --test robust -- --nocapture stores::killed parts::killed increments::killed overwrite::killed
-	$(CARGO) test $(ALL) --test robust -- --nocapture --ignored faults::killed_overwrite
+	$(if $(SOAK_PAIRS),$(CARGO) test $(ALL) --test robust -- --nocapture --ignored $(SOAK_PAIRS))
 	.venv/bin/python crates/order/testdata/differential.py --bin $(BIN) --number 1000 --seed $(or $(SOAK_SEED),random)
 	$(CARGO) build $(ALL) --example lines
 	.venv/bin/python formats/webdataset/testdata/differential.py --bin $(CARGO_TARGET_DIR)/release/examples/lines --seed $(or $(SOAK_SEED),random)

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # tests/spark on two versions of PySpark, each in an environment of its own, and by Spark Connect.
 #
-#   scripts/test_spark.sh MOSAIC_PYTHON
+#   scripts/test_spark.sh MOSAIC_PYTHON [ARGUMENT...]
 #
+# The arguments choose the tests of PySpark 3.5 and of Spark Connect; a classic session of PySpark 4 has all of them.
 # Sessions of Spark wait more than they work: classic sessions run beside the other two manners. What each printed is shown
 # when it is over; the status is that of a failure where there is one. The package of 3.5 lacks the server of Spark Connect.
 set -euo pipefail
@@ -12,6 +13,7 @@ for version in 4 3.5; do
     scripts/venv.sh ".cache/venv-spark-$version" "tests/spark/requirements-$version.txt"
 done
 export PYTHONPATH=$PWD/python SHARDMILL_MOSAIC=$1
+shift
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
@@ -26,8 +28,8 @@ manner() {
 manner 4 >"$logs/classic" 2>&1 &
 classic=$!
 status=0
-manner 4 --connect || status=$?
-manner 3.5 || status=$?
+manner 4 --connect "$@" || status=$?
+manner 3.5 "$@" || status=$?
 wait "$classic" || status=$?
 cat "$logs/classic"
 exit "$status"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import json
+import multiprocessing
 import os
 import random
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -24,10 +22,10 @@ from shardmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from multiprocessing.connection import Connection
 
     from support.store import Store
 
-PROGRAM = Path(__file__).parent / 'programs' / 'peers_read.py'
 NODES = 8
 #: Samples of 8 KiB, 32 in a shard.
 SAMPLES, SHARDS = 2048, 64
@@ -79,19 +77,45 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def read_as_node(
+    pipe: Connection, environment: dict[str, str], remote: str, local: str, algo: str
+) -> None:
+    """Reads as one node of a run: what is sent is `epoch`, or `stats` for what was fetched so far."""
+    os.environ.update(environment)
+    dataset: StreamingDataset[Any] = StreamingDataset(
+        remote=remote,
+        local=local,
+        shuffle=True,
+        shuffle_algo=algo,
+        batch_size=16,
+        num_canonical_nodes=NODES,
+    )
+    pipe.send('open')
+    while True:
+        if pipe.recv() == 'stats':
+            pipe.send(dict(dataset.stats().items()))
+            continue
+        numbers = []
+        for sample in dataset:
+            number = int(sample['number'])
+            assert sample['data'] == random.Random(number).randbytes(8192), number
+            numbers.append(number)
+        pipe.send(numbers)
+
+
 class Nodes:
-    """Processes, each of which believes to be a node."""
+    """Processes, each of which believes to be a node. They are forked, so that torch is imported once."""
 
     def __init__(
         self, remote: str, folder: Path, store: Store, *, algo: str = 'naive', shared: bool = True
     ) -> None:
         self.peers = [f'127.0.0.1:{port}' for port in free_ports(NODES)]
         self.processes = []
+        self.pipes = []
+        context = multiprocessing.get_context('fork')
         for node in range(NODES):
             environment = {
-                **os.environ,
                 **store.environment,
-                'PYTHONPATH': os.pathsep.join(path for path in sys.path if path),
                 'RANK': str(node),
                 'WORLD_SIZE': str(NODES),
                 'LOCAL_WORLD_SIZE': '1',
@@ -101,19 +125,14 @@ class Nodes:
                 environment['SHARDMILL_PEERS'] = ','.join(self.peers)
                 environment['SHARDMILL_PEERS_TOKEN'] = self.token(node)
                 environment.update(self.files(node))
-            words = [sys.executable, str(PROGRAM), remote, str(folder / f'node{node}'), algo]
-            self.processes.append(
-                subprocess.Popen(
-                    words,
-                    env=environment,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    bufsize=1,
-                )
-            )
-        for process in self.processes:
-            assert self._line(process) == 'open'
+            pipe, its_pipe = context.Pipe()
+            args = (its_pipe, environment, remote, str(folder / f'node{node}'), algo)
+            process = context.Process(target=read_as_node, args=args)
+            process.start()
+            its_pipe.close()
+            self.processes.append(process)
+            self.pipes.append(pipe)
+        assert [pipe.recv() for pipe in self.pipes] == ['open'] * NODES
 
     def token(self, node: int) -> str:
         """The secret of a node."""
@@ -133,25 +152,20 @@ class Nodes:
     def kill(self, node: int) -> None:
         """Ends a node."""
         self.processes[node].kill()
-        self.processes[node].wait()
+        self.processes[node].join()
 
     def _ask(self, what: str) -> list[Any]:
-        alive = [process for process in self.processes if process.poll() is None]
-        for process in alive:
-            assert process.stdin is not None
-            process.stdin.write(f'{what}\n')
-        return [json.loads(self._line(process)) for process in alive]
+        pairs = zip(self.processes, self.pipes)
+        alive = [pipe for process, pipe in pairs if process.is_alive()]
+        for pipe in alive:
+            pipe.send(what)
+        return [pipe.recv() for pipe in alive]
 
     def close(self) -> None:
         """Ends the processes."""
         for process in self.processes:
             process.kill()
-            process.communicate()
-
-    @staticmethod
-    def _line(process: subprocess.Popen[str]) -> str:
-        assert process.stdout is not None
-        return process.stdout.readline().strip()
+            process.join()
 
 
 class OneStranger(Nodes):
