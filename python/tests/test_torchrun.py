@@ -43,7 +43,7 @@ def steps(ranks: list[list[list[int]]]) -> list[list[int]]:
     return [sorted(flat(list(batches))) for batches in zip(*ranks)]
 
 
-@pytest.mark.parametrize('workers', [0, 2])
+@pytest.mark.parametrize('workers', [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_resume_with_other_process_count_keeps_sample_order(
     workers: int, even: Path, store: Store, tmp_path: Path
 ) -> None:

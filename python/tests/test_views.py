@@ -177,12 +177,13 @@ def test_view_stream_weights_equal_rewritten_dataset(
             assert numbers(found[0]) == numbers(found[1])
 
 
-def test_random_view_runs_resume_exactly(shards: Path, tmp_path: Path) -> None:
-    """In 500 random cases: a view, an order, a place to stop, and another world."""
+@pytest.mark.parametrize('cases', [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_random_view_runs_resume_exactly(cases: int, shards: Path, tmp_path: Path) -> None:
+    """In random cases: a view, an order, a place to stop, and another world."""
     draw = random.Random(8)
     parts = [select(shards, samples=draw.sample(range(TOTAL), 30)) for _ in range(5)]
     datasets: dict[bytes, Path] = {}
-    for _ in range(500):
+    for _ in range(cases):
         view = draw.choice(parts) | (draw.choice(parts) - draw.choice(parts))
         if draw.random() < 0.3:
             view = ~view | parts[0]
