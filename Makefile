@@ -94,7 +94,7 @@ test-stores: build install ## S3, Google Cloud Storage and Azure servers of othe
 test-view: build ## the page of `view`: lints, types, unit tests, its bundle, and every page in Chromium
 	scripts/test_view.sh $(BIN)
 
-# The short version: SPARK_ARGS='-k "round_trips or equal_bytes"'.
+# A classic session of PySpark 4 has all tests, the others those of SPARK_ARGS: '-k "round_trips or equal_partitions"'.
 .PHONY: test-spark
 test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17
 	scripts/test_spark.sh $(CURDIR)/.venv/bin/python $(SPARK_ARGS)
@@ -116,7 +116,7 @@ wheel: wheel-venv ## the wheel, in $CARGO_TARGET_DIR/wheels; WHEEL_TARGET=aarch6
 	scripts/wheel.sh .cache/venv-wheel $(WHEELS) $(WHEEL_TARGET)
 
 .PHONY: check-wheels
-check-wheels: wheel ## check the wheel, install it into empty environments, without torch and Rust, and try it
+check-wheels: wheel ## check the wheel, install it into empty environments, without torch and Rust, and try it; MINORS='9 14' for some Pythons
 	scripts/check_wheel.sh .cache/venv-wheel $(WHEELS) .cache/venv-wheels
 
 .PHONY: wheel-venv

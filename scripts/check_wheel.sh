@@ -4,7 +4,8 @@
 #
 #   scripts/check_wheel.sh VENV WHEELS WORK
 #
-# VENV is the one that built the wheels. FREE_THREADED is the interpreter that the second wheel was built for, if there is one.
+# VENV is the one that built the wheels. MINORS are the versions of Python 3 to try, all by default. FREE_THREADED is the
+# interpreter that the second wheel was built for, if there is one.
 set -euo pipefail
 
 venv=$1 work=$3
@@ -19,7 +20,7 @@ try() {
 }
 
 found=0
-for minor in 9 10 11 12 13 14; do
+for minor in ${MINORS:-9 10 11 12 13 14}; do
     for python in "$(command -v "python3.$minor" || true)" "$HOME"/.pyenv/versions/3.$minor.*/bin/python; do
         # A name on the PATH may be a shim for a version that is not installed.
         [ -n "$python" ] && "$python" -c 'import sys; assert sys.version_info[1] == int(sys.argv[1])' "$minor" 2>/dev/null || continue

@@ -153,8 +153,7 @@ pub const ROOMS: &[Room] = &[
 
 const EVERYTHING: &[&str] = &[
     CORE, CODEC, CACHE, MMAP, ORDER, MDS, WEBDATASET, PARQUET, RECORDS, ZARR, STORAGE, DATASET,
-    SOURCE, WRITER, READER, CONVERT, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE,
-    PEERS,
+    SOURCE, WRITER, READER, CONVERT, VIEW, CLI, PYTHON, DELTA, TABLE, TESTING, TOKENIZE, PEERS,
 ];
 
 /// A dependency, or a family by its prefix (`arrow` and `arrow-*`), and the crates that may declare it.

@@ -7,8 +7,7 @@ use serde::Serialize;
 use shardmill_convert::{ExportOptions, LengthsOptions, ReindexOptions, WrittenLengths};
 use shardmill_core::{ErrorKind, Limits, Progress, WORK_FOLDER, escape};
 use shardmill_dataset::{
-    DatasetProblem, Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME,
-    TarPattern,
+    DatasetProblem, Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern,
 };
 use shardmill_mds::{HashAlgo, PENDING_NAME, Pending};
 use shardmill_storage::{Dir, Location, PublishMode, StorageError};
