@@ -94,7 +94,7 @@ test-stores: build install ## S3, Google Cloud Storage and Azure servers of othe
 test-view: build ## the page of `view`: lints, types, unit tests, its bundle, and every page in Chromium
 	scripts/test_view.sh $(BIN)
 
-# A classic session of PySpark 4 has all tests, the others those of SPARK_ARGS: '-k "round_trips or equal_partitions"'.
+# The short version, without what kills drivers: SPARK_ARGS='-k "not killed and not speculative"'.
 .PHONY: test-spark
 test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17
 	scripts/test_spark.sh $(CURDIR)/.venv/bin/python $(SPARK_ARGS)

@@ -3,7 +3,7 @@
 #
 #   scripts/test_spark.sh MOSAIC_PYTHON [ARGUMENT...]
 #
-# The arguments choose the tests of PySpark 3.5 and of Spark Connect; a classic session of PySpark 4 has all of them.
+# The arguments are those of pytest, which choose the tests.
 # Sessions of Spark wait more than they work: classic sessions run beside the other two manners. What each printed is shown
 # when it is over; the status is that of a failure where there is one. The package of 3.5 lacks the server of Spark Connect.
 set -euo pipefail
@@ -13,7 +13,7 @@ for version in 4 3.5; do
     scripts/venv.sh ".cache/venv-spark-$version" "tests/spark/requirements-$version.txt"
 done
 export PYTHONPATH=$PWD/python SHARDMILL_MOSAIC=$1
-shift
+chosen=("${@:2}")
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 
@@ -22,14 +22,14 @@ manner() {
     local version=$1
     shift
     echo "PySpark $version $*"
-    ".cache/venv-spark-$version/bin/python" -m pytest -q tests/spark "$@"
+    ".cache/venv-spark-$version/bin/python" -m pytest -q tests/spark "$@" "${chosen[@]}"
 }
 
 manner 4 >"$logs/classic" 2>&1 &
 classic=$!
 status=0
-manner 4 --connect "$@" || status=$?
-manner 3.5 "$@" || status=$?
+manner 4 --connect || status=$?
+manner 3.5 || status=$?
 wait "$classic" || status=$?
 cat "$logs/classic"
 exit "$status"
