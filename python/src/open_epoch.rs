@@ -7,7 +7,7 @@ use pyo3::types::PyDict;
 use shardmill_core::{ErrorKind, lock};
 use shardmill_reader::{BatchStats, ReaderError};
 
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
 use crate::waiting::interruptible;
 
@@ -44,7 +44,7 @@ impl<T: Send> OpenEpoch<T> {
                 let message = "an epoch that began before a fork cannot continue in the child";
                 raise_with(ErrorKind::InvalidInput, "epoch-process", message.to_owned())
             })?;
-            read(batches, cancel).map_err(raised)
+            read(batches, cancel).map_err(raise)
         })?
     }
 

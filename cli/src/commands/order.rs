@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
 use shardmill_reader::{ReaderError, RunState};
 
@@ -15,7 +15,7 @@ use super::{requests, world};
 use crate::args::WorldArgs;
 use crate::args::range::IndexRange;
 use crate::args::values::{self, List};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{Exit, Output, count, many};
 
 /// Print the samples that every rank receives, batch by batch
@@ -80,14 +80,14 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     if world::streams(&args.world).is_empty() && args.shards.is_empty() {
         if !out.is_json() {
             let hint = "name a dataset, pass sizes with --shards, or pass configurations on standard input with --json";
-            let cli_error = CliError::usage("usage-missing-argument", "missing: <DATASET>...");
-            return Err(cli_error.with_hint(hint).into());
+            let error = Error::usage("usage-missing-argument", "missing: <DATASET>...");
+            return Err(error.with_hint(hint).into());
         }
         let nothing = EpochConfig::new(Vec::new(), config.batch_size, World::SINGLE);
         if config != nothing || rank.is_some() || batches.is_some() || args.resume.is_some() {
             let message = "without a dataset, standard input describes the orders, and options have no effect";
-            let cli_error = CliError::usage("usage-conflict", message);
-            return Err(cli_error
+            let error = Error::usage("usage-conflict", message);
+            return Err(error
                 .with_hint("name a dataset, or omit the options")
                 .into());
         }
@@ -141,7 +141,7 @@ fn of_state(error: ReaderError, path: &Path) -> Stop {
         ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
         _ => {
             let path = path.display().to_string();
-            CliError::from(error).about(&path).into()
+            Error::from(error).about(path).into()
         }
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::error::other_option;
 use arrow::array::{
     Array as _, ArrayData, ArrayRef, AsArray as _, BinaryBuilder, StringBuilder, make_array,
 };
@@ -17,7 +18,7 @@ use arrow::buffer::MutableBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use shardmill_core::{Diagnostic, ErrorKind, parallel};
+use shardmill_core::{Diagnostic, Error, ErrorKind, parallel};
 use shardmill_dataset::{Dataset, DatasetError, OpenOptions, Shard, View};
 use shardmill_mds::{Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
@@ -28,8 +29,6 @@ use shardmill_storage::Location;
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, number_type};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::error::ConvertError;
-
 /// The maximum number of samples of a batch, and the size in bytes at which it ends earlier.
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
@@ -38,7 +37,7 @@ pub(crate) const BATCH_BYTES: usize = 1 << 20;
 pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let view = options.samples.view.as_ref();
     let open_options = OpenOptions {
         limits: options.limits.clone(),
@@ -64,7 +63,7 @@ pub(crate) fn has_column(
     locations: &[Location],
     name: &str,
     options: &SourceOptions,
-) -> Result<bool, ConvertError> {
+) -> Result<bool, Error> {
     let Some(location) = locations.first() else {
         return Ok(false);
     };
@@ -88,7 +87,7 @@ struct MdsSource {
 }
 
 impl MdsSource {
-    fn new(datasets: Vec<Arc<Dataset>>, computes: bool, jobs: usize) -> Result<Self, ConvertError> {
+    fn new(datasets: Vec<Arc<Dataset>>, computes: bool, jobs: usize) -> Result<Self, Error> {
         let mut description = SourceDescription::new(SourceKind::Mds);
         let mut shards = Vec::new();
         let mut units = Vec::new();
@@ -101,15 +100,15 @@ impl MdsSource {
                 match first {
                     None => first = Some((&entry.config, dataset.index_path())),
                     Some((config, path)) if !same_columns(config, &entry.config) => {
-                        return Err(ConvertError::option_hint(
+                        return Err(other_option(
                             "from",
                             format!(
                                 "the columns of shard {shard} of {} are not those of {}",
                                 dataset.index_path().display(),
                                 path.display()
                             ),
-                            "convert datasets with different columns one by one",
-                        ));
+                        )
+                        .with_hint("convert datasets with different columns one by one"));
                     }
                     Some(_) => {}
                 }
@@ -147,7 +146,7 @@ impl MdsSource {
             });
         }
         let Some((config, _)) = first else {
-            return Err(ConvertError::option(
+            return Err(other_option(
                 "source",
                 "the dataset has no shards, so its columns are not known",
             ));

@@ -1,6 +1,6 @@
 //! Verifies tables of Parquet files against their index.
 
-use shardmill_core::{ErrorKind, Limits, Progress};
+use shardmill_core::{Error, ErrorKind, Limits, Progress};
 use shardmill_dataset::{
     DatasetError, IndexShape, ReadTotals, ShardCheck, VerifyOptions, VerifyReport, check_files,
     check_sides,
@@ -12,7 +12,6 @@ use shardmill_writer::{
     DatasetIndex, ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteError,
 };
 
-use crate::error::ConvertError;
 use crate::target::side_name;
 
 /// The most bytes of a file in memory: enough for a store to send them at full bandwidth.
@@ -29,7 +28,7 @@ pub fn verify_table(
     options: &VerifyOptions,
     (limits, remote): (&Limits, &RemoteOptions),
     progress: &Progress,
-) -> Result<Option<VerifyReport>, ConvertError> {
+) -> Result<Option<VerifyReport>, Error> {
     // Whatever cannot be read here is not a table. Some stores deny access to objects that do not exist. The commands for
     // other datasets report what is there.
     let Ok(folder) = Folder::open(location, remote) else {
@@ -61,7 +60,7 @@ pub fn verify_table(
         found.bytes = file.file.bytes.saturating_sub(found.read.stored_bytes);
         match checked {
             Ok(()) => found.sound_samples = file.rows,
-            Err(error) => found.file_error(&file.file.basename, &error),
+            Err(error) => found.file_error(&file.file.basename, error),
         }
         Ok(())
     };
@@ -84,7 +83,7 @@ fn check_order(folder: &Folder, index: TableIndex, limits: &Limits, report: &mut
     };
     let shape = IndexShape::of(index.shard_samples());
     if let Err(error) = check_sides(&read, &shape, limits.index_bytes) {
-        report.add_file_error(&side_name(to, error.side_name()), &error);
+        report.add_file_error(&side_name(to, error.side_name()), error);
     }
 }
 
@@ -95,7 +94,7 @@ fn check(
     file: &TableFile,
     read: &mut ReadTotals,
     progress: &Progress,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let info = &file.file;
     let found = match folder.open_file(&info.basename) {
         Err(error) if error.is_not_found() => {
@@ -143,7 +142,7 @@ fn decode(
     path: &Location,
     file: &TableFile,
     (limits, remote): (&Limits, &RemoteOptions),
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let options = SourceOptions {
         kind: Some(SourceKind::Parquet),
         limits: limits.clone(),
@@ -166,12 +165,6 @@ fn decode(
 }
 
 /// Builds the error of a file that its index does not describe.
-fn corrupt(id: &'static str, reason: String) -> ConvertError {
-    ConvertError::Input {
-        kind: ErrorKind::Corrupt,
-        id,
-        object: String::new(),
-        reason,
-        hint: None,
-    }
+fn corrupt(id: &'static str, reason: String) -> Error {
+    Error::new(ErrorKind::Corrupt, id, reason).about("")
 }

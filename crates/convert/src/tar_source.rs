@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::error::no_columns;
 use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::{Error, ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, ShardBytes, TarSet, View, each_in_order, version_of};
 use shardmill_source::{
     Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
@@ -19,7 +20,6 @@ use shardmill_storage::Location;
 use shardmill_webdataset::ShardView;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::error::{ConvertError, no_columns};
 use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 
 /// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to
@@ -27,7 +27,7 @@ use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
 pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
     let set = TarSet::open(&locations, &options.limits, &options.remote)?;
     let mut set = set.scanned(&options.limits)?;
@@ -48,7 +48,7 @@ struct TarSource {
 }
 
 impl TarSource {
-    fn new(set: TarSet, options: &SourceOptions) -> Result<Self, ConvertError> {
+    fn new(set: TarSet, options: &SourceOptions) -> Result<Self, Error> {
         let mut description = SourceDescription::new(SourceKind::Webdataset);
         let mut units = Vec::new();
         let mut rows = 0_u64;
@@ -60,7 +60,7 @@ impl TarSource {
         // INVARIANT: `each_in_order` counts up to the number of shards.
         let work = |at: usize| {
             let file = shards[at].open()?;
-            Ok::<_, ConvertError>((file.len(), version_of(&file)))
+            Ok::<_, Error>((file.len(), version_of(&file)))
         };
         let take = |at: usize, (bytes, version): (u64, Vec<u8>)| {
             let shard = &shards[at];
@@ -119,8 +119,8 @@ impl TarSource {
             nulls.push((!nullable).then_some(0));
         }
         if fields.contains_key(options.tree.key_column.as_str()) {
-            return Err(ConvertError::option_hint(
-                "key-column",
+            return Err(Error::option_hint(
+                "config-key",
                 format!("the samples have a field `{}`", options.tree.key_column),
                 "call the column of the keys otherwise with --key-column",
             ));

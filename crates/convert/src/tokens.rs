@@ -5,14 +5,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_source::{
     ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts, map_rows,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
 
-use crate::error::ConvertError;
 use crate::mds_source::foreign;
 use crate::options::{ConvertOptions, Nulls, TokenizeOptions};
 
@@ -66,7 +65,7 @@ impl TokenizerFile {
 pub(crate) fn select(
     selected: &mut Vec<SelectColumn>,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let Some(tokenize) = &options.columns.tokenize else {
         return Ok(());
     };
@@ -79,8 +78,8 @@ pub(crate) fn select(
             selected.push(SelectColumn::named(text));
         }
         None if selected.is_empty() => {
-            return Err(ConvertError::option_hint(
-                "text",
+            return Err(Error::option_hint(
+                "config-text",
                 "the columns to write do not include the text to tokenize",
                 "name its column with --text",
             ));
@@ -110,7 +109,7 @@ pub(crate) fn tokenized(
     source: Arc<dyn Source>,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<Tokenized, ConvertError> {
+) -> Result<Tokenized, Error> {
     let schema = source.schema();
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
@@ -124,8 +123,8 @@ pub(crate) fn tokenized(
     let is_taken =
         |(at, field): (usize, &Arc<Field>)| field.name() == name && (is_read || at != text);
     if schema.fields().iter().enumerate().any(is_taken) {
-        return Err(ConvertError::option_hint(
-            "tokens",
+        return Err(Error::option_hint(
+            "config-tokens",
             format!("the source already has a column `{}`", escape(name)),
             "choose another name with --tokens",
         ));
@@ -190,7 +189,7 @@ fn text_column(
     schema: &SchemaRef,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<usize, ConvertError> {
+) -> Result<usize, Error> {
     let fields = schema.fields();
     let texts = fields.iter().enumerate().filter(|(_, field)| {
         TextKind::of(field.data_type()) == Some(TextKind::Text)
@@ -208,13 +207,13 @@ fn text_column(
     let Some(name) = &tokenize.text else {
         return match texts.as_slice() {
             [(at, _)] => Ok(*at),
-            [] => Err(ConvertError::option_hint(
-                "text",
+            [] => Err(Error::option_hint(
+                "config-text",
                 "no column holds text",
                 "name a column of UTF-8 bytes with --text, or compute one with --select",
             )),
-            _ => Err(ConvertError::option_hint(
-                "text",
+            _ => Err(Error::option_hint(
+                "config-text",
                 format!("{} columns hold text", texts.len()),
                 format!("name one with --text: {}", listed()),
             )),
@@ -222,14 +221,14 @@ fn text_column(
     };
     let Some(at) = fields.iter().position(|field| field.name() == name) else {
         let fact = format!("there is no column `{}`", escape(name));
-        return Err(ConvertError::option_hint("text", fact, listed()));
+        return Err(Error::option_hint("config-text", fact, listed()));
     };
     let data_type = fields[at].data_type();
     match TextKind::of(data_type) {
         Some(_) => Ok(at),
         None => {
             let fact = format!("column `{}` has type {data_type}, not text", escape(name));
-            Err(ConvertError::option_hint("text", fact, listed()))
+            Err(Error::option_hint("config-text", fact, listed()))
         }
     }
 }

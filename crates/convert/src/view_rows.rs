@@ -6,10 +6,9 @@ use std::sync::Arc;
 use arrow::array::BooleanArray;
 use arrow::array::BooleanBufferBuilder;
 use arrow::compute::filter_record_batch;
+use shardmill_core::Error;
 use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
 use shardmill_source::{RowOrigin, Rows, Source, SourceError, TableFacts, rows_from, unit_rows};
-
-use crate::error::ConvertError;
 
 /// Returns the rows of a source that are live, numbered from 0. `location` is the source in messages.
 ///
@@ -20,7 +19,7 @@ pub fn live_rows(
     source: Arc<dyn Source>,
     live: LiveSamples,
     location: &str,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let mut starts = Vec::with_capacity(source.units().len());
     let own = source.facts();
     // The nulls of other rows are counted too.

@@ -1,7 +1,6 @@
 //! The input of the pipeline: units of record batches, in a fixed order.
 
 use arrow::record_batch::RecordBatch;
-use shardmill_core::Diagnostic;
 
 use crate::error::WriteError;
 
@@ -10,7 +9,7 @@ use crate::error::WriteError;
 /// Several threads read units at the same time. One thread at a time reads the batches of a unit.
 pub trait Input: Sync {
     /// The error of a failed read. It is also the error of a run, so it can hold the errors of this crate.
-    type Error: Diagnostic + From<WriteError> + Send + 'static;
+    type Error: From<WriteError> + Send + 'static;
 
     /// Returns the number of units.
     fn units(&self) -> usize;
