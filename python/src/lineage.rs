@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use shardmill_order::{Epoch, OrderError, SampleId};
+use shardmill_core::Error;
+use shardmill_order::{Epoch, SampleId};
 
 use crate::errors::raise;
 use crate::options::PyEpochOptions;
@@ -38,7 +39,7 @@ pub(crate) fn samples_of_step(
     tokens: Option<&PyTokenOptions>,
 ) -> PyResult<(u64, u64, Vec<Member>)> {
     let config = reader.config(options)?;
-    let found = py.detach(|| -> Result<_, OrderError> {
+    let found = py.detach(|| -> Result<_, Error> {
         let replicas = config.replication.unwrap_or(1);
         let receivers =
             |replica_group: u64| replica_group * replicas..(replica_group + 1) * replicas;
@@ -99,7 +100,7 @@ pub(crate) fn steps_of_sample(
     tokens: Option<&PyTokenOptions>,
 ) -> PyResult<Vec<FoundStep>> {
     let mut config = reader.config(options)?;
-    let found = py.detach(|| -> Result<_, OrderError> {
+    let found = py.detach(|| -> Result<_, Error> {
         let replicas = config.replication.unwrap_or(1);
         let mut found = Vec::new();
         for _ in 0..epochs {

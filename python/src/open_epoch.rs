@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardmill_core::{ErrorKind, lock};
-use shardmill_reader::{BatchStats, ReaderError};
+use shardmill_core::{Error, ErrorKind, lock};
+use shardmill_reader::BatchStats;
 
 use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
@@ -33,7 +33,7 @@ impl<T: Send> OpenEpoch<T> {
     pub(crate) fn next<B: Send>(
         &self,
         py: Python<'_>,
-        read: impl FnOnce(&mut T, &mut dyn FnMut() -> bool) -> Result<Option<B>, ReaderError> + Send,
+        read: impl FnOnce(&mut T, &mut dyn FnMut() -> bool) -> Result<Option<B>, Error> + Send,
     ) -> PyResult<Option<B>> {
         interruptible(py, |cancel| {
             let mut batches = lock(&self.batches);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use shardmill_core::{ErrorKind, lock};
+use shardmill_core::{Error, ErrorKind, lock};
 use shardmill_dataset::{
     Catalog, CatalogOptions, DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern, View,
     private_folder,
@@ -14,7 +14,7 @@ use shardmill_mds::Layout;
 use shardmill_order::{EpochConfig, Mixture, World};
 use shardmill_reader::{
     Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
-    ReaderError, continued_mixture, find_episodes,
+    continued_mixture, find_episodes,
 };
 use shardmill_storage::{Location, StorageError};
 
@@ -347,7 +347,7 @@ impl Reader {
         let checked = py.detach(|| {
             OrderIdentity::parse(identity.as_bytes())?.check(&config, config.num_canonical_nodes)
         });
-        checked.map_err(|error: ReaderError| raise(error))
+        checked.map_err(|error: Error| raise(error))
     }
 
     /// Returns the stream of a sample, its stored number in it, and the hash of the index of the stream.
@@ -611,7 +611,7 @@ fn fetched<T: Send + 'static>(
     py: Python<'_>,
     reader: &Arc<RustReader>,
     sample: u64,
-    call: fn(&RustReader, u64) -> Result<T, ReaderError>,
+    call: fn(&RustReader, u64) -> Result<T, Error>,
 ) -> PyResult<T> {
     let result = if reader.is_at_hand(sample) {
         py.detach(|| call(reader, sample))

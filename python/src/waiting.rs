@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use shardmill_core::Error;
-use shardmill_reader::ReaderError;
+use shardmill_reader::no_thread;
 
 use crate::errors::{bug, raise};
 
@@ -53,7 +53,7 @@ pub(crate) fn wait<T: Send + 'static>(
         .name("shardmill-wait".to_owned())
         // Sending fails if the wait has ended.
         .spawn(move || drop(sender.send(work())));
-    spawned.map_err(|source| raise(ReaderError::Thread { source }))?;
+    spawned.map_err(|source| raise(no_thread(source)))?;
     py.detach(move || {
         loop {
             match receiver.recv_timeout(SIGNAL_INTERVAL) {

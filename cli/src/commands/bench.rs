@@ -11,7 +11,7 @@ use shardmill_dataset::StreamOptions;
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_order::EpochConfig;
 use shardmill_reader::{
-    Batch, BatchData, BatchOptions, CacheOptions, Peers, Reader, ReaderError, ReaderOptions,
+    Batch, BatchData, BatchOptions, CacheOptions, Peers, Reader, ReaderOptions, interrupted,
 };
 
 use super::{dataset, options, world};
@@ -283,7 +283,7 @@ fn one_epoch(
             break;
         };
         if progress.is_cancelled() {
-            return Err(ReaderError::Interrupted.into());
+            return Err(interrupted().into());
         }
         if let Some(hasher) = &mut hasher {
             update(hasher, &batch);

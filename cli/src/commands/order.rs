@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use shardmill_core::{Error, Limits};
-use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
-use shardmill_reader::{ReaderError, RunState};
+use shardmill_core::{Error, ErrorKind, Limits};
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, StreamConfig, World};
+use shardmill_reader::RunState;
 
 use super::dataset_location::DatasetLocation;
 use super::shards::Shards;
@@ -136,13 +136,13 @@ pub fn resume(config: &mut EpochConfig, state: &RunState, path: &Path) -> Result
 }
 
 /// Adds the name of the state file to an error.
-fn of_state(error: ReaderError, path: &Path) -> Stop {
-    match error {
-        ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
-        _ => {
-            let path = path.display().to_string();
-            Error::from(error).about(path).into()
+fn of_state(error: Error, path: &Path) -> Stop {
+    // Errors of the order are about the options.
+    match error.object() {
+        Some("state") if error.kind() != ErrorKind::InvalidInput => {
+            error.about(path.display().to_string()).into()
         }
+        _ => error.into(),
     }
 }
 
@@ -196,7 +196,7 @@ fn print(
 
 /// Creates a cursor for each rank, to read the last batches. Together they use as much memory as one with a full
 /// window.
-fn each_rank(epoch: &Epoch, config: &EpochConfig) -> Result<Vec<Cursor>, OrderError> {
+fn each_rank(epoch: &Epoch, config: &EpochConfig) -> Result<Vec<Cursor>, Error> {
     let ranks = config.world.ranks();
     let window = ((1 << 17) / ranks.max(1)).max(1 << 8);
     let cursors = (0..ranks).map(|rank| Ok(epoch.rank(rank)?.with_window(window)));

@@ -193,7 +193,7 @@ fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Error> {
     })?;
     let config = request.config()?;
     check_size(&config)?;
-    Ok(orders(&config)?)
+    orders(&config)
 }
 
 /// Checks the size of an answer before it is built in memory.

@@ -18,7 +18,7 @@ use shardmill_source::VersionChoice;
 use shardmill_storage::{Location, PublishMode};
 use shardmill_tokenize::{TokenOptions, Tokenizer};
 use shardmill_view::{
-    FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError, Viewed, report,
+    FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, Viewed, report,
 };
 
 use super::dataset_location::DatasetLocation;
@@ -172,7 +172,7 @@ impl SourceRows {
         Ok(Self {
             format: source_views::table_format(description.kind, dataset_location),
             fingerprint: description.fingerprint.clone(),
-            rows: RowReader::open(source).map_err(Error::from)?,
+            rows: RowReader::open(source)?,
             location: location.to_owned(),
             storage: storage.clone(),
             view: view.clone(),
@@ -245,16 +245,14 @@ impl RowSource for SourceRows {
                 };
                 show(number, &field);
             });
-        read.map_err(|error| described(&Error::from(error)))
+        read.map_err(|error| described(&error))
     }
 }
 
 /// Returns how the page runs this program again.
-fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
-    let path = std::env::current_exe().map_err(|source| ViewError::System {
-        object: "shardmill".to_owned(),
-        source,
-    })?;
+fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, Error> {
+    let path = std::env::current_exe()
+        .map_err(|error| Error::io("not available", error).about("shardmill"))?;
     let storage = &args.storage;
     let settings = storage.settings();
     let mut shown_options: Vec<String> = settings
@@ -310,10 +308,7 @@ fn open(url: &str) -> Result<(), Stop> {
     } else {
         "xdg-open"
     };
-    let failed = |source| ViewError::System {
-        object: opener.to_owned(),
-        source,
-    };
+    let failed = |error| Error::io("not available", error).about(opener);
     let mut file = tempfile::Builder::new()
         .prefix("shardmill-view-")
         .suffix(".html")

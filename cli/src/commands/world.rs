@@ -75,7 +75,7 @@ fn mixture(path: &Path) -> Result<Arc<Mixture>, Stop> {
     let bytes = FileHandle::open(path)?.read_all(MAX_STATE_BYTES)?;
     let mixture = Mixture::from_json(&bytes);
     Ok(Arc::new(mixture.map_err(|error| {
-        Error::from(error).about(path.display().to_string())
+        error.about(path.display().to_string())
     })?))
 }
 

@@ -31,8 +31,8 @@ pub fn open_rows(
                 kind: Some(kind),
                 ..options.clone()
             };
-            return Ok(shardmill_source::open(locations, &options)?);
+            return shardmill_source::open(locations, &options);
         }
     };
-    Ok(shardmill_source::over(samples, options)?)
+    shardmill_source::over(samples, options)
 }

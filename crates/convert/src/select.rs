@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use shardmill_core::{Error, Progress, parallel};
 use shardmill_dataset::DatasetError;
-use shardmill_source::{QueryOptions, SelectColumn, SourceError, SourceOptions};
+use shardmill_source::{QueryOptions, SelectColumn, SourceOptions, bug};
 use shardmill_storage::Location;
 
 use crate::open::open_rows;
@@ -102,8 +102,7 @@ pub fn select_samples(
 fn numbers_of(batch: &RecordBatch) -> Result<Vec<u64>, Error> {
     let numbers = batch.columns().first();
     let numbers = numbers.and_then(|column| column.as_primitive_opt::<UInt64Type>());
-    let numbers =
-        numbers.ok_or_else(|| SourceError::bug("a batch without the numbers of its samples"))?;
+    let numbers = numbers.ok_or_else(|| bug("a batch without the numbers of its samples"))?;
     Ok(numbers.values().to_vec())
 }
 

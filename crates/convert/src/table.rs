@@ -18,7 +18,6 @@ use shardmill_writer::{
     WriteError, default_target, encoded_as, number_lists,
 };
 
-use crate::mds_source::foreign;
 use crate::options::ConvertOptions;
 
 /// The encodings that a column of a table can be given, with their types.
@@ -112,7 +111,7 @@ pub(crate) fn known_types(
             continue;
         };
         let value = decode(encoding, bytes.value(0), &options.source.limits);
-        if let Value::NdArray(array) = value.map_err(|error| foreign(&error))? {
+        if let Value::NdArray(array) = value? {
             let data_type = number_lists(array.dtype, array.shape.len());
             types.insert(schema.field(at).name().clone(), data_type);
         }

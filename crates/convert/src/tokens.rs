@@ -7,12 +7,11 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::{Error, escape};
 use shardmill_source::{
-    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts, map_rows,
+    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, TableFacts, bug, map_rows,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
 
-use crate::mds_source::foreign;
 use crate::options::{ConvertOptions, Nulls, TokenizeOptions};
 
 /// The tokenizer of a conversion, as its configuration and its provenance name it.
@@ -249,22 +248,22 @@ impl Source for TokenSource {
         &self.facts
     }
 
-    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, Error> {
         self.source.prepare(cancel)
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let (source, tokenizer) = (Arc::clone(&self.source), Arc::clone(&self.tokenizer));
         let (schema, columns) = (self.schema(), columns.to_vec());
         let (text, is_replaced) = (self.text, self.text == self.position);
         let mut first = 0;
         Ok(map_rows(self.source.open_unit(unit)?, move |batch| {
-            let bug = || SourceError::bug("the columns of a batch are not those of the schema");
+            let bug = || bug("the columns of a batch are not those of the schema");
             let mut arrays = batch.columns().to_vec();
             let texts = arrays.get_mut(text).ok_or_else(bug)?;
             let describe_row = |row: usize| source.row_origin(unit, first + row as u64).to_string();
             let tokens = tokenizer.encode(texts, describe_row);
-            let tokens = tokens.map_err(|error| foreign(&error))?;
+            let tokens = tokens?;
             match is_replaced {
                 true => *texts = tokens,
                 false => arrays.push(tokens),
@@ -276,7 +275,7 @@ impl Source for TokenSource {
         }))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, Error> {
         let is_tokens = column == self.position;
         self.source
             .first_null(if is_tokens { self.text } else { column })

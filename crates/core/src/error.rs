@@ -220,6 +220,15 @@ impl Error {
     }
 }
 
+/// Errors are equal if they are shown in the same way.
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        let shown = |error: &Self| (error.kind(), error.id(), error.chain());
+        shown(self) == shown(other)
+            && (self.object(), self.hint()) == (other.object(), other.hint())
+    }
+}
+
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}[{}]: ", self.kind(), self.id())?;

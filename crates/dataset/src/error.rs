@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
-    Diagnostic, ErrorKind, FileClass, Limits, NameError, Progress, Unfinished, escape,
+    Diagnostic, Error, ErrorKind, FileClass, Limits, NameError, Progress, Unfinished, escape,
 };
 use shardmill_mds::{CodecError, MdsError};
 use shardmill_storage::StorageError;
@@ -32,7 +32,7 @@ pub enum DatasetError {
     /// Another crate describes the problem: a shard could not be computed from the files of a table, the files could not be
     /// used, or a pattern of tar files cannot be expanded.
     #[error("{0}")]
-    Described(Box<dyn Diagnostic + Send + Sync>),
+    Described(Error),
     /// An index, a shard or a value of MDS cannot be read, a file does not have its hash or does not decompress, or a file
     /// demands more than the limits allow.
     #[error("{action}")]
@@ -63,6 +63,12 @@ pub enum DatasetError {
     /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
+}
+
+impl From<Error> for DatasetError {
+    fn from(error: Error) -> Self {
+        Self::Described(error)
+    }
 }
 
 /// Returns what failed, if the shard or the sample at a location cannot be read.
@@ -456,7 +462,6 @@ impl DatasetError {
     fn inner(&self) -> Option<&dyn Diagnostic> {
         match self {
             Self::Storage(source) => Some(source),
-            Self::Described(source) => Some(source.as_ref()),
             Self::Mds { source, .. } => Some(source.as_ref()),
             Self::Tar { source, .. } => Some(source.as_ref()),
             _ => None,
@@ -470,6 +475,7 @@ impl Diagnostic for DatasetError {
             return inner.kind();
         }
         match self {
+            Self::Described(error) => error.kind(),
             Self::Input { problem, .. } => problem.facts().0,
             Self::DirectoryName { .. } => ErrorKind::InvalidInput,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -482,6 +488,7 @@ impl Diagnostic for DatasetError {
             return inner.id();
         }
         match self {
+            Self::Described(error) => error.id(),
             Self::Input { problem, .. } => problem.facts().1,
             Self::DirectoryName { source, .. } => source.map_or("path-not-utf8", NameError::id),
             Self::Interrupted => "interrupted",
@@ -495,7 +502,7 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Storage(source) => source.object(),
-            Self::Described(source) => source.object(),
+            Self::Described(error) => error.object().map(str::to_owned),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }
@@ -505,6 +512,7 @@ impl Diagnostic for DatasetError {
             return Some(hint);
         }
         match self {
+            Self::Described(error) => error.hint().map(str::to_owned),
             Self::Input { problem, hint, .. } => {
                 hint.clone().or(problem.facts().2.map(str::to_owned))
             }

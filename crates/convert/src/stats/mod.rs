@@ -153,7 +153,7 @@ fn measured_columns(source: &dyn Source, chosen: Option<&[String]>) -> Result<Ve
         let field = fields.get(position)?;
         Some(Column::new(position, mask_of(field), field, kind))
     });
-    Ok(columns.collect::<Result<_, _>>()?)
+    columns.collect()
 }
 
 /// Returns the number of rows before each unit; `None` if it is not known.
