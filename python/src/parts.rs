@@ -9,7 +9,7 @@ use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::PyDict;
-use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
+use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits, escape};
 use shardmill_mds::{Column, Encoding, HashAlgo, Layout, ShardConfig};
 use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
@@ -19,7 +19,7 @@ use shardmill_writer::parts::{
 };
 use shardmill_writer::{
     ColumnEncoder, RowEncoder, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
-    WriteError, default_field, default_target,
+    default_field, default_target,
 };
 
 use crate::errors::{bug, parse, raise, raise_with};
@@ -48,12 +48,12 @@ impl Dest {
     }
 
     /// Creates the location. `spool` is the folder for files that are waiting for upload.
-    fn create(&self, spool: Option<&Path>) -> Result<Destination, WriteError> {
+    fn create(&self, spool: Option<&Path>) -> Result<Destination, Error> {
         Ok(Destination::create(&self.location, &self.options, spool)?)
     }
 
     /// Opens the location; `None` if the folder does not exist.
-    fn find(&self) -> Result<Option<Destination>, WriteError> {
+    fn find(&self) -> Result<Option<Destination>, Error> {
         match Destination::open(&self.location, &self.options, None) {
             Ok(destination) => Ok(Some(destination)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

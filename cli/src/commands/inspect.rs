@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use shardmill_convert::{PROVENANCE_NAME, check_file_options};
-use shardmill_core::{Diagnostic as _, Error, ErrorKind, Format, Limits, escape};
+use shardmill_core::{Error, ErrorKind, Format, Limits, escape};
 use shardmill_dataset::{KEY_COLUMN, TarFile, View, shown_digest};
 use shardmill_mds::{Index, Layout, ShardConfig};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};

@@ -11,8 +11,8 @@ use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
     ColumnEncoder, EXPRESSION_KEY, FieldEncoding, MASK_SUFFIX, NullPlan, NullPolicy, RowEncoder,
-    ShardForm, ShardFormat, TarForm, TarKeys, TarRows, Target, WriteError, default_field,
-    default_target, is_json_text, masked_value, parse_value, stores_null,
+    ShardForm, ShardFormat, TarForm, TarKeys, TarRows, Target, default_field, default_target,
+    internal, is_json_text, masked_value, parse_value, stores_null, type_unsupported,
 };
 
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
@@ -339,13 +339,10 @@ fn tar_form(
                 other => other,
             };
             if !data_type.is_string() && !data_type.is_integer() {
-                return Err(WriteError::TypeUnsupported {
-                    column: field.name().clone(),
-                    data_type: data_type.to_string(),
-                    encoding: "the key of a sample".to_owned(),
-                    hint: Some("keys are text or integers".to_owned()),
-                }
-                .into());
+                return Err(
+                    type_unsupported(field.name(), data_type, "the key of a sample")
+                        .with_hint("keys are text or integers"),
+                );
             }
             TarKeys::Column {
                 source: key.position,
@@ -388,7 +385,7 @@ fn shard_config(
             name: encoder.name().to_owned(),
             encoding: encoding.clone(),
         }),
-        _ => Err(WriteError::Bug("a column of another format")),
+        _ => Err(internal("a column of another format")),
     };
     let columns = encoders.iter().map(column).collect::<Result<_, _>>()?;
     let shards = &options.shards;

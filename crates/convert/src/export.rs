@@ -395,7 +395,7 @@ fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), Error> {
 fn located(error: Error, shard: &TarFile) -> Error {
     let path = shard.path().display().to_string();
     let message = format!("{error}, and {} is", escape(&path));
-    error.with_message(message)
+    error.within(message)
 }
 
 /// Publishes the indexes of other readers. Temporary files are written to `temp_folder` of a local directory, or to the

@@ -7,7 +7,7 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use shardmill_core::Error;
 use shardmill_source::{Rows, Source};
-use shardmill_writer::{Batches, Input, InputBatch, NullPlan, RowNumbers, WriteError};
+use shardmill_writer::{Batches, Input, InputBatch, NullPlan, RowNumbers, internal};
 
 use crate::split::SplitPlan;
 
@@ -19,13 +19,11 @@ pub(crate) struct SourceInput {
 }
 
 impl Input for SourceInput {
-    type Error = Error;
-
     fn units(&self) -> usize {
         self.source.units().len()
     }
 
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Error>>, Error> {
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches>, Error> {
         let (bytes, rows) = self
             .source
             .units()
@@ -118,8 +116,6 @@ impl SourceBatches {
 }
 
 impl Batches for SourceBatches {
-    type Error = Error;
-
     fn next(&mut self) -> Result<Option<InputBatch>, Error> {
         loop {
             if let Some(mut batch) = self.queue.pop_front() {
@@ -139,5 +135,5 @@ impl Batches for SourceBatches {
 
 /// Returns an internal error. These kernels fail only for types that the plan has excluded.
 fn broken(_: &ArrowError) -> Error {
-    WriteError::Bug("an Arrow kernel refused a type that the plan allowed").into()
+    internal("an Arrow kernel refused a type that the plan allowed")
 }

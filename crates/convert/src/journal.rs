@@ -219,7 +219,7 @@ fn check(
 fn is_intact(target: Target<'_>, file: &FileRecord) -> Result<bool, Error> {
     let (destination, cancel) = (target.destination, &mut target.cancel());
     match file.compare(destination, &file.at, Verify::Contents, &mut || cancel(0)) {
-        Err(error) if destination.as_local().is_none() => Err(error.into()),
+        Err(error) if destination.as_local().is_none() => Err(error),
         state => Ok(matches!(state, Ok(FileState::Intact))),
     }
 }

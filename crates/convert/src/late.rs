@@ -17,7 +17,7 @@ use shardmill_mds::{
 };
 use shardmill_source::SourceOptions;
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, StorageError};
-use shardmill_writer::WriteError;
+use shardmill_writer::internal;
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::options::{ColumnSpec, ConvertOptions};
@@ -299,7 +299,7 @@ impl Addition<'_> {
         let fields = shard.fields(at)?;
         let field = fields.iter().find(|field| field.name == self.options.on);
         // INVARIANT: `columns` has checked that every shard has the column.
-        let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
+        let field = field.ok_or_else(|| internal("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
         let value = value.map_err(|source| {
             let location = ValueLocation {
@@ -330,7 +330,7 @@ impl Addition<'_> {
         folder: &str,
     ) -> Result<ShardEntry, Error> {
         let Some(entry) = self.dataset.index().shards.get(number) else {
-            return Err(WriteError::Bug("late columns of a shard that does not exist").into());
+            return Err(internal("late columns of a shard that does not exist"));
         };
         let (base, mut all) = match &entry.config.late {
             None => (&entry.config, Vec::new()),

@@ -13,7 +13,7 @@ use shardmill_writer::parts::{
 };
 use shardmill_writer::{
     Base, Batches, Checkpoint, DatasetIndex, FileState, INDEX_NAME, Input, Output, ShardForm,
-    ShardRecord, WriteError, Written,
+    ShardRecord, Written, internal,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -44,7 +44,7 @@ pub(crate) fn run_part(
         ShardForm::Streaming(_) => NameForm::Mds,
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
         ShardForm::Table(_) => {
-            return Err(WriteError::Bug("a plan allowed parts of a table").into());
+            return Err(internal("a plan allowed parts of a table"));
         }
     };
     let staging = Staging::fresh(&job(plan, part.count), names)?;
@@ -219,13 +219,11 @@ impl PartInput {
 }
 
 impl Input for PartInput {
-    type Error = Error;
-
     fn units(&self) -> usize {
         self.count
     }
 
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Error>>, Error> {
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches>, Error> {
         self.all.open(self.first + unit)
     }
 

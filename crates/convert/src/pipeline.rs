@@ -29,7 +29,7 @@ pub(crate) fn write(
 /// Reads, encodes and writes an input.
 pub(crate) fn write_input(
     plan: &ConvertPlan,
-    input: &impl Input<Error = Error>,
+    input: &impl Input,
     output: &Output<'_>,
     base: Base,
     checkpoint: &dyn Checkpoint,

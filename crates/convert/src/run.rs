@@ -8,7 +8,7 @@ use serde_json::json;
 use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Destination, DestinationLease, StorageError};
-use shardmill_writer::{Base, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, TarKeys, interrupted, publish_index};
 
 use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};
@@ -190,7 +190,7 @@ fn convert(
     let resumed = found.is_some();
     target.remove_temporary()?;
     if !plan.source.prepare(&|| !progress.is_cancelled())? {
-        return Err(WriteError::Interrupted { samples: 0 }.into());
+        return Err(interrupted(0));
     }
     // Keys that must be unique are all read again.
     let forgets_keys = !matches!(

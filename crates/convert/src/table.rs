@@ -15,7 +15,7 @@ use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
     ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm, Target,
-    WriteError, default_target, encoded_as, number_lists,
+    default_target, encoded_as, internal, number_lists, table_not_encoded, type_unsupported,
 };
 
 use crate::options::ConvertOptions;
@@ -153,12 +153,10 @@ pub(crate) fn compile(
     for column in &columns {
         let field = column
             .table_field()
-            .ok_or(WriteError::Bug("a column of another format in a table"))?;
-        check_type(field).map_err(|error| WriteError::TypeUnsupported {
-            column: field.name().clone(),
-            data_type: field.data_type().to_string(),
-            encoding: "parquet".to_owned(),
-            hint: error.hint(),
+            .ok_or_else(|| internal("a column of another format in a table"))?;
+        check_type(field).map_err(|error| {
+            let unsupported = type_unsupported(field.name(), field.data_type(), "parquet");
+            unsupported.with_hint(error.hint().unwrap_or_default())
         })?;
         fields.push(Arc::clone(field));
     }
@@ -170,11 +168,7 @@ pub(crate) fn compile(
             error.to_string(),
             error.hint().unwrap_or_default(),
         ),
-        error => WriteError::Table {
-            shard: 0,
-            source: error.into(),
-        }
-        .into(),
+        error => table_not_encoded(0, error.into()),
     })?;
     let form = TableForm {
         encoder: Arc::new(Encoder(encoder)),

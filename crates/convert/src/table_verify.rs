@@ -9,7 +9,7 @@ use shardmill_mds::Hasher;
 use shardmill_source::{SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
 use shardmill_writer::{
-    DatasetIndex, ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteError,
+    DatasetIndex, ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteProblem, index_error,
 };
 
 use crate::target::side_name;
@@ -38,11 +38,8 @@ pub fn verify_table(
         return Ok(None);
     };
     let index = TableIndex::parse(&text, limits).map_err(|reason| {
-        let source = shardmill_writer::IndexProblem::Table { reason };
-        WriteError::Index {
-            location: folder.path_of(TABLE_INDEX_NAME).display().to_string(),
-            source: Box::new(source),
-        }
+        let location = folder.path_of(TABLE_INDEX_NAME).display().to_string();
+        index_error(&location, WriteProblem::table_index(reason))
     })?;
     let bytes = index.files.iter().map(|file| file.file.bytes);
     progress.set_totals(bytes.sum(), 0, index.files.len() as u64);

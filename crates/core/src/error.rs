@@ -162,11 +162,12 @@ impl Error {
         self
     }
 
-    /// Replaces the message.
+    /// Replaces the message by that of what failed because of this error, which becomes the cause.
     #[must_use]
-    pub fn with_message(mut self, message: impl Into<String>) -> Self {
-        self.0.message = message.into();
-        self
+    pub fn within(self, message: impl Into<String>) -> Self {
+        let mut outer = self.clone().because(self);
+        outer.0.message = message.into();
+        outer
     }
 
     /// Replaces the id.
@@ -178,8 +179,8 @@ impl Error {
 
     /// Sets the cause.
     #[must_use]
-    pub fn because(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.0.source = Some(Arc::new(source));
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into().into());
         self
     }
 
@@ -207,10 +208,17 @@ impl Error {
         self.0.hint.as_deref()
     }
 
-    /// Returns the cause, if it is of this type.
+    /// Returns the first cause of this type.
     #[must_use]
     pub fn cause<E: StdError + 'static>(&self) -> Option<&E> {
-        self.0.source.as_ref()?.downcast_ref()
+        let mut source = self.source();
+        while let Some(cause) = source {
+            if let Some(found) = cause.downcast_ref() {
+                return Some(found);
+            }
+            source = cause.source();
+        }
+        None
     }
 
     /// Returns the message, and after colons those of the causes that it does not repeat.

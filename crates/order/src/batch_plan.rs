@@ -8,8 +8,7 @@
 use shardmill_core::Error;
 
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved};
-use crate::error;
-use crate::error::{OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::mixed::Mixed;
 use crate::num::{count, index, real, room, trunc};
 use crate::partition::{Cut, Partition, RankPosition};

@@ -7,8 +7,7 @@ use shardmill_core::Error;
 
 use serde::Deserialize;
 
-use crate::error;
-use crate::error::{OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::mixture::Mixture;
 
 shardmill_core::named_enum! {

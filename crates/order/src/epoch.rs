@@ -7,8 +7,7 @@ use shardmill_core::Error;
 
 use crate::batch_plan::{BatchPlan, Method, Terms};
 use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
-use crate::error;
-use crate::error::OrderProblem;
+use crate::error::{self, OrderProblem};
 use crate::mixed::Mixed;
 use crate::num::{real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};

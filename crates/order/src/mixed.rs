@@ -9,8 +9,7 @@ use std::ops::Range;
 use shardmill_core::Error;
 
 use crate::config::{BatchingMethod, EpochConfig, Resolved, Weight};
-use crate::error;
-use crate::error::{OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::mixture::{Mixture, MixturePlan};
 use crate::num::{count, index, real};
 use crate::partition::RankPosition;

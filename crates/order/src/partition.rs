@@ -8,8 +8,7 @@ use std::ops::Range;
 use shardmill_core::Error;
 
 use crate::config::PartitionAlgo;
-use crate::error;
-use crate::error::OrderProblem;
+use crate::error::{self, OrderProblem};
 use crate::num::share;
 use crate::shuffle::layout::node_of;
 

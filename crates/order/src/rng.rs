@@ -12,8 +12,7 @@ use std::collections::HashSet;
 
 use shardmill_core::Error;
 
-use crate::error;
-use crate::error::OrderProblem;
+use crate::error::{self, OrderProblem};
 use crate::num::{count, high32, index, low32, low64};
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;

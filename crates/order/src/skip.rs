@@ -10,8 +10,7 @@ use std::ops::Range;
 use shardmill_core::Error;
 
 use crate::epoch::{Entry, Epoch, SampleId};
-use crate::error;
-use crate::error::OrderProblem;
+use crate::error::{self, OrderProblem};
 
 /// What an epoch leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

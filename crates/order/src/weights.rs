@@ -6,8 +6,7 @@
 use shardmill_core::Error;
 
 use crate::config::{StreamConfig, Weight};
-use crate::error;
-use crate::error::{OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::num::{count, index, real, trunc};
 use crate::rng::Pcg64;
 

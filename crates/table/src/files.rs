@@ -12,8 +12,7 @@ use shardmill_storage::{Dir, Folder, StorageError};
 
 use crate::columns::TableColumns;
 use crate::delta::DeltaFiles;
-use crate::error;
-use crate::error::Problem;
+use crate::error::{self, Problem};
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;

@@ -25,8 +25,7 @@ use shardmill_parquet::{
 use shardmill_writer::MemoryShard;
 
 use crate::columns::{TableColumns, column_of, sample_values};
-use crate::error;
-use crate::error::Problem;
+use crate::error::{self, Problem};
 use crate::files::{FileBytes, TableFiles};
 
 /// Chunks that are at most this many bytes apart are fetched together: a request takes as long as this many bytes.
@@ -296,7 +295,7 @@ impl FileColumns {
             let reason = format!("it ends {} rows before the footer says", rows.end - first);
             return Err(failed(&reason));
         }
-        Ok(shard.finish()?)
+        shard.finish()
     }
 
     /// Returns the columns of the stream, given decoded columns and their numbers in the file.

@@ -12,8 +12,8 @@ use shardmill_source::{DeltaFile, DeltaSummary};
 use shardmill_storage::{Destination, DestinationLease};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
-    Base, Content, DatasetIndex, DedupIndex, RowEncoder, ShardFormat, UnitSamples, WriteError,
-    Written,
+    Base, Content, DatasetIndex, DedupIndex, RowEncoder, ShardFormat, UnitSamples, Written,
+    internal, interrupted,
 };
 
 use super::plan::{ExistingDataset, Increment, read};
@@ -339,7 +339,7 @@ fn contents(
     let samples = Shards::open(existing, options)?;
     let found = parallel::map(shards.len(), options.source.resources.jobs, |at| {
         if progress.is_cancelled() {
-            return Err(WriteError::Interrupted { samples: 0 }.into());
+            return Err(interrupted(0));
         }
         // INVARIANT: `map` counts up to the number of shards.
         let (number, own) = &shards[at];
@@ -370,9 +370,7 @@ impl Shards {
                 let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
-            ShardFormat::Parquet => {
-                Err(WriteError::Bug("a plan allowed an increment of a table").into())
-            }
+            ShardFormat::Parquet => Err(internal("a plan allowed an increment of a table")),
             ShardFormat::Webdataset => {
                 let dest = std::slice::from_ref(&options.dest);
                 let set = TarSet::open(dest, &options.source.limits, &options.source.remote)?;
