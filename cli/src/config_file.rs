@@ -243,10 +243,7 @@ impl File<'_> {
         let line = before.matches('\n').count() + 1;
         let error = Error::usage("config-config", message);
         let error = error.about(format!("{}:{line}", self.path.display()));
-        match hint {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
+        error.with_any_hint(hint)
     }
 }
 

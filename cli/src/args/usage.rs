@@ -99,10 +99,7 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Error {
     if let Some(object) = object {
         shown = shown.about(object);
     }
-    match hint {
-        Some(hint) => shown.with_hint(hint),
-        None => shown,
-    }
+    shown.with_any_hint(hint)
 }
 
 /// Returns the name of the environment variable that sets an option, if the option is not in the command line. Otherwise

@@ -288,9 +288,7 @@ fn error_of(dataset: &str, problem: &Problem) -> Error {
         (dataset, "") => dataset.to_owned(),
         _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
     };
-    let error = Error::new(problem.kind, problem.id, &problem.message).about(one_line(&object));
-    match &problem.hint {
-        Some(hint) => error.with_hint(hint),
-        None => error,
-    }
+    Error::new(problem.kind, problem.id, &problem.message)
+        .about(one_line(&object))
+        .with_any_hint(problem.hint.as_deref())
 }

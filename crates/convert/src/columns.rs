@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::error::encoding_error;
 use arrow::datatypes::{DataType, SchemaRef};
-use shardmill_core::{Error, escape, omit_option, shell_word, sql_name};
+use shardmill_core::{Diagnostic as _, Error, escape, omit_option, shell_word, sql_name};
 use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig};
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
@@ -77,7 +77,9 @@ pub(crate) fn parse_target(
     match format {
         ShardFormat::Mds => {
             let parsed = encoding.parse().map(Target::Mds);
-            parsed.map_err(|error: MdsError| Error::from(error).about(format!("column {column}")))
+            parsed.map_err(|error: MdsError| {
+                encoding_error(column, error.id(), error.to_string()).with_any_hint(error.hint())
+            })
         }
         ShardFormat::Parquet => table::parse_target(column, encoding),
         ShardFormat::Webdataset => {

@@ -156,7 +156,7 @@ pub(crate) fn compile(
             .ok_or_else(|| internal("a column of another format in a table"))?;
         check_type(field).map_err(|error| {
             let unsupported = type_unsupported(field.name(), field.data_type(), "parquet");
-            unsupported.with_hint(error.hint().unwrap_or_default())
+            unsupported.with_any_hint(error.hint())
         })?;
         fields.push(Arc::clone(field));
     }

@@ -170,6 +170,15 @@ impl Error {
         outer
     }
 
+    /// Sets what the user can do about it, if there is anything.
+    #[must_use]
+    pub fn with_any_hint(self, hint: Option<impl Into<String>>) -> Self {
+        match hint {
+            Some(hint) => self.with_hint(hint),
+            None => self,
+        }
+    }
+
     /// Replaces the id.
     #[must_use]
     pub fn with_id(mut self, id: &'static str) -> Self {

@@ -36,11 +36,7 @@ macro_rules! problems {
             /// Builds the error with this problem.
             $visibility fn error(self, reason: impl Into<String>) -> $crate::Error {
                 let (kind, id, hint) = self.facts();
-                let error = $crate::Error::new(kind, id, reason);
-                match hint {
-                    Some(hint) => error.with_hint(hint),
-                    None => error,
-                }
+                $crate::Error::new(kind, id, reason).with_any_hint(hint)
             }
 
             /// Builds the error with this problem about an object.

@@ -90,7 +90,7 @@ impl Epoch {
     ///
     /// # Errors
     ///
-    /// Returns [`Error`] for a node that does not exist.
+    /// `InvalidInput` for a node that does not exist.
     pub fn exact_access_schedule_of_node(
         &self,
         node: u64,

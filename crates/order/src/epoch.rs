@@ -62,7 +62,7 @@ impl Epoch {
     /// sample with `naive`; and temporarily 4 bytes per pick while a fractional share is drawn.
     ///
     /// # Errors
-    /// `InvalidInput` in all cases in which the original raises an error; see [`Error`].
+    /// `InvalidInput` in all cases in which the original raises an error.
     pub fn new(config: &EpochConfig) -> Result<Self, Error> {
         Self::with_checkpoints(config, &[])
     }

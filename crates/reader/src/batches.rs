@@ -328,7 +328,7 @@ impl Batches {
     ///
     /// # Errors
     ///
-    /// Errors of fetching, opening or reading a shard: see [`Error`].
+    /// Errors of fetching, opening or reading a shard.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
         self.next(None)
     }

@@ -31,7 +31,7 @@ use crate::{SourceKind, SourceOptions, SourceProblem};
 ///
 /// # Errors
 ///
-/// [`Error`] when a location does not exist, is a file whose name does not identify a kind, or when locations
+/// `NotFound` when a location does not exist; `InvalidInput` when it is a file whose name does not identify a kind, or when locations
 /// or the files of one location differ in kind.
 pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, Error> {
     let options = SourceOptions {

@@ -114,7 +114,7 @@ pub(crate) use error::SourceProblem;
 ///
 /// # Errors
 ///
-/// [`Error`] when an option, a location or its metadata is not usable.
+/// `InvalidInput`, `NotFound`, `Corrupt` or `Unsupported` when an option, a location or its metadata is not usable.
 pub fn open(locations: &[Location], options: &SourceOptions) -> Result<Arc<dyn Source>, Error> {
     check_options(options)?;
     let kind = match options.kind {
@@ -155,7 +155,7 @@ pub fn open(locations: &[Location], options: &SourceOptions) -> Result<Arc<dyn S
 ///
 /// # Errors
 ///
-/// [`Error`] for a pattern that is invalid or matches nothing.
+/// `InvalidInput` or `NotFound` for a pattern that is invalid or matches nothing.
 pub fn expand_patterns(
     locations: &[Location],
     remote: &RemoteOptions,
@@ -184,7 +184,7 @@ pub fn expand_patterns(
 ///
 /// # Errors
 ///
-/// [`Error`] when an option is not usable.
+/// `InvalidInput` when an option is not usable.
 pub fn over(source: Arc<dyn Source>, options: &SourceOptions) -> Result<Arc<dyn Source>, Error> {
     check_options(options)?;
     check_travel(source.description().kind, options)?;
@@ -206,7 +206,7 @@ pub fn shuffled(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -
 ///
 /// # Errors
 ///
-/// [`Error`] for any other text.
+/// `InvalidInput` for any other text.
 pub fn parse_timestamp(text: &str) -> Result<i64, Error> {
     shardmill_delta::parse_time(text)
         .map_err(|reason| SourceProblem::Option.at("--delta-timestamp", reason))

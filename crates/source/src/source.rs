@@ -52,7 +52,7 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error`] when the unit does not exist, or when its file is missing, has changed or cannot be read.
+    /// `NotFound` or `Corrupt` when the file of the unit is missing or has changed; `Storage` when it cannot be read.
     fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error>;
 
     /// Starts to read all columns of a unit.
@@ -134,7 +134,7 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error`] for the first column that some file has in another form.
+    /// `Corrupt` for the first column that some file has in another form.
     fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         let _ = columns;
         Ok(())
@@ -184,7 +184,7 @@ pub trait Rows: Send {
     ///
     /// # Errors
     ///
-    /// [`Error`] when data is corrupt, has changed since it was listed, or cannot be read.
+    /// `Corrupt` when data is damaged or has changed since it was listed; `Storage` when it cannot be read.
     fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error>;
 }
 

@@ -291,11 +291,9 @@ impl RowError {
     pub(crate) fn locate(self, column: &str, describe_row: impl Fn(usize) -> String) -> Error {
         let (kind, id) = self.reason.facts();
         let message = format!("{}: {}", describe_row(self.row), self.reason);
-        let error = Error::new(kind, id, message).about(of_column(column));
-        match self.reason.hint(column) {
-            Some(hint) => error.with_hint(hint),
-            None => error,
-        }
+        Error::new(kind, id, message)
+            .about(of_column(column))
+            .with_any_hint(self.reason.hint(column))
     }
 }
 
