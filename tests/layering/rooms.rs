@@ -278,7 +278,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-codec", 1571),
     ("shardmill-convert", 8913),
     ("shardmill-core", 1579),
-    ("shardmill-dataset", 9046),
+    ("shardmill-dataset", 9007),
     ("shardmill-delta", 1767),
     ("shardmill-mmap", 490),
     ("shardmill-order", 6258),
