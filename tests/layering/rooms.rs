@@ -276,7 +276,7 @@ pub const ONE_VERSION: &[&str] = &[
 pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-cache", 5948),
     ("shardmill-codec", 1571),
-    ("shardmill-convert", 8913),
+    ("shardmill-convert", 8915),
     ("shardmill-core", 1579),
     ("shardmill-dataset", 9007),
     ("shardmill-delta", 1767),

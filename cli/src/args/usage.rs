@@ -102,8 +102,8 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Error {
     shown.with_any_hint(hint)
 }
 
-/// Returns the name of the environment variable that sets an option, if the option is not in the command line. Otherwise
-/// returns the option.
+/// Returns the name of the environment variable that sets an option, if the option is not in the command line.
+/// Otherwise returns the option.
 fn given_as(option: &str, typed: &[OsString]) -> String {
     let name = option.trim_start_matches('-');
     let variable = format!("SHARDMILL_{}", name.replace('-', "_").to_ascii_uppercase());
@@ -117,8 +117,8 @@ fn given_as(option: &str, typed: &[OsString]) -> String {
     }
 }
 
-/// Returns the id of the error in an option's value: `config-nulls` for `--nulls`. It lives as long as the program, which
-/// ends with the error.
+/// Returns the id of the error in an option's value: `config-nulls` for `--nulls`. It lives as long as the program,
+/// which ends with the error.
 fn config_id(option: &str) -> &'static str {
     let name = option
         .trim_start_matches('-')

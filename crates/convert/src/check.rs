@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::error::{conflict, other_option};
 use shardmill_core::{Error, escape};
 use shardmill_mds::Encoding;
 use shardmill_source::{SchemaRule, SourceKind, SourceOptions, TextOptions, TreeGroup};
@@ -11,6 +10,7 @@ use shardmill_storage::Location;
 use shardmill_writer::{ColumnEncoder, FieldEncoding, RowEncoder, ShardFormat, Target};
 
 use crate::columns::parse_target;
+use crate::error::{conflict, other_option};
 use crate::export;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, ShardOptions, TarNames, shown};
 use crate::table;

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::error::encoding_error;
 use arrow::datatypes::{DataType, SchemaRef};
 use shardmill_core::{Diagnostic as _, Error, escape, omit_option, shell_word, sql_name};
 use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig};
@@ -15,6 +14,7 @@ use shardmill_writer::{
     internal, is_json_text, masked_value, parse_value, stores_null, type_unsupported,
 };
 
+use crate::error::encoding_error;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 use crate::table;
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::error::{ConvertProblem, conflict};
 use serde_json::{Value, json};
 use shardmill_core::{Error, Progress, shell_word};
 use shardmill_dataset::{IndexShape, PROVENANCE_NAME};
@@ -11,6 +10,7 @@ use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_writer::parts::{CommitOptions, Manifest, PARTS_FOLDER, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
 
+use crate::error::{ConvertProblem, conflict};
 use crate::part_manifest::{AboutPart, manifests, part_of};
 use crate::provenance;
 use crate::target::{Target, in_folder};

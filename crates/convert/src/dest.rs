@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::conflict;
 use shardmill_core::{Error, ErrorKind, Progress, Unfinished, shell_word};
 use shardmill_dataset::{IndexShape, PROVENANCE_NAME, check_sides};
 use shardmill_storage::{Destination, StorageError};
 use shardmill_writer::{DatasetIndex, ShardForm};
 
 use crate::dataset_files::{DatasetFiles, is_state_folder, listed_in, unknown_entry};
+use crate::error::conflict;
 use crate::identity::Identity;
 use crate::journal::Found;
 use crate::options::ConvertOptions;

@@ -40,7 +40,8 @@ pub(crate) fn conflict(
         .with_hint(hint)
 }
 
-/// Returns whether a run that failed with this error can be resumed: the cause is outside the data and the configuration.
+/// Returns whether a run that failed with this error can be resumed: the cause is outside the data and the
+/// configuration.
 pub(crate) fn is_resumable(error: &Error) -> bool {
     use ErrorKind::{Interrupted, Permission, Resource, Storage};
     matches!(error.kind(), Storage | Resource | Permission | Interrupted)

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::error::conflict;
 use shardmill_core::{Error, Limits, Progress, escape, parallel};
 use shardmill_dataset::{DatasetError, TarFile, TarPattern, TarSet, each_in_order, is_tar_name};
 use shardmill_storage::{
@@ -15,6 +14,7 @@ use shardmill_webdataset::sidecar::{
 use shardmill_webdataset::{Consumer, IndexShard, SampleEntry};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, IndexEntry, ShardPattern};
 
+use crate::error::conflict;
 use crate::options::ConvertOptions;
 use crate::report::is_zero;
 use crate::target::{Target, in_folder};

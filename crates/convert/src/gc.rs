@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::error::{ConvertProblem, conflict};
 use serde::Serialize;
 use shardmill_core::{Error, Limits, Progress, check_relative_path};
 use shardmill_dataset::{COLUMNS_FOLDER, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
@@ -13,6 +12,7 @@ use shardmill_writer::parts::{self, GcEntry, GcReason};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat};
 
 use crate::dataset_files::{orphan_columns, orphan_shards};
+use crate::error::{ConvertProblem, conflict};
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};

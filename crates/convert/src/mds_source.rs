@@ -10,7 +10,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::other_option;
 use arrow::array::{
     Array as _, ArrayData, ArrayRef, AsArray as _, BinaryBuilder, StringBuilder, make_array,
 };
@@ -28,6 +27,8 @@ use shardmill_source::{
 use shardmill_storage::Location;
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, number_type};
 use xxhash_rust::xxh3::xxh3_128;
+
+use crate::error::other_option;
 
 /// The maximum number of samples of a batch, and the size in bytes at which it ends earlier.
 pub(crate) const BATCH_SAMPLES: u64 = 8192;

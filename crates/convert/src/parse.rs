@@ -55,8 +55,8 @@ pub struct SplitSpec {
 
 type Parsed<T> = Result<T, Error>;
 
-/// Returns the error that an option does not accept a value. The hint says what it accepts. It has no id: that is the one of
-/// the option.
+/// Returns the error that an option does not accept a value. The hint says what it accepts. It has no id: that is the
+/// one of the option.
 pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> Error {
     Error::usage("", message).with_hint(hint)
 }
@@ -184,8 +184,8 @@ pub fn shard_pattern(text: &str) -> Parsed<ShardPattern> {
     })
 }
 
-/// Parses `NAME[:ENCODING][=EXPR]`, or `*` for all other columns. The name ends at the first `:` or `=` outside double quotes, the encoding at the
-/// first `=`. The rest is the expression, which may contain any character.
+/// Parses `NAME[:ENCODING][=EXPR]`, or `*` for all other columns. The name ends at the first `:` or `=` outside double
+/// quotes, the encoding at the first `=`. The rest is the expression, which may contain any character.
 pub fn column(text: &str) -> Parsed<ColumnSpec> {
     let error = |fact: &str| {
         refused(

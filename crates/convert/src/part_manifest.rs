@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::ConvertProblem;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shardmill_core::{Error, Limits};
 use shardmill_storage::StorageError;
 use shardmill_writer::parts::{Manifest, PARTS_FOLDER};
 
+use crate::error::ConvertProblem;
 use crate::options::Part;
 use crate::target::{Target, in_folder};
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::error::conflict;
 use serde_json::{Value, json};
 use shardmill_core::{Error, Progress, Unfinished, lock};
 use shardmill_storage::{CancelToken, Destination, StorageError, random_number};
@@ -18,6 +17,7 @@ use shardmill_writer::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dest;
+use crate::error::conflict;
 use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::options::Part;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::error::{ConvertProblem, no_columns, other_option};
 use arrow::datatypes::{DataType, SchemaRef};
 use serde_json::{Value, json};
 use shardmill_core::{Error, Progress, escape};
@@ -14,6 +13,7 @@ use crate::check::{
 };
 use crate::columns;
 use crate::dest::{self, Dest};
+use crate::error::{ConvertProblem, no_columns, other_option};
 use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::conflict;
 use shardmill_core::{Error, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, TarFile, TarSet, each_in_order};
 use shardmill_mds::HashAlgo;
@@ -13,6 +12,7 @@ use shardmill_webdataset::{
 };
 use shardmill_writer::hash_all;
 
+use crate::error::conflict;
 use crate::export::publish;
 use crate::target::Target;
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Instant;
 
-use crate::error::{conflict, is_resumable};
 use serde_json::json;
 use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
@@ -12,6 +11,7 @@ use shardmill_writer::{Base, TarKeys, interrupted, publish_index};
 
 use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};
+use crate::error::{conflict, is_resumable};
 use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::error::{encoding_error, other_option};
 use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
@@ -18,6 +17,7 @@ use shardmill_writer::{
     default_target, encoded_as, internal, number_lists, table_not_encoded, type_unsupported,
 };
 
+use crate::error::{encoding_error, other_option};
 use crate::options::ConvertOptions;
 
 /// The encodings that a column of a table can be given, with their types.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::no_columns;
 use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -20,6 +19,7 @@ use shardmill_storage::Location;
 use shardmill_webdataset::ShardView;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::error::no_columns;
 use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, rooms};
 
 /// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to

@@ -90,9 +90,9 @@ pub fn io_error_id(error: &io::Error) -> &'static str {
 
 /// An error as it is shown: `error[id]: object: message; hint`.
 ///
-/// The message is the attempted action and why it failed, with numbers. It is in lower case, has no full stop and repeats
-/// neither the object nor the source. The constructors of a table of [`problems!`](crate::problems) know the kind, the id
-/// and the hint of each problem.
+/// The message is the attempted action and why it failed, with numbers. It is in lower case, has no full stop and
+/// repeats neither the object nor the source. The constructors of a table of [`problems!`](macro@crate::problems) know
+/// the kind, the id and the hint of each problem.
 #[derive(Clone)]
 pub struct Error(Box<Parts>);
 
@@ -124,7 +124,8 @@ impl Error {
         Self::new(ErrorKind::InvalidInput, id, message)
     }
 
-    /// Creates the error of an option that is invalid or cannot be used here: `config-jobs` is the id of those of `--jobs`.
+    /// Creates the error of an option that is invalid or cannot be used here: `config-jobs` is the id of those of
+    /// `--jobs`.
     pub fn option(id: &'static str, message: impl Into<String>) -> Self {
         let name = match id.strip_prefix("config-") {
             Some("key") => "key-column",

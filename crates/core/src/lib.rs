@@ -7,8 +7,8 @@
 //! Terms: a *sample* is one training example, a map from column to value. A *shard* is one file of samples. An *index*
 //! lists the shards of a dataset with their columns, sizes and hashes.
 //!
-//! Every error of every crate is an [`Error`], or a [`Diagnostic`] that becomes one with `?`. So the command line and the
-//! Python package display all errors in one form. They map [`ErrorKind`] to an exit code or an exception class.
+//! Every error of every crate is an [`Error`], or a [`Diagnostic`] that becomes one with `?`. So the command line and
+//! the Python package display all errors in one form. They map [`ErrorKind`] to an exit code or an exception class.
 //!
 //! ```
 //! use shardmill_core::ByteSize;

@@ -2,8 +2,8 @@
 
 /// Defines an enum of problems from a table: each row has the name, the kind, the stable id and optionally a hint.
 ///
-/// `tests/layering` reads the ids from the rows. With `-> Error` after the name of the enum, each problem has constructors:
-/// `error(reason)`, and `at(object, reason)` for the error about an object.
+/// `tests/layering` reads the ids from the rows. With `-> Error` after the name of the enum, each problem has
+/// constructors: `error(reason)`, and `at(object, reason)` for the error about an object.
 ///
 /// ```
 /// shardmill_core::problems! {

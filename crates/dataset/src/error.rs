@@ -29,12 +29,12 @@ pub enum DatasetError {
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Another crate describes the problem: a shard could not be computed from the files of a table, the files could not be
-    /// used, or a pattern of tar files cannot be expanded.
+    /// Another crate describes the problem: a shard could not be computed from the files of a table, the files could
+    /// not be used, or a pattern of tar files cannot be expanded.
     #[error("{0}")]
     Described(Error),
-    /// An index, a shard, a sample or a value cannot be read, a file does not have its hash or does not decompress, a file
-    /// demands more than the limits allow, or an index cannot contain a name.
+    /// An index, a shard, a sample or a value cannot be read, a file does not have its hash or does not decompress, a
+    /// file demands more than the limits allow, or an index cannot contain a name.
     #[error("{action}")]
     Reading {
         subject: Subject,
@@ -182,8 +182,8 @@ impl DatasetError {
         )
     }
 
-    /// Builds the error for a folder with the shards that an unfinished conversion has written so far. `more` is added to the
-    /// hint for an unfinished conversion.
+    /// Builds the error for a folder with the shards that an unfinished conversion has written so far. `more` is added
+    /// to the hint for an unfinished conversion.
     pub(crate) fn unfinished(folder: &Path, found: Unfinished, more: &str) -> Self {
         let (problem, more) = match found {
             Unfinished::Conversion => (DatasetProblem::Unfinished, more),

@@ -68,7 +68,7 @@ impl Lineage {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond).
+    /// `InvalidInput` for a sample that the streams do not have.
     pub fn place_of(&self, sample: u64) -> Result<SamplePlace, Error> {
         let catalog = &self.catalog;
         let found = catalog.locate(sample).and_then(|(shard, index)| {

@@ -25,7 +25,7 @@ impl Ranges {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond); errors of fetching, opening or reading a shard.
+    /// `InvalidInput` for a sample that the streams do not have; errors of fetching, opening or reading a shard.
     pub fn read(&mut self, samples: Range<u64>, cancel: &Cancel) -> Result<Batch, Error> {
         let context = &self.0.context;
         if let Some(last) = samples.end.checked_sub(1) {

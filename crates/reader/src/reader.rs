@@ -48,8 +48,8 @@ pub struct ReaderOptions {
     pub validate_hash: Option<HashAlgo>,
     /// The neighbours that are returned with each sample.
     pub window: Option<Arc<Window>>,
-    /// The nodes that share their caches. Compressed shards are then kept compressed as well, because the nodes exchange
-    /// them in this form.
+    /// The nodes that share their caches. Compressed shards are then kept compressed as well, because the nodes
+    /// exchange them in this form.
     pub cluster: Option<ClusterOptions>,
 }
 
@@ -273,7 +273,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond); errors of reading the shard.
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the shard.
     pub fn sample(&self, sample: u64) -> Result<EncodedSample, Error> {
         let catalog = &self.context.catalog;
         let (shard, at) = self.context.locate(sample)?;
@@ -444,7 +444,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond); errors of reading the sample.
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the sample.
     pub fn key_of(&self, sample: u64) -> Result<Option<String>, Error> {
         let catalog = &self.context.catalog;
         let (shard, at) = self.context.locate(sample)?;
@@ -471,7 +471,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond); `Resource` if other pins fill the cache
+    /// `InvalidInput` for a sample that the streams do not have; `Resource` if other pins fill the cache
     /// for too long; errors of fetching the file.
     pub fn hold_file(&self, sample: u64) -> Result<FileUse, Error> {
         let shard = self.shard_of(sample)?;
@@ -493,7 +493,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond), [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree); errors of reading the source.
+    /// `InvalidInput` for a sample that the streams do not have,
+    /// [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree); errors of reading the source.
     pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, Error> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
@@ -507,7 +508,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`DatasetProblem::FileMissing`](shardmill_dataset::DatasetProblem::FileMissing), [`DatasetProblem::ListedFileChanged`](shardmill_dataset::DatasetProblem::ListedFileChanged); errors of the source.
+    /// [`DatasetProblem::FileMissing`](shardmill_dataset::DatasetProblem::FileMissing),
+    /// [`DatasetProblem::ListedFileChanged`](shardmill_dataset::DatasetProblem::ListedFileChanged); errors of the
+    /// source.
     pub fn check_file(&self, sample: u64) -> Result<(), Error> {
         let catalog = &self.context.catalog;
         let shard = self.shard_of(sample)?;
@@ -574,7 +577,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond).
+    /// `InvalidInput` for a sample that the streams do not have.
     pub fn preload(&self, samples: &[u64]) -> Result<u64, Error> {
         let shards = samples.iter().map(|sample| self.shard_of(*sample));
         let shards = shards.collect::<Result<Vec<_>, _>>()?;
@@ -592,7 +595,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond); errors of reading the cache folder.
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the cache folder.
     pub fn is_here(&self, sample: u64) -> Result<bool, Error> {
         let shard = self.shard_of(sample)?;
         Ok(self.context.shard_cache.engine()?.has(shard)?)

@@ -25,7 +25,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond).
+    /// `InvalidInput` for a sample that the streams do not have.
     pub fn stored_place(&self, sample: u64) -> Result<StoredPlace, Error> {
         let catalog = self.catalog();
         let (shard, at) = self.context().locate(sample)?;
@@ -45,7 +45,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::SampleBeyond`](crate::ReaderProblem::SampleBeyond); errors of reading the shard.
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the shard.
     pub fn value_at(&self, sample: u64, column: &str) -> Result<Option<(u64, Vec<u8>)>, Error> {
         let catalog = self.catalog();
         let (shard, at) = self.context().locate(sample)?;

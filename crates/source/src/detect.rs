@@ -31,8 +31,8 @@ use crate::{SourceKind, SourceOptions, SourceProblem};
 ///
 /// # Errors
 ///
-/// `NotFound` when a location does not exist; `InvalidInput` when it is a file whose name does not identify a kind, or when locations
-/// or the files of one location differ in kind.
+/// `NotFound` when a location does not exist; `InvalidInput` when it is a file whose name does not identify a kind, or
+/// when locations or the files of one location differ in kind.
 pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, Error> {
     let options = SourceOptions {
         remote: remote.clone(),

@@ -1,10 +1,7 @@
 //! The number of distinct values of a column: exact while there are few, then the estimate of the query engine.
 
-use crate::error;
 use std::collections::HashSet;
 use std::sync::Arc;
-
-use shardmill_core::Error;
 
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
@@ -15,6 +12,9 @@ use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::aggregate::AggregateExprBuilder;
 use datafusion::physical_expr::expressions::Column;
 use serde::Serialize;
+use shardmill_core::Error;
+
+use crate::error;
 
 /// The most values that are remembered one by one.
 const MAX_EXACT: usize = 4096;

@@ -219,8 +219,8 @@ impl SampleWriter {
     ///
     /// # Errors
     ///
-    /// Returns the error of an earlier shard that could not be written, or `Interrupted` if `cancel` returns `false`. Both
-    /// close the writer. Returns `InvalidInput` if the writer is closed.
+    /// Returns the error of an earlier shard that could not be written, or `Interrupted` if `cancel` returns `false`.
+    /// Both close the writer. Returns `InvalidInput` if the writer is closed.
     pub fn pack(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         if self.closed {
             return Err(error::closed());

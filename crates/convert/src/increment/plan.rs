@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::error::{conflict, other_option};
 use serde::Serialize;
 use serde_json::json;
 use shardmill_core::{Error, escape};
@@ -15,6 +14,7 @@ use shardmill_source::{DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Destination, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME};
 
+use crate::error::{conflict, other_option};
 use crate::identity::Identity;
 use crate::options::ConvertOptions;
 use crate::pending::read_side;
@@ -182,7 +182,9 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), Error> {
             .with_hint("make each split a dataset of its own, as in --where \"md5(key) < 'cc'\""));
         }
         () if !options.shards.tar.readers().is_empty() => {
-            return Err(other_option("incremental", "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index").with_hint("omit --index-for, and write them afterwards with `shardmill index export DATASET --for READER --force`"));
+            let reason = "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index";
+            let hint = "omit --index-for, and write them afterwards with `shardmill index export DATASET --for READER --force`";
+            return Err(other_option("incremental", reason).with_hint(hint));
         }
         () => return Ok(()),
     };

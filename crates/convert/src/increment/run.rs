@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use crate::error::{conflict, is_resumable};
 use shardmill_core::{Error, Limits, Progress, parallel};
 use shardmill_dataset::{
     Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
@@ -20,6 +19,7 @@ use super::plan::{ExistingDataset, Increment, read};
 use super::ranges::Ranges;
 use super::record::{self, FileSamples, Generation, Record};
 use crate::dest::forget;
+use crate::error::{conflict, is_resumable};
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::pending;

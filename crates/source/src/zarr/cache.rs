@@ -1,10 +1,11 @@
 //! An LRU cache of decoded chunks and shard indexes. Threads that need the same chunk share one load.
 
-use crate::error;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use shardmill_core::{Error, lock};
+
+use crate::error;
 
 /// What is kept: a chunk of an array, or the index of a shard, by its number in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

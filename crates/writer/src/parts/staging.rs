@@ -71,8 +71,8 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns the error of an index
-    /// that cannot be read, [`WriteProblem::Token`], or the error of the storage.
+    /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns the error of an
+    /// index that cannot be read, [`WriteProblem::Token`], or the error of the storage.
     pub fn begin(
         destination: &Destination,
         job: &str,
