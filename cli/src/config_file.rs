@@ -10,11 +10,9 @@ use std::path::Path;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use shardmill_convert::ColumnSpec;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use crate::error::{CliError, one_line};
 
 /// The verb that has a file of options.
 const VERB: &str = "convert";
@@ -27,7 +25,7 @@ const NOT_IN_FILES: [&str; 4] = ["config", "print-config", "column", "help"];
 
 /// Adds the options of the file that `--config` names to the words of a command line, of which the first is the name of
 /// the program.
-pub fn with_config(mut typed: Vec<OsString>, command: &Command) -> Result<Vec<OsString>, CliError> {
+pub fn with_config(mut typed: Vec<OsString>, command: &Command) -> Result<Vec<OsString>, Error> {
     // The sources and the destination may be in the file, so they are not required here. Other mistakes are reported when
     // the words are parsed with those of the file.
     let lenient = command.clone().mut_subcommand(VERB, |verb| {
@@ -59,10 +57,10 @@ pub fn with_config(mut typed: Vec<OsString>, command: &Command) -> Result<Vec<Os
     Ok(typed)
 }
 
-fn read(path: &Path) -> Result<String, CliError> {
+fn read(path: &Path) -> Result<String, Error> {
     let error = |message: &str| {
-        CliError::usage("config-config", message)
-            .about(&path.display().to_string())
+        Error::usage("config-config", message)
+            .about(path.display().to_string())
             .with_hint("--config names a TOML file with options")
     };
     let metadata =
@@ -94,7 +92,7 @@ struct File<'a> {
 
 impl File<'_> {
     /// Returns the words for the options that were not typed.
-    fn words(&self, typed: &ArgMatches, command: &Command) -> Result<Words, CliError> {
+    fn words(&self, typed: &ArgMatches, command: &Command) -> Result<Words, Error> {
         let table = DeTable::parse(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             self.error(at, format!("it is not TOML: {}", error.message()), None)
@@ -142,7 +140,7 @@ impl File<'_> {
         name: &str,
         arg: &Arg,
         value: &Spanned<DeValue<'_>>,
-    ) -> Result<Vec<OsString>, CliError> {
+    ) -> Result<Vec<OsString>, Error> {
         if !arg.get_action().takes_values() {
             return match value.get_ref() {
                 DeValue::Boolean(true) => Ok(vec![format!("--{name}").into()]),
@@ -158,14 +156,14 @@ impl File<'_> {
     }
 
     /// Returns a list of texts; a single text is a list of one.
-    fn texts(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, CliError> {
+    fn texts(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Error> {
         match value.get_ref() {
             DeValue::Array(items) => items.iter().map(|item| self.text(name, item)).collect(),
             _ => Ok(vec![self.text(name, value)?]),
         }
     }
 
-    fn text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, CliError> {
+    fn text(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<String, Error> {
         match value.get_ref() {
             DeValue::String(text) => Ok(text.clone().into_owned()),
             DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
@@ -175,7 +173,7 @@ impl File<'_> {
     }
 
     /// Returns the columns in the form of `--column`, in the order of the file.
-    fn columns(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, CliError> {
+    fn columns(&self, value: &Spanned<DeValue<'_>>) -> Result<Vec<String>, Error> {
         const FORM: &str = "a table of names and encodings, such as image = \"jpeg\"";
         let DeValue::Table(table) = value.get_ref() else {
             return Err(self.wrong("columns", value, FORM));
@@ -218,7 +216,7 @@ impl File<'_> {
         Ok(columns)
     }
 
-    fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> CliError {
+    fn unknown(&self, name: &str, at: usize, known: &[&Arg]) -> Error {
         let names = known.iter().filter_map(|arg| arg.get_long());
         let names = names.chain(["sources", "dest", "columns"]);
         let nearest = names.min_by_key(|known| strsim::levenshtein(known, name));
@@ -230,7 +228,7 @@ impl File<'_> {
         )
     }
 
-    fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> CliError {
+    fn wrong(&self, name: &str, value: &Spanned<DeValue<'_>>, expected: &str) -> Error {
         let found = value.get_ref().type_str();
         let message = format!("`{}` is of type {found}", escape(name));
         self.error(
@@ -240,14 +238,12 @@ impl File<'_> {
         )
     }
 
-    fn error(&self, at: usize, message: String, hint: Option<String>) -> CliError {
+    fn error(&self, at: usize, message: String, hint: Option<String>) -> Error {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
-        CliError {
-            hint: hint.map(|hint| one_line(&hint)),
-            ..CliError::usage("config-config", &message)
-                .about(&format!("{}:{line}", self.path.display()))
-        }
+        let error = Error::usage("config-config", message);
+        let error = error.about(format!("{}:{line}", self.path.display()));
+        error.with_any_hint(hint)
     }
 }
 

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind as Clap;
 
-use error::{CliError, Stop};
+use error::Stop;
 use output::{Console, Output, exit_code};
 
 /// Threads of a conversion free large buffers that other threads allocated. The allocator of the system keeps a pool for
@@ -49,18 +49,18 @@ fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(Stop::ClosedPipe) => ExitCode::SUCCESS,
-        Err(Stop::CliError(cli_error)) => {
+        Err(Stop::Error(error)) => {
             // Buffered output comes before the error line. Another failure is not reported.
             let _ = out.flush();
-            failed(&cli_error, out.console())
+            failed(&error, out.console())
         }
     }
 }
 
-fn failed(cli_error: &CliError, console: &Console) -> ExitCode {
+fn failed(error: &shardmill_core::Error, console: &Console) -> ExitCode {
     let signal = signals::first();
-    console.error(cli_error, signal);
-    ExitCode::from(exit_code(cli_error.kind, signal))
+    console.error(error, signal);
+    ExitCode::from(exit_code(error.kind(), signal))
 }
 
 /// Ends the process after `--help`, `--version`, or a command line that cannot be parsed.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use shardmill_core::lock;
-use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, OrderError, Skip};
+use shardmill_core::{Error, lock};
+use shardmill_order::{Cursor, Epoch, EpochConfig, Kept, Skip, outside_world};
 use shardmill_reader::{Batches as RustBatches, Held};
 
 use crate::decode::{Decoder, ReadyBatch};
@@ -139,10 +139,10 @@ impl Order {
         config: &EpochConfig,
         (rank, worker): (u64, u64),
         skip: &Skip,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let workers = config.world.workers_per_rank;
         if worker >= workers {
-            return Err(OrderError::outside_world("worker", worker, workers));
+            return Err(outside_world("worker", worker, workers));
         }
         let epoch = Epoch::new(config)?;
         let cursor = epoch.rank(rank)?;

@@ -9,7 +9,7 @@ use shardmill_dataset::{MergePart, merge_parts};
 use shardmill_mds::{Compression, HashAlgo, Index};
 
 use crate::decode::reader_limits;
-use crate::errors::raised;
+use crate::errors::raise;
 
 /// Returns the names of all hashes.
 #[pyfunction]
@@ -20,7 +20,7 @@ pub(crate) fn hash_names() -> Vec<&'static str> {
 /// Returns the digest of the bytes as lower-case hexadecimal digits.
 #[pyfunction]
 pub(crate) fn hash_hex(py: Python<'_>, algo: &str, data: &[u8]) -> PyResult<String> {
-    let algo: HashAlgo = algo.parse().map_err(raised)?;
+    let algo: HashAlgo = algo.parse().map_err(raise)?;
     Ok(py.detach(|| shardmill_mds::hash_hex(algo, data)))
 }
 
@@ -37,10 +37,10 @@ pub(crate) fn compress<'py>(
     name: &str,
     data: &[u8],
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let compression: Compression = name.parse().map_err(raised)?;
+    let compression: Compression = name.parse().map_err(raise)?;
     let mut zip = Vec::new();
     py.detach(|| compression.compressor()?.compress(data, &mut zip))
-        .map_err(raised)?;
+        .map_err(raise)?;
     Ok(PyBytes::new(py, &zip))
 }
 
@@ -51,9 +51,9 @@ pub(crate) fn decompress<'py>(
     name: &str,
     data: &[u8],
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let compression: Compression = name.parse().map_err(raised)?;
+    let compression: Compression = name.parse().map_err(raise)?;
     let raw = py.detach(|| compression.decompress(data, None, &Limits::default()));
-    Ok(PyBytes::new(py, &raw.map_err(raised)?))
+    Ok(PyBytes::new(py, &raw.map_err(raise)?))
 }
 
 /// A folder, its index, and its side files by name.
@@ -70,12 +70,12 @@ pub(crate) fn merge_indexes(
     py.detach(|| {
         let mut indexes = Vec::with_capacity(parts.len());
         for (folder, json, files) in parts {
-            let index = Index::parse(&json, &limits).map_err(raised)?;
+            let index = Index::parse(&json, &limits).map_err(raise)?;
             let read = |name: &str, _| Ok(files.get(name).cloned());
             let part = MergePart::new(folder, index, &read, &limits);
-            indexes.push(part.map_err(raised)?);
+            indexes.push(part.map_err(raise)?);
         }
-        let merged = merge_parts(indexes).map_err(raised)?;
+        let merged = merge_parts(indexes).map_err(raise)?;
         Ok((merged.index.to_merged_json(), merged.files))
     })
 }

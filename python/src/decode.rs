@@ -737,7 +737,7 @@ fn null_in_batch(column: &Column, sample: u64) -> PyErr {
     );
     let hint = "pass nulls='mask' for zeros and a column that marks them, replace the null in get_item, or pass a \
                 collate_fn";
-    null_value(message, &column.name, hint)
+    null_value(&message, &column.name, hint)
 }
 
 fn null_inside(column: &Column, sample: Option<u64>) -> PyErr {
@@ -747,7 +747,7 @@ fn null_inside(column: &Column, sample: Option<u64>) -> PyErr {
         column.name
     );
     let hint = "pass nulls='mask' for zeros and a column that marks them";
-    null_value(message, &column.name, hint)
+    null_value(&message, &column.name, hint)
 }
 
 /// Returns the layout for `decode_line`: `(format, names, encodings, separator, newline)`.

@@ -2,39 +2,37 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use shardmill_core::{Diagnostic, ErrorKind};
+use shardmill_core::{Error, ErrorKind};
 
 /// Creates the exception for an error: its class by [`ErrorKind`], and `id`, `object` and `hint` as attributes.
-pub(crate) fn raise(error: &(impl Diagnostic + ?Sized)) -> PyErr {
-    make(
-        error.kind(),
-        (message(error), error.id(), error.object(), error.hint()),
-    )
-}
-
-/// Creates the exception for an error, for `map_err`.
-pub(crate) fn raised<E: Diagnostic>(error: E) -> PyErr {
-    raise(&error)
+pub(crate) fn raise(error: impl Into<Error>) -> PyErr {
+    let error = error.into();
+    let (object, hint) = (error.object(), error.hint());
+    let message = match object {
+        Some(object) => format!("{object}: {}", error.chain()),
+        None => error.chain(),
+    };
+    make(error.kind(), (&message, error.id(), object, hint))
 }
 
 /// Parses a name or a value.
 pub(crate) fn parse<T>(text: &str) -> PyResult<T>
 where
     T: std::str::FromStr,
-    T::Err: Diagnostic,
+    T::Err: Into<Error>,
 {
-    text.parse().map_err(raised)
+    text.parse().map_err(raise)
 }
 
 /// Creates an exception for an error that only this crate detects.
 pub(crate) fn raise_with(kind: ErrorKind, id: &'static str, message: String) -> PyErr {
-    make(kind, (message, id, None, None))
+    make(kind, (&message, id, None, None))
 }
 
 /// Creates the exception for a null where there can be none. `message` names the sample and the column.
-pub(crate) fn null_value(message: String, column: &str, hint: &str) -> PyErr {
-    let (object, hint) = (Some(column.to_owned()), Some(hint.to_owned()));
-    make(ErrorKind::Corrupt, (message, "value-null", object, hint))
+pub(crate) fn null_value(message: &str, column: &str, hint: &str) -> PyErr {
+    let parts = (message, "value-null", Some(column), Some(hint));
+    make(ErrorKind::Corrupt, parts)
 }
 
 /// Creates the exception for a broken invariant of this crate.
@@ -43,22 +41,14 @@ pub(crate) fn bug(what: &str) -> PyErr {
 }
 
 /// Message, id, object and hint.
-type Parts = (String, &'static str, Option<String>, Option<String>);
+type Parts<'a> = (&'a str, &'a str, Option<&'a str>, Option<&'a str>);
 
-fn make(kind: ErrorKind, parts: Parts) -> PyErr {
+fn make(kind: ErrorKind, parts: Parts<'_>) -> PyErr {
     Python::attach(|py| {
         let module = py.import("shardmill.errors");
         let made = module.and_then(|module| module.call_method1(class_of(kind), parts));
         made.map_or_else(|cannot| cannot, PyErr::from_value)
     })
-}
-
-/// Returns the text of an error and of its causes.
-fn message(error: &(impl Diagnostic + ?Sized)) -> String {
-    match error.object() {
-        Some(object) => format!("{object}: {}", error.chain()),
-        None => error.chain(),
-    }
 }
 
 const fn class_of(kind: ErrorKind) -> &'static str {

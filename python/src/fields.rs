@@ -5,7 +5,7 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyTuple};
 use shardmill_core::Limits;
 use shardmill_webdataset::{Array, FieldKind, Value, WebdatasetError, decode, inflate, read_npz};
 
-use crate::errors::{raise, raised};
+use crate::errors::raise;
 
 /// Decodes a field to a kind and a value: `int`, `text`, `json` (its text), `array`, `arrays`, `named` or `bytes`. An
 /// array is a name, type, shape and bytes; the type of a complete NumPy file is `npy`. A trailing `.gz` means gzip,
@@ -18,15 +18,15 @@ pub(crate) fn decode_field<'py>(
 ) -> PyResult<(&'static str, Bound<'py, PyAny>)> {
     let limits = Limits::default();
     let (kind, _) = FieldKind::of(field);
-    let data = inflate(field, data, &limits).map_err(raised)?;
+    let data = inflate(field, data, &limits).map_err(raise)?;
     if kind == FieldKind::Npz {
-        let files = read_npz(field, &data, &limits).map_err(raised)?;
+        let files = read_npz(field, &data, &limits).map_err(raise)?;
         let list = PyList::empty(py);
         for (name, bytes) in &files {
             match decode("npy", bytes, &limits) {
                 Ok(Value::Array(one)) => list.append(array(py, name, &one)?)?,
                 Ok(_) => list.append(numpy_file(py, name, bytes)?)?,
-                Err(error) => return Err(raise(&error)),
+                Err(error) => return Err(raise(error)),
             }
         }
         return Ok(("named", list.into_any()));
@@ -35,7 +35,7 @@ pub(crate) fn decode_field<'py>(
     if kind == FieldKind::Pickle {
         return Ok(("bytes", PyBytes::new(py, &data).into_any()));
     }
-    let value = decode(field, &data, &limits).map_err(|error: WebdatasetError| raise(&error))?;
+    let value = decode(field, &data, &limits).map_err(|error: WebdatasetError| raise(error))?;
     Ok(match value {
         Value::Bytes(bytes) => ("bytes", PyBytes::new(py, bytes).into_any()),
         Value::Text(text) => ("text", text.into_pyobject(py)?.into_any()),

@@ -9,7 +9,7 @@ use shardmill_dataset::{Dataset, DatasetError, Lengths, OpenOptions};
 use shardmill_storage::Location;
 
 use crate::decode::reader_limits;
-use crate::errors::raised;
+use crate::errors::raise;
 use crate::storage::{Settings, remote_options};
 use crate::view::PyView;
 use crate::waiting::wait;
@@ -25,8 +25,8 @@ pub(crate) fn lengths<'py>(
     settings: Option<Settings>,
     view: Option<Py<PyView>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let location = Location::parse(path).map_err(raised)?;
-    let remote = remote_options(settings).map_err(raised)?;
+    let location = Location::parse(path).map_err(raise)?;
+    let remote = remote_options(settings).map_err(raise)?;
     let options = OpenOptions {
         with_deleted,
         view: view.map(|view| Arc::clone(&view.get().0)),
@@ -39,5 +39,5 @@ pub(crate) fn lengths<'py>(
         let values = lengths.live_values(dataset.live()).into_iter();
         Ok::<_, DatasetError>(values.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     })?;
-    Ok(PyBytes::new(py, &read.map_err(raised)?))
+    Ok(PyBytes::new(py, &read.map_err(raise)?))
 }

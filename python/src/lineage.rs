@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use shardmill_order::{Epoch, OrderError, SampleId};
+use shardmill_core::Error;
+use shardmill_order::{Epoch, SampleId};
 
-use crate::errors::raised;
+use crate::errors::raise;
 use crate::options::PyEpochOptions;
 use crate::reader::Reader;
 use crate::tokens::PyTokenOptions;
@@ -38,7 +39,7 @@ pub(crate) fn samples_of_step(
     tokens: Option<&PyTokenOptions>,
 ) -> PyResult<(u64, u64, Vec<Member>)> {
     let config = reader.config(options)?;
-    let found = py.detach(|| -> Result<_, OrderError> {
+    let found = py.detach(|| -> Result<_, Error> {
         let replicas = config.replication.unwrap_or(1);
         let receivers =
             |replica_group: u64| replica_group * replicas..(replica_group + 1) * replicas;
@@ -83,7 +84,7 @@ pub(crate) fn samples_of_step(
         let number = epoch.base().resolved().epoch;
         Ok((number, epoch.rows_before(step), members))
     });
-    found.map_err(raised)
+    found.map_err(raise)
 }
 
 /// Returns the steps of this and the following epochs that delivered a sample. With `tokens`, the position is the row in
@@ -99,7 +100,7 @@ pub(crate) fn steps_of_sample(
     tokens: Option<&PyTokenOptions>,
 ) -> PyResult<Vec<FoundStep>> {
     let mut config = reader.config(options)?;
-    let found = py.detach(|| -> Result<_, OrderError> {
+    let found = py.detach(|| -> Result<_, Error> {
         let replicas = config.replication.unwrap_or(1);
         let mut found = Vec::new();
         for _ in 0..epochs {
@@ -144,7 +145,7 @@ pub(crate) fn steps_of_sample(
         }
         Ok(found)
     });
-    found.map_err(raised)
+    found.map_err(raise)
 }
 
 /// Sample, stream, shard, name of the shard, position in the shard, file and row of the source.
@@ -161,10 +162,10 @@ pub(crate) fn places_of(
     samples: Vec<u64>,
 ) -> PyResult<(Vec<PySampleLocation>, Vec<PySources>)> {
     let reader = Arc::clone(reader.here()?);
-    let lineage = wait(py, move || reader.lineage())?.map_err(raised)?;
+    let lineage = wait(py, move || reader.lineage())?.map_err(raise)?;
     let mut locations = Vec::with_capacity(samples.len());
     for sample in samples {
-        let location = lineage.place_of(sample).map_err(raised)?;
+        let location = lineage.place_of(sample).map_err(raise)?;
         locations.push((
             location.sample,
             location.stream,

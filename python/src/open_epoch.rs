@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardmill_core::{ErrorKind, lock};
-use shardmill_reader::{BatchStats, ReaderError};
+use shardmill_core::{Error, ErrorKind, lock};
+use shardmill_reader::BatchStats;
 
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
 use crate::waiting::interruptible;
 
@@ -33,7 +33,7 @@ impl<T: Send> OpenEpoch<T> {
     pub(crate) fn next<B: Send>(
         &self,
         py: Python<'_>,
-        read: impl FnOnce(&mut T, &mut dyn FnMut() -> bool) -> Result<Option<B>, ReaderError> + Send,
+        read: impl FnOnce(&mut T, &mut dyn FnMut() -> bool) -> Result<Option<B>, Error> + Send,
     ) -> PyResult<Option<B>> {
         interruptible(py, |cancel| {
             let mut batches = lock(&self.batches);
@@ -44,7 +44,7 @@ impl<T: Send> OpenEpoch<T> {
                 let message = "an epoch that began before a fork cannot continue in the child";
                 raise_with(ErrorKind::InvalidInput, "epoch-process", message.to_owned())
             })?;
-            read(batches, cancel).map_err(raised)
+            read(batches, cancel).map_err(raise)
         })?
     }
 

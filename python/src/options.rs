@@ -19,7 +19,7 @@ use shardmill_reader::{CacheOptions, ClusterOptions, Peers, ReaderOptions, TlsOp
 use shardmill_storage::{Location, RemoteOptions, StoreSettings};
 
 use crate::decode::reader_limits;
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::storage::{ARGUMENT, Settings, environment};
 use crate::table::table_options;
 use crate::view::PyView;
@@ -202,7 +202,7 @@ impl PyStreamOptions {
             expect_index: given.take("expect_index")?,
             settings: store_settings(&given)?,
             files,
-            ..named.map_err(raised)?
+            ..named.map_err(raise)?
         };
         given.end()?;
         Ok(Self(stream))
@@ -259,7 +259,7 @@ impl PyWindow {
         let episodes = episodes
             .iter()
             .map(|view| Some(Arc::clone(&view.as_ref()?.get().0)));
-        let window = window.map_err(raised)?.with_padding(pad);
+        let window = window.map_err(raise)?.with_padding(pad);
         Ok(Self(Arc::new(window.with_episodes(episodes.collect()))))
     }
 }
@@ -357,7 +357,7 @@ fn cache(given: &Keywords<'_>) -> PyResult<CacheOptions> {
 
 fn store_settings(given: &Keywords<'_>) -> PyResult<StoreSettings> {
     let settings = given.take::<Settings>("settings")?.unwrap_or_default();
-    StoreSettings::checked(settings, ARGUMENT).map_err(raised)
+    StoreSettings::checked(settings, ARGUMENT).map_err(raise)
 }
 
 /// The retries from which the store's own maximum of requests applies: the default of `download_retry`.
@@ -387,7 +387,7 @@ fn remote(given: &Keywords<'_>) -> PyResult<RemoteOptions> {
         remote.request.connect_timeout = remote.request.connect_timeout.min(timeout);
     }
     match given.take::<Settings>("settings")? {
-        Some(settings) => remote.with_checked(settings, ARGUMENT).map_err(raised),
+        Some(settings) => remote.with_checked(settings, ARGUMENT).map_err(raise),
         None => Ok(remote),
     }
 }
@@ -430,7 +430,7 @@ impl PyEpochOptions {
                     .take::<String>("mixture")?
                     .map(|text| Mixture::from_json(text.as_bytes()).map(Arc::new))
                     .transpose()
-                    .map_err(raised)?,
+                    .map_err(raise)?,
             },
             partition_algo: given.parse("partition_algo", default.partition_algo)?,
             batching_method: given.parse("batching_method", default.batching_method)?,

@@ -9,7 +9,7 @@ use shardmill_core::ErrorKind;
 use shardmill_order::tables::{self, Cut, Sampling, ShuffleConfig, Source, Work};
 use shardmill_order::{EpochConfig, Mixture, Resolved, World};
 
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::options::PyEpochOptions;
 
 /// Converts an int64 array to numbers. Negative numbers are errors.
@@ -64,7 +64,7 @@ pub(crate) fn partitions<'py>(
     let workers = config.world.workers_per_rank;
     let table = py
         .detach(|| tables::partition(config.partition_algo, cut, workers, initial_nodes))
-        .map_err(raised)?;
+        .map_err(raise)?;
     Ok((array(py, table.entries)?, table.tiny, table.scarce))
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn shuffle<'py>(
 ) -> PyResult<Bound<'py, PyByteArray>> {
     let sizes = numbers("shard sizes", sizes)?;
     let config = ShuffleConfig {
-        algo: algo.parse().map_err(raised)?,
+        algo: algo.parse().map_err(raise)?,
         canonical_nodes,
         seed,
         epoch,
@@ -93,7 +93,7 @@ pub(crate) fn shuffle<'py>(
     };
     let order = py
         .detach(|| tables::shuffle(&sizes, &config).map(signed))
-        .map_err(raised)?;
+        .map_err(raise)?;
     array(py, order)
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn sample_counts<'py>(
     let sizes = numbers("shard sizes", sizes)?;
     let counts = py
         .detach(|| tables::sample(&sizes, choose, &sampling.0).map(signed))
-        .map_err(raised)?;
+        .map_err(raise)?;
     array(py, counts)
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn resample<'py>(
             let found = tables::resample(&shards, &streams, &sampling.0);
             found.map(|found| (signed(found.units), signed(found.samples)))
         })
-        .map_err(raised)?;
+        .map_err(raise)?;
     Ok((array(py, units)?, array(py, samples)?))
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn work<'py>(
             sources: &sources,
         })
     });
-    array(py, entries.map_err(raised)?)
+    array(py, entries.map_err(raise)?)
 }
 
 /// Returns the nodes and ranks per node if each group of consecutive ranks receives the same samples.
@@ -219,7 +219,7 @@ pub(crate) fn replicate(nodes: u64, ranks: u64, replication: u64) -> PyResult<(u
         ranks_per_node: ranks,
         workers_per_rank: 1,
     };
-    let world = world.replicate(replication).map_err(raised)?;
+    let world = world.replicate(replication).map_err(raise)?;
     Ok((world.nodes, world.ranks_per_node))
 }
 
@@ -234,8 +234,8 @@ pub(crate) fn mixture_windows(
     epoch_size: u64,
     epoch: u64,
 ) -> PyResult<Vec<Window>> {
-    let mixture = Mixture::from_json(mixture.as_bytes()).map_err(raised)?;
-    let windows = mixture.windows(&sizes, epoch_size, epoch).map_err(raised)?;
+    let mixture = Mixture::from_json(mixture.as_bytes()).map_err(raise)?;
+    let windows = mixture.windows(&sizes, epoch_size, epoch).map_err(raise)?;
     let windows = windows.into_iter();
     Ok(windows
         .map(|one| (one.from_sample, one.to_sample, one.planned, one.taken))

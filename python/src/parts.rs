@@ -9,7 +9,7 @@ use ::arrow::datatypes::{DataType, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::PyDict;
-use shardmill_core::{Diagnostic as _, ErrorKind, Limits, escape};
+use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits, escape};
 use shardmill_mds::{Column, Encoding, HashAlgo, Layout, ShardConfig};
 use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_webdataset::{FieldSet, Profile, TarCompression};
@@ -19,10 +19,10 @@ use shardmill_writer::parts::{
 };
 use shardmill_writer::{
     ColumnEncoder, RowEncoder, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
-    WriteError, default_field, default_target,
+    default_field, default_target,
 };
 
-use crate::errors::{bug, parse, raise_with, raised};
+use crate::errors::{bug, parse, raise, raise_with};
 use crate::options::Keywords;
 use crate::process::OfProcess;
 use crate::storage::{Settings, remote_options};
@@ -42,18 +42,18 @@ struct Dest {
 impl Dest {
     fn new(dest: &str, settings: Option<Settings>) -> PyResult<Self> {
         Ok(Self {
-            location: Location::parse(dest).map_err(raised)?,
-            options: remote_options(settings).map_err(raised)?,
+            location: Location::parse(dest).map_err(raise)?,
+            options: remote_options(settings).map_err(raise)?,
         })
     }
 
     /// Creates the location. `spool` is the folder for files that are waiting for upload.
-    fn create(&self, spool: Option<&Path>) -> Result<Destination, WriteError> {
+    fn create(&self, spool: Option<&Path>) -> Result<Destination, Error> {
         Ok(Destination::create(&self.location, &self.options, spool)?)
     }
 
     /// Opens the location; `None` if the folder does not exist.
-    fn find(&self) -> Result<Option<Destination>, WriteError> {
+    fn find(&self) -> Result<Option<Destination>, Error> {
         match Destination::open(&self.location, &self.options, None) {
             Ok(destination) => Ok(Some(destination)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -121,7 +121,7 @@ pub(crate) fn parts_commit(
     hashes: bool,
     settings: Option<Settings>,
 ) -> PyResult<(u64, u64, u64, bool)> {
-    let staging = Staging::parse(staging).map_err(raised)?;
+    let staging = Staging::parse(staging).map_err(raise)?;
     let dest = Dest::new(dest, settings)?;
     let options = CommitOptions {
         parts,
@@ -150,7 +150,7 @@ pub(crate) fn parts_abort(
     staging: &str,
     settings: Option<Settings>,
 ) -> PyResult<u64> {
-    let staging = Staging::parse(staging).map_err(raised)?;
+    let staging = Staging::parse(staging).map_err(raise)?;
     let dest = Dest::new(dest, settings)?;
     detached(py, |cancel| match dest.find()? {
         Some(destination) => parts::abort(&destination, &staging, &Limits::default(), cancel),
@@ -248,7 +248,7 @@ fn compile(
     for (name, encoding, is_named) in wanted {
         let (at, field) = found(schema, name)?;
         let target = match (encoding, names) {
-            (None, _) => default_target(field, format).map_err(raised)?,
+            (None, _) => default_target(field, format).map_err(raise)?,
             (Some(encoding), NameForm::Mds) => Target::Mds(parse::<Encoding>(encoding)?),
             (Some(encoding), NameForm::Tar(_)) => {
                 Target::Field(encoding.parse().map_err(|error| {
@@ -261,10 +261,10 @@ fn compile(
         };
         let mut field = field.clone();
         if matches!(names, NameForm::Tar(_)) && !is_named {
-            let name = default_field(&field).map_err(raised)?.0;
+            let name = default_field(&field).map_err(raise)?.0;
             field.set_name(name);
         }
-        columns.push(ColumnEncoder::compile(at, &field, target, limits).map_err(raised)?);
+        columns.push(ColumnEncoder::compile(at, &field, target, limits).map_err(raise)?);
     }
     columns.sort_by(|a, b| a.name().cmp(b.name()));
     let mut seen = BTreeSet::new();
@@ -327,7 +327,7 @@ fn form(
             }
             let compression = compression.map(parse).transpose()?;
             let config = ShardConfig::new_mds(mds, compression, hashes, options.size_limit)
-                .map_err(raised)?;
+                .map_err(raise)?;
             let encoder = RowEncoder::new(columns, &config.layout, limits.sample_bytes);
             return Ok((encoder, ShardForm::from(Arc::new(config))));
         }
@@ -446,7 +446,7 @@ impl PartWriter {
             } => {
                 // The same columns with other types, such as `string` and `large_string`.
                 let (encoder, form) = self.form(&schema)?;
-                shards.change(encoder, &form).map_err(raised)?;
+                shards.change(encoder, &form).map_err(raise)?;
                 *known = Arc::clone(&schema);
             }
         }
@@ -482,9 +482,9 @@ impl PartWriter {
             scratch: given.take("scratch")?,
         };
         given.end()?;
-        let staging = Staging::parse(staging).map_err(raised)?;
+        let staging = Staging::parse(staging).map_err(raise)?;
         // Check the names before anything is created.
-        Manifest::empty(&staging, part, &attempt).map_err(raised)?;
+        Manifest::empty(&staging, part, &attempt).map_err(raise)?;
         Ok(Self {
             staging,
             dest: Dest::new(dest, settings)?,
@@ -534,7 +534,7 @@ impl PartWriter {
             State::Ended => return Err(Self::closed()),
             State::Open { shards, .. } => detached(py, |cancel| shards.finish(cancel))?,
             State::Ready => {
-                Manifest::empty(&self.staging, self.part, &self.attempt).map_err(raised)?
+                Manifest::empty(&self.staging, self.part, &self.attempt).map_err(raise)?
             }
         };
         Ok(manifest.to_json())

@@ -11,7 +11,7 @@ use shardmill_mds::{Layout, TextColumn};
 use shardmill_reader::{Batch, Cancel, Ranges as RustRanges, Reader as RustReader};
 
 use crate::decode::Decoder;
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::process::OfProcess;
 use crate::waiting::wait;
 
@@ -101,7 +101,7 @@ impl Ranges {
             wait(py, read)?
         };
         *known() = Some(ranges);
-        batch.map_err(raised)
+        batch.map_err(raise)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use shardmill_core::{ErrorKind, lock};
+use shardmill_core::{Error, ErrorKind, lock};
 use shardmill_dataset::{
     Catalog, CatalogOptions, DatasetError, KnownFiles, Schema, SchemaColumn, TarPattern, View,
     private_folder,
@@ -14,14 +14,14 @@ use shardmill_mds::Layout;
 use shardmill_order::{EpochConfig, Mixture, World};
 use shardmill_reader::{
     Activity, BatchOptions, FileUse as RustFileUse, OrderIdentity, Reader as RustReader,
-    ReaderError, continued_mixture, find_episodes,
+    continued_mixture, find_episodes,
 };
 use shardmill_storage::{Location, StorageError};
 
 use crate::batches::{Batches, Order};
 use crate::block::packed;
 use crate::decode::Decoder;
-use crate::errors::{bug, raise, raise_with, raised};
+use crate::errors::{bug, raise, raise_with};
 use crate::options::{PyEpochOptions, PyKnownFiles, PyReaderOptions, PyStreamOptions};
 use crate::process::OfProcess;
 use crate::ranges::{FormatFacts, Ranges, columns_of};
@@ -56,7 +56,7 @@ pub(crate) fn tar_folder(text: &str) -> PyResult<Option<String>> {
         {
             Ok(None)
         }
-        Err(error) => Err(raise(&error)),
+        Err(error) => Err(raise(error)),
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn episodes_of(
 ) -> PyResult<PyView> {
     let (stream, options) = (stream.0.clone(), options.to_options(py)?);
     let found = wait(py, move || find_episodes(&stream, &column, &options))?;
-    found.map(PyView::of).map_err(raised)
+    found.map(PyView::of).map_err(raise)
 }
 
 /// Returns what views of a table name, as `sha256:` and hexadecimal digits, and the folder for files beside its cache.
@@ -93,7 +93,7 @@ pub(crate) fn table_index(py: Python<'_>, stream: &PyStreamOptions) -> PyResult<
         )))
     })?;
     found
-        .map_err(raised)?
+        .map_err(raise)?
         .ok_or_else(|| bug("a catalog without its stream"))
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn is_served(remote: Option<&str>) -> PyResult<bool> {
     match remote.map(Location::parse) {
         None | Some(Ok(_)) => Ok(true),
         Some(Err(error)) if matches!(error.fault(), StorageError::UrlScheme { .. }) => Ok(false),
-        Some(Err(error)) => Err(raise(&error)),
+        Some(Err(error)) => Err(raise(error)),
     }
 }
 
@@ -136,7 +136,7 @@ impl Reader {
         } else {
             py.detach(|| RustReader::open(&streams, &options))
         };
-        let reader = reader.map_err(raised)?;
+        let reader = reader.map_err(raise)?;
         let decoder = Decoder::new(decode_value, decode_field, limits);
         let decoder = decoder.for_schemas(py, reader.catalog().schemas())?;
         Ok(Self {
@@ -262,7 +262,7 @@ impl Reader {
         let skip = options.skip();
         let options = batch_options(rank, worker, threads);
         let batches = py.detach(|| reader.epoch_without(&config, options, skip));
-        let batches = batches.map_err(raised)?;
+        let batches = batches.map_err(raise)?;
         Ok(Batches::new(batches, Arc::clone(&self.decoder), hold))
     }
 
@@ -281,7 +281,7 @@ impl Reader {
         let options = batch_options(rank, worker, 1);
         let tokens = tokens.0.clone();
         let batches = py.detach(|| reader.token_batches(&config, options, tokens, skip));
-        batches.map(TokenBatches::new).map_err(raised)
+        batches.map(TokenBatches::new).map_err(raise)
     }
 
     /// Returns the number of rows of an epoch, without repeated ones.
@@ -292,7 +292,7 @@ impl Reader {
         tokens: &PyTokenOptions,
     ) -> PyResult<u64> {
         let config = self.config(options)?;
-        let epoch = py.detach(|| tokens.epoch(&config)).map_err(raised)?;
+        let epoch = py.detach(|| tokens.epoch(&config)).map_err(raise)?;
         Ok(epoch.rows())
     }
 
@@ -310,7 +310,7 @@ impl Reader {
         Ok(packed(
             py,
             lengths
-                .map_err(raised)?
+                .map_err(raise)?
                 .iter()
                 .map(|length| length.to_le_bytes()),
         ))
@@ -326,14 +326,14 @@ impl Reader {
     ) -> PyResult<Order> {
         let config = self.config(options)?;
         py.detach(|| Order::new(&config, (rank, worker), options.skip()))
-            .map_err(raised)
+            .map_err(raise)
     }
 
     /// Returns the identity of an order, as JSON for states.
     fn order_identity(&self, py: Python<'_>, options: &PyEpochOptions) -> PyResult<String> {
         let config = self.config(options)?;
         let identity = py.detach(|| OrderIdentity::new(&config, config.num_canonical_nodes));
-        Ok(identity.map_err(raised)?.render())
+        Ok(identity.map_err(raise)?.render())
     }
 
     /// Raises an error if the identity is of another order than the options describe.
@@ -347,12 +347,12 @@ impl Reader {
         let checked = py.detach(|| {
             OrderIdentity::parse(identity.as_bytes())?.check(&config, config.num_canonical_nodes)
         });
-        checked.map_err(|error: ReaderError| raise(&error))
+        checked.map_err(|error: Error| raise(error))
     }
 
     /// Returns the stream of a sample, its stored number in it, and the hash of the index of the stream.
     fn stored_place(&self, sample: u64) -> PyResult<(usize, u64, String)> {
-        let stored = self.here()?.stored_place(sample).map_err(raised)?;
+        let stored = self.here()?.stored_place(sample).map_err(raise)?;
         let digest = stored.index_digest.iter();
         let digest: String = digest.map(|byte| format!("{byte:02x}")).collect();
         Ok((stored.stream, stored.number, format!("sha256:{digest}")))
@@ -366,7 +366,7 @@ impl Reader {
         column: String,
     ) -> PyResult<Option<(u64, Bound<'py, PyBytes>)>> {
         let reader = Arc::clone(self.here()?);
-        let found = wait(py, move || reader.value_at(sample, &column))?.map_err(raised)?;
+        let found = wait(py, move || reader.value_at(sample, &column))?.map_err(raise)?;
         Ok(found.map(|(offset, bytes)| (offset, PyBytes::new(py, &bytes))))
     }
 
@@ -380,7 +380,7 @@ impl Reader {
         let reader = Arc::clone(self.here()?);
         let ranges: Vec<_> = ranges.into_iter().map(|(start, end)| start..end).collect();
         let read = wait(py, move || reader.read_ranges(sample, &ranges))?;
-        let read = read.map_err(raised)?;
+        let read = read.map_err(raise)?;
         Ok(read.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
 
@@ -388,29 +388,29 @@ impl Reader {
     /// position of the state, and the mixture of the program if it has one.
     fn continued_mixture(&self, options: &PyEpochOptions, recorded: &str) -> PyResult<String> {
         let config = self.config(options)?;
-        let recorded = Mixture::from_json(recorded.as_bytes()).map_err(raised)?;
+        let recorded = Mixture::from_json(recorded.as_bytes()).map_err(raise)?;
         let Some(state) = config.resume else {
             return Ok(recorded.to_json());
         };
         let continued = continued_mixture(&recorded, &config, &state);
-        Ok(continued.map_err(raised)?.to_json())
+        Ok(continued.map_err(raise)?.to_json())
     }
 
     /// Returns the sample number of a raw file, by its path in the tree.
     fn find_file(&self, path: &str) -> PyResult<u64> {
-        self.here()?.catalog().find_file(path).map_err(raised)
+        self.here()?.catalog().find_file(path).map_err(raise)
     }
 
     /// Returns the number of the sample in a tar file with this key; `None` if there is none.
     fn find_key(&self, py: Python<'_>, key: &str) -> PyResult<Option<u64>> {
         let reader = self.here()?;
-        py.detach(|| reader.find_key(key)).map_err(raised)
+        py.detach(|| reader.find_key(key)).map_err(raise)
     }
 
     /// Returns the key of a sample in a tar file; `None` for other samples.
     fn key_of(&self, py: Python<'_>, sample: u64) -> PyResult<Option<String>> {
         let reader = self.here()?;
-        py.detach(|| reader.key_of(sample)).map_err(raised)
+        py.detach(|| reader.key_of(sample)).map_err(raise)
     }
 
     /// Returns the path of a raw file in its tree; `None` for other samples.
@@ -450,7 +450,7 @@ impl Reader {
     /// known to be cached.
     fn preload(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<u64> {
         let reader = self.here()?;
-        py.detach(|| reader.preload(&samples)).map_err(raised)
+        py.detach(|| reader.preload(&samples)).map_err(raise)
     }
 
     /// Returns how many preloaded files are still pending.
@@ -462,32 +462,32 @@ impl Reader {
     fn read_file<'py>(&self, py: Python<'py>, sample: u64) -> PyResult<Bound<'py, PyBytes>> {
         let reader = Arc::clone(self.here()?);
         let bytes = wait(py, move || reader.read_file(sample))?;
-        bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(raised)
+        bytes.map(|bytes| PyBytes::new(py, &bytes)).map_err(raise)
     }
 
     /// Checks at the source that a raw file is unchanged since it was listed.
     fn check_file(&self, py: Python<'_>, sample: u64) -> PyResult<()> {
         let reader = Arc::clone(self.here()?);
-        wait(py, move || reader.check_file(sample))?.map_err(raised)
+        wait(py, move || reader.check_file(sample))?.map_err(raise)
     }
 
     /// Returns the minimum cache limit for pinning any `count` raw files at once, plus the file list; 0 without
     /// cached raw files.
     fn least_limit(&self, py: Python<'_>, count: usize) -> PyResult<u64> {
         let reader = self.here()?;
-        py.detach(|| reader.least_limit(count)).map_err(raised)
+        py.detach(|| reader.least_limit(count)).map_err(raise)
     }
 
     /// Returns the minimum cache limit for opening the streams; 0 if any limit suffices.
     fn least_cache_limit(&self, py: Python<'_>) -> PyResult<u64> {
         let reader = self.here()?;
-        py.detach(|| reader.least_cache_limit()).map_err(raised)
+        py.detach(|| reader.least_cache_limit()).map_err(raise)
     }
 
     /// Returns whether the shard of a sample is on this machine.
     fn is_here(&self, py: Python<'_>, sample: u64) -> PyResult<bool> {
         let reader = self.here()?;
-        py.detach(|| reader.is_here(sample)).map_err(raised)
+        py.detach(|| reader.is_here(sample)).map_err(raise)
     }
 
     /// Returns statistics of the cache and the stores, by name; times in seconds.
@@ -611,7 +611,7 @@ fn fetched<T: Send + 'static>(
     py: Python<'_>,
     reader: &Arc<RustReader>,
     sample: u64,
-    call: fn(&RustReader, u64) -> Result<T, ReaderError>,
+    call: fn(&RustReader, u64) -> Result<T, Error>,
 ) -> PyResult<T> {
     let result = if reader.is_at_hand(sample) {
         py.detach(|| call(reader, sample))
@@ -619,5 +619,5 @@ fn fetched<T: Send + 'static>(
         let reader = Arc::clone(reader);
         wait(py, move || call(&reader, sample))?
     };
-    result.map_err(raised)
+    result.map_err(raise)
 }

@@ -16,7 +16,7 @@ use shardmill_storage::{
     RemoteOptions, StorageError, TempFile, settings_of,
 };
 
-use crate::errors::{raise, raise_with, raised};
+use crate::errors::{raise, raise_with};
 
 pub(crate) type Settings = BTreeMap<String, String>;
 
@@ -130,7 +130,7 @@ fn watched<T: Send>(
     });
     match (raised, result) {
         (Some(error), _) => Err(error),
-        (None, result) => result.map_err(|error| raise(&error)),
+        (None, result) => result.map_err(raise),
     }
 }
 
@@ -142,7 +142,7 @@ enum FileLocation {
 }
 
 fn file_location(url: &str) -> PyResult<FileLocation> {
-    let location = match Location::parse(url).map_err(raised)? {
+    let location = match Location::parse(url).map_err(raise)? {
         Location::Local(path) => return Ok(FileLocation::Local(path)),
         Location::Remote(location) => location,
     };
@@ -172,7 +172,7 @@ fn target(path: &Path) -> PyResult<(TempFile, String)> {
         return Err(raise_with(ErrorKind::InvalidInput, "config-value", message));
     };
     let temp = Dir::create(folder).and_then(|dir| dir.temp_file(None));
-    Ok((temp.map_err(raised)?, name.to_owned()))
+    Ok((temp.map_err(raise)?, name.to_owned()))
 }
 
 fn copy(

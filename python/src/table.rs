@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use shardmill_storage::{Folder, Location};
 use shardmill_table::{NullValues, TableForm, TableOptions, VersionChoice};
 
-use crate::errors::raised;
+use crate::errors::raise;
 use crate::storage::{Settings, remote_options};
 
 /// Returns the options of a table of Parquet files, or of the `version` of a Delta table.
@@ -43,5 +43,5 @@ pub(crate) fn delta_version(
         let source = Folder::open(&location, &remote_options(settings)?)?;
         shardmill_table::delta_version(&source, &VersionChoice::default())
     });
-    found.map_err(raised)
+    found.map_err(raise)
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use shardmill_core::ErrorKind;
+use shardmill_core::{Error, ErrorKind};
 use shardmill_mds::DType;
 use shardmill_mmap::Buffer;
 use shardmill_order::{
-    Epoch, EpochConfig, LastRows, LongDocument, OrderError, PackedEpoch, PackingOptions, RowForm,
+    Epoch, EpochConfig, LastRows, LongDocument, PackedEpoch, PackingOptions, RowForm,
 };
 use shardmill_reader::{TokenBatches as RustBatches, TokenOptions};
 
@@ -53,7 +53,7 @@ impl PyTokenOptions {
 
 impl PyTokenOptions {
     /// Returns the rows of an epoch.
-    pub(crate) fn epoch(&self, config: &EpochConfig) -> Result<PackedEpoch, OrderError> {
+    pub(crate) fn epoch(&self, config: &EpochConfig) -> Result<PackedEpoch, Error> {
         let base = Epoch::new(&PackedEpoch::base_config(config)?)?;
         PackedEpoch::new(base, config, Arc::clone(&self.0.lengths), self.0.packing)
     }

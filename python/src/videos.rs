@@ -8,7 +8,7 @@ use shardmill_dataset::{Dataset, OpenOptions, Videos};
 use shardmill_storage::Location;
 
 use crate::block::packed;
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::storage::{Settings, remote_options};
 use crate::waiting::wait;
 
@@ -76,8 +76,8 @@ pub(crate) fn stored_videos<'py>(
     column: String,
     settings: Option<Settings>,
 ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-    let location = Location::parse(path).map_err(raised)?;
-    let remote = remote_options(settings).map_err(raised)?;
+    let location = Location::parse(path).map_err(raise)?;
+    let remote = remote_options(settings).map_err(raise)?;
     let read = wait(py, move || {
         match Dataset::open_at(&location, &OpenOptions::default(), &remote) {
             Ok(dataset) => Videos::of(&dataset, &column),
@@ -85,6 +85,6 @@ pub(crate) fn stored_videos<'py>(
             Err(_) => Ok(None),
         }
     })?;
-    let found = read.map_err(raised)?;
+    let found = read.map_err(raise)?;
     Ok(found.map(|videos| PyBytes::new(py, &videos.to_bytes())))
 }

@@ -9,7 +9,7 @@ use shardmill_core::ErrorKind;
 use shardmill_dataset::View;
 use shardmill_storage::{Dir, Location, PublishMode};
 
-use crate::errors::{raise_with, raised};
+use crate::errors::{raise, raise_with};
 use crate::storage::{Settings, folder_and_name, remote_options};
 use crate::waiting::wait;
 
@@ -29,16 +29,16 @@ impl PyView {
     #[staticmethod]
     #[pyo3(signature = (path, settings=None))]
     fn read(py: Python<'_>, path: &str, settings: Option<Settings>) -> PyResult<Self> {
-        let location = Location::parse(path).map_err(raised)?;
-        let remote = remote_options(settings).map_err(raised)?;
+        let location = Location::parse(path).map_err(raise)?;
+        let remote = remote_options(settings).map_err(raise)?;
         let read = wait(py, move || View::read(&location, &remote))?;
-        read.map(Self::of).map_err(raised)
+        read.map(Self::of).map_err(raise)
     }
 
     /// Parses the bytes of a file.
     #[staticmethod]
     fn from_bytes(data: &[u8]) -> PyResult<Self> {
-        View::parse(data, "view").map(Self::of).map_err(raised)
+        View::parse(data, "view").map(Self::of).map_err(raise)
     }
 
     /// Returns the bytes of the file.
@@ -61,7 +61,7 @@ impl PyView {
             let dir = Dir::open(folder)?;
             dir.publish_bytes(None, name, &self.0.to_bytes(), mode)
         })
-        .map_err(raised)
+        .map_err(raise)
     }
 
     /// The hash of the index of the dataset, as `sha256:` and 64 hexadecimal digits.
@@ -83,15 +83,15 @@ impl PyView {
     }
 
     fn intersection(&self, other: &Self) -> PyResult<Self> {
-        self.0.and(&other.0).map(Self::of).map_err(raised)
+        self.0.and(&other.0).map(Self::of).map_err(raise)
     }
 
     fn union(&self, other: &Self) -> PyResult<Self> {
-        self.0.or(&other.0).map(Self::of).map_err(raised)
+        self.0.or(&other.0).map(Self::of).map_err(raise)
     }
 
     fn difference(&self, other: &Self) -> PyResult<Self> {
-        self.0.minus(&other.0).map(Self::of).map_err(raised)
+        self.0.minus(&other.0).map(Self::of).map_err(raise)
     }
 
     fn inverted(&self) -> Self {

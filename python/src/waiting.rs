@@ -4,10 +4,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use shardmill_core::Diagnostic;
-use shardmill_reader::ReaderError;
+use shardmill_core::Error;
+use shardmill_reader::no_thread;
 
-use crate::errors::{bug, raise, raised};
+use crate::errors::{bug, raise};
 
 /// Runs `work` without the interpreter lock. `work` calls its argument to check for signals, and stops if it returns
 /// `false`: a signal handler has raised.
@@ -32,11 +32,11 @@ pub(crate) fn interruptible<T: Send>(
 }
 
 /// As [`interruptible`], for work that fails with an error of a crate.
-pub(crate) fn detached<T: Send, E: Diagnostic + Send>(
+pub(crate) fn detached<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     work: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<T, E> + Send,
 ) -> PyResult<T> {
-    interruptible(py, work)?.map_err(raised)
+    interruptible(py, work)?.map_err(raise)
 }
 
 /// The interval between checks for signals.
@@ -53,7 +53,7 @@ pub(crate) fn wait<T: Send + 'static>(
         .name("shardmill-wait".to_owned())
         // Sending fails if the wait has ended.
         .spawn(move || drop(sender.send(work())));
-    spawned.map_err(|source| raise(&ReaderError::Thread { source }))?;
+    spawned.map_err(|source| raise(no_thread(source)))?;
     py.detach(move || {
         loop {
             match receiver.recv_timeout(SIGNAL_INTERVAL) {

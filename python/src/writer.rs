@@ -16,7 +16,7 @@ use shardmill_mds::{Column, Encoding, Index, ShardConfig, TextColumn};
 use shardmill_storage::Dir;
 use shardmill_writer::{RowEncoder, SampleOptions, SampleWriter as Shards};
 
-use crate::errors::{bug, parse, raise_with, raised};
+use crate::errors::{bug, parse, raise, raise_with};
 use crate::options::Keywords;
 use crate::process::OfProcess;
 use crate::waiting::detached;
@@ -98,7 +98,7 @@ fn config(given: &Keywords<'_>, columns: &[CodedColumn]) -> PyResult<ShardConfig
             limit,
         ),
     };
-    config.map_err(raised)
+    config.map_err(raise)
 }
 
 /// The locked state.
@@ -173,7 +173,7 @@ impl SampleWriter {
             durable: given.take("durable")?.unwrap_or(true),
         };
         given.end()?;
-        let dir = Dir::open(folder.as_ref()).map_err(raised)?;
+        let dir = Dir::open(folder.as_ref()).map_err(raise)?;
         let shards = Shards::new(dir, Arc::clone(&config), settings);
         Ok(Self {
             state: Mutex::new(OfProcess::new(State { shards, rows: None })),
@@ -191,7 +191,7 @@ impl SampleWriter {
         // PERF: a fork is detected only when the buffer is full. Until then a forked child fills its own copy.
         let shards = &mut guard.state.get_mut_anywhere().shards;
         self.program.encode(sample, shards.begin())?;
-        if shards.end().map_err(raised)? {
+        if shards.end().map_err(raise)? {
             let state = Self::state(&mut guard)?;
             detached(py, |cancel| state.shards.pack(cancel))?;
         }
@@ -203,7 +203,7 @@ impl SampleWriter {
         let mut guard = self.lock(py)?;
         let state = Self::state(&mut guard)?;
         state.shards.begin().extend_from_slice(sample);
-        if state.shards.end().map_err(raised)? {
+        if state.shards.end().map_err(raise)? {
             detached(py, |cancel| state.shards.pack(cancel))?;
         }
         Ok(())

@@ -1,7 +1,10 @@
-//! Lists the stable error ids, with the kind and exit code of each, from the `Diagnostic` implementations.
+//! Lists the stable error ids, with the kind and exit code of each, from the tables of errors, their constructors, and
+//! the `Diagnostic` implementations.
 //!
-//! An implementation has a `match` in each of `kind` and `id`, or takes both from one table: a function `facts`, or an
-//! enum of the macro `problems`, whose arms are tuples that begin with the kind and the id.
+//! A table is an enum of the macro `problems`, or a function `facts`, whose arms are tuples that begin with the kind
+//! and the id. A constructor is `Error::new`, which has both as arguments, or `Error::usage`, whose kind is
+//! `InvalidInput`; ids that begin with `config-` are there those of options of the command line. An implementation has
+//! a `match` in each of `kind` and `id`.
 //!
 //! Scripts depend on ids and exit codes. The list is in `errors.txt` next to this file, so a reviewer sees every change
 //! of that interface. An id whose kind is decided at run time has the kind `*`.
@@ -52,8 +55,29 @@ fn of_file(tokens: &[String]) -> BTreeSet<String> {
         if is_table && let Some(body) = block(tokens, at) {
             lines.extend(table(body));
         }
+        let is_qualified = at > 0 && tokens[at - 1] == "::";
+        if let [error, separator, constructor, parenthesis, arguments @ ..] = &tokens[at..]
+            && !is_qualified
+            && (&**error, &**separator, &**parenthesis) == ("Error", "::", "(")
+        {
+            lines.extend(constructed(constructor, &elements(arguments)));
+        }
     }
     lines
+}
+
+/// Returns the line of a call of a constructor of `Error`, if its id is a literal and not that of an option.
+fn constructed(constructor: &str, arguments: &[&[String]]) -> Option<String> {
+    let (kind, id) = match (constructor, arguments) {
+        ("new", [[path, _, kind], id, ..]) if path == "ErrorKind" => (&**kind, id),
+        ("new", [_, id, ..]) => ("*", id),
+        ("usage", [id, ..]) => ("InvalidInput", id),
+        _ => return None,
+    };
+    match id {
+        [id] if !id.starts_with("\"config-") => Some(format!("{} {kind}", id.strip_prefix('"')?)),
+        _ => None,
+    }
 }
 
 /// Returns the lines of a table of facts: the arms `=> (Kind, "id", …)`.

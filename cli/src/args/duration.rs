@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use shardmill_core::escape;
 
-use super::values::{ValueError, is_not, refused};
+use shardmill_core::Error;
+
+use super::values::{is_not, refused};
 
 /// The maximum number of bytes in the text of a duration, and of digits in one of its numbers. Longer ones can make
 /// `humantime` panic.
@@ -22,38 +24,33 @@ pub struct TypedDuration {
 }
 
 /// Parses a duration of at most a day. A number without a unit means seconds.
-pub fn up_to_a_day(text: &str) -> Result<Duration, ValueError> {
+pub fn up_to_a_day(text: &str) -> Result<Duration, Error> {
     at_most(text, DAY, "a day", seconds_or_unit(text)?)
 }
 
 /// Parses a duration of at most an hour. A number without a unit means seconds.
-pub fn up_to_an_hour(text: &str) -> Result<Duration, ValueError> {
+pub fn up_to_an_hour(text: &str) -> Result<Duration, Error> {
     at_most(text, HOUR, "an hour", seconds_or_unit(text)?)
 }
 
-fn seconds_or_unit(text: &str) -> Result<Duration, ValueError> {
+fn seconds_or_unit(text: &str) -> Result<Duration, Error> {
     seconds(text).map_or_else(|| with_unit(text), Ok)
 }
 
 /// Parses a duration of at most an hour that has a unit.
-pub fn step(text: &str) -> Result<Duration, ValueError> {
+pub fn step(text: &str) -> Result<Duration, Error> {
     at_most(text, HOUR, "an hour", with_unit(text)?)
 }
 
 /// Parses a duration of any length that has a unit.
-pub fn age(text: &str) -> Result<TypedDuration, ValueError> {
+pub fn age(text: &str) -> Result<TypedDuration, Error> {
     Ok(TypedDuration {
         text: text.to_owned(),
         duration: with_unit(text)?,
     })
 }
 
-fn at_most(
-    text: &str,
-    max: Duration,
-    name: &str,
-    duration: Duration,
-) -> Result<Duration, ValueError> {
+fn at_most(text: &str, max: Duration, name: &str, duration: Duration) -> Result<Duration, Error> {
     match duration > max {
         true => Err(refused(
             format!("`{}` is more than {name}", escape(text)),
@@ -73,7 +70,7 @@ fn seconds(text: &str) -> Option<Duration> {
 }
 
 /// Parses a duration whose numbers have units. Zero needs none.
-fn with_unit(text: &str) -> Result<Duration, ValueError> {
+fn with_unit(text: &str) -> Result<Duration, Error> {
     match seconds(text) {
         Some(Duration::ZERO) => return Ok(Duration::ZERO),
         Some(_) => {
@@ -138,7 +135,7 @@ mod tests {
             assert_eq!(found.text, text);
         }
         for text in ["100", "1.5"] {
-            let error = step(text).unwrap_err().message;
+            let error = step(text).unwrap_err().to_string();
             assert_eq!(error, format!("`{text}` has no unit"));
             assert!(age(text).is_err());
         }

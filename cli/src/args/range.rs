@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::error::CliError;
+use shardmill_core::Error;
+
+use crate::error::unknown_sample;
+
 use crate::output::count;
 
 /// The typed range. Negative numbers count from the end.
@@ -13,20 +16,20 @@ pub enum IndexRange {
 }
 
 impl IndexRange {
-    pub fn parse(text: &str) -> Result<Self, CliError> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
         // Options with a typo reach this parser, because negative numbers are allowed here.
         if text
             .strip_prefix('-')
             .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
         {
-            let cli_error = CliError::usage(
+            let error = Error::usage(
                 "usage-unknown-option",
                 "there is no such option or argument",
             );
-            return Err(cli_error.about(text).with_hint("see `shardmill --help`"));
+            return Err(error.about(text).with_hint("see `shardmill --help`"));
         }
         let error = || {
-            CliError::usage("config-range", "it is neither a number nor a range")
+            Error::usage("config-range", "it is neither a number nor a range")
                 .about(text)
                 .with_hint("write 7, -1, 10..20, 10.. or ..20")
         };
@@ -42,18 +45,16 @@ impl IndexRange {
     }
 
     /// Returns the selected samples of a dataset with `samples` samples. All typed numbers must be in range.
-    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, CliError> {
-        self.resolve(samples, |number| {
-            CliError::unknown_sample(dataset, number, samples)
-        })
+    pub fn samples_of(self, dataset: &str, samples: u64) -> Result<Range<u64>, Error> {
+        self.resolve(samples, |number| unknown_sample(dataset, number, samples))
     }
 
     /// Returns the selected batches of an epoch with `batches` batches. All typed numbers must be in range.
-    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, CliError> {
+    pub fn batches_of(self, batches: u64) -> Result<Range<u64>, Error> {
         self.resolve(batches, |number| {
-            CliError::option(
-                "batches",
-                &format!(
+            Error::option_hint(
+                "config-batches",
+                format!(
                     "batch {number} does not exist; there are {}",
                     count(batches)
                 ),
@@ -63,7 +64,7 @@ impl IndexRange {
     }
 
     /// Returns the selected numbers below `total`.
-    fn resolve(self, total: u64, error: impl Fn(i64) -> CliError) -> Result<Range<u64>, CliError> {
+    fn resolve(self, total: u64, error: impl Fn(i64) -> Error) -> Result<Range<u64>, Error> {
         let index_of = |number: i64, max: u64| {
             let index = if number < 0 {
                 total.checked_sub(number.unsigned_abs())
@@ -84,9 +85,8 @@ impl IndexRange {
                 let start = first.map_or(Ok(0), |first| index_of(first, total))?;
                 let end = last.map_or(Ok(total), |last| index_of(last, total))?;
                 if start > end {
-                    let cli_error =
-                        CliError::usage("config-range", "the range ends before it begins");
-                    return Err(cli_error.about(&format!("{start}..{end}")));
+                    let error = Error::usage("config-range", "the range ends before it begins");
+                    return Err(error.about(format!("{start}..{end}")));
                 }
                 Ok(start..end)
             }
@@ -148,7 +148,7 @@ mod tests {
     fn range_with_leading_dashes_is_an_unknown_option() {
         for text in ["--jsn", "-x", "--5"] {
             assert!(
-                matches!(IndexRange::parse(text), Err(cli_error) if cli_error.id == "usage-unknown-option"),
+                matches!(IndexRange::parse(text), Err(error) if error.id() == "usage-unknown-option"),
                 "{text}"
             );
         }

@@ -1,18 +1,15 @@
 //! Converts the errors of clap to the form of all other errors: one line, with an id.
 
-use std::borrow::Cow;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind as Clap};
 
-use shardmill_core::escape;
+use shardmill_core::Error;
 
 use super::renamed;
-use super::values::ValueError;
-use crate::error::{CliError, one_line};
 
 /// Converts an error of clap for the command line `typed`. A value that its parser rejected keeps the parser's message.
-pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
+pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> Error {
     let get = |kind| error.get(kind).map(text).filter(|text| !text.is_empty());
     let argument = get(ContextKind::InvalidArg);
     // `--nulls <HOW>` means the option `--nulls`.
@@ -20,18 +17,14 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
         .as_deref()
         .and_then(|argument| argument.split([' ', '=']).next())
         .map(str::to_owned);
-    let own = std::error::Error::source(error).and_then(|own| {
-        let value = || Some(own.downcast_ref::<ValueError>()?.clone().into());
-        own.downcast_ref::<CliError>().cloned().or_else(value)
-    });
+    let own = std::error::Error::source(error).and_then(|own| own.downcast_ref::<Error>().cloned());
     match (own, &option) {
-        (Some(cli_error), Some(option)) if cli_error.id.is_empty() => {
-            return CliError {
-                id: config_id(option),
-                ..cli_error.about(&given_as(option, typed))
-            };
+        (Some(own), Some(option)) if own.id().is_empty() => {
+            return own
+                .with_id(config_id(option))
+                .about(given_as(option, typed));
         }
-        (Some(cli_error), _) => return cli_error,
+        (Some(own), _) => return own,
         (None, _) => {}
     }
     let value = get(ContextKind::InvalidValue);
@@ -39,7 +32,7 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
     let did_you_mean =
         |suggestion: Option<String>| suggestion.map(|name| format!("did you mean `{name}`?"));
 
-    let (id, object, message, hint): (Cow<'static, str>, _, _, _) = match error.kind() {
+    let (id, object, message, hint) = match error.kind() {
         Clap::InvalidValue | Clap::ValueValidation | Clap::InvalidUtf8 if option.is_some() => {
             let option = option.unwrap_or_default();
             let message = match &value {
@@ -66,23 +59,18 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
                     did_you_mean(get(ContextKind::SuggestedArg)).or_else(help),
                 ),
             };
-            (
-                "usage-unknown-option".into(),
-                option,
-                message.to_owned(),
-                hint,
-            )
+            ("usage-unknown-option", option, message.to_owned(), hint)
         }
         Clap::InvalidSubcommand => {
             let verb = get(ContextKind::InvalidSubcommand);
             let message = "there is no such verb".to_owned();
             let hint = did_you_mean(get(ContextKind::SuggestedSubcommand)).or_else(help);
-            ("usage-unknown-verb".into(), verb, message, hint)
+            ("usage-unknown-verb", verb, message, hint)
         }
         Clap::MissingRequiredArgument => {
             let missing = argument.map(|missing| format!("missing: {missing}"));
             let message = missing.unwrap_or_else(|| "an argument is missing".to_owned());
-            ("usage-missing-argument".into(), None, message, help())
+            ("usage-missing-argument", None, message, help())
         }
         Clap::ArgumentConflict => {
             let other = get(ContextKind::PriorArg);
@@ -92,10 +80,10 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
                 }
                 _ => "it is given more than once".to_owned(),
             };
-            ("usage-conflict".into(), option, message, help())
+            ("usage-conflict", option, message, help())
         }
         Clap::TooManyValues | Clap::TooFewValues | Clap::WrongNumberOfValues | Clap::NoEquals => (
-            "usage-value".into(),
+            "usage-value",
             option,
             "it has the wrong number of values".to_owned(),
             help(),
@@ -104,18 +92,18 @@ pub fn usage_error(error: &clap::Error, typed: &[OsString]) -> CliError {
             let rendered = error.to_string();
             let first = rendered.lines().next().unwrap_or_default();
             let message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
-            ("usage".into(), None, message, help())
+            ("usage", None, message, help())
         }
     };
-    CliError {
-        object: object.map(|object| escape(&object).into_owned()),
-        hint: hint.map(|hint| one_line(&hint)),
-        ..CliError::usage(id, &message)
+    let mut shown = Error::usage(id, message);
+    if let Some(object) = object {
+        shown = shown.about(object);
     }
+    shown.with_any_hint(hint)
 }
 
-/// Returns the name of the environment variable that sets an option, if the option is not in the command line. Otherwise
-/// returns the option.
+/// Returns the name of the environment variable that sets an option, if the option is not in the command line.
+/// Otherwise returns the option.
 fn given_as(option: &str, typed: &[OsString]) -> String {
     let name = option.trim_start_matches('-');
     let variable = format!("SHARDMILL_{}", name.replace('-', "_").to_ascii_uppercase());
@@ -129,15 +117,16 @@ fn given_as(option: &str, typed: &[OsString]) -> String {
     }
 }
 
-/// Returns the id of the error in an option's value: `config-nulls` for `--nulls`.
-fn config_id(option: &str) -> Cow<'static, str> {
+/// Returns the id of the error in an option's value: `config-nulls` for `--nulls`. It lives as long as the program,
+/// which ends with the error.
+fn config_id(option: &str) -> &'static str {
     let name = option
         .trim_start_matches('-')
         .trim_matches(['<', '>', '[', ']', '.']);
     match name {
         // The errors of conversions have this id too.
-        "key-column" => Cow::Borrowed("config-key"),
-        _ => Cow::Owned(format!("config-{}", name.to_ascii_lowercase())),
+        "key-column" => "config-key",
+        _ => format!("config-{}", name.to_ascii_lowercase()).leak(),
     }
 }
 

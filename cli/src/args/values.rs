@@ -4,17 +4,15 @@ use std::path::PathBuf;
 
 use shardmill_convert::Part;
 pub use shardmill_convert::parse::{
-    List, OrNone, ValueError, byte_size, choice, column, consumers, hashes, is_not, named,
-    not_empty, number, refused, samples,
+    List, OrNone, byte_size, choice, column, consumers, hashes, is_not, named, not_empty, number,
+    refused, samples,
 };
-use shardmill_core::{Limits, escape, parse_sample_count};
+use shardmill_core::{Error, Limits, escape, parse_sample_count};
 use shardmill_dataset::TarPattern;
 use shardmill_mds::HashAlgo;
 use shardmill_storage::Location;
 
-use crate::error::CliError;
-
-type Parsed<T> = Result<T, ValueError>;
+type Parsed<T> = Result<T, Error>;
 
 /// Parses a port; 0 stands for any free one.
 pub fn port(text: &str) -> Parsed<u16> {
@@ -110,7 +108,7 @@ pub fn bandwidth(text: &str) -> Parsed<u64> {
 }
 
 /// Parses a local path. URLs are rejected with a message that leaves out possible secrets.
-pub fn local_path(text: &str) -> Result<PathBuf, CliError> {
+pub fn local_path(text: &str) -> Result<PathBuf, Error> {
     if let Some((scheme, rest)) = text.split_once(':')
         && rest.starts_with("//")
         && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -119,12 +117,12 @@ pub fn local_path(text: &str) -> Result<PathBuf, CliError> {
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
     {
         let message = format!("only local folders and files are supported here, not `{scheme}:`");
-        return Err(CliError::usage("url-scheme", &message)
-            .about(&without_secrets(scheme, rest))
+        return Err(Error::usage("url-scheme", message)
+            .about(without_secrets(scheme, rest))
             .with_hint("pass the path of a local directory"));
     }
     if text.is_empty() {
-        return Err(CliError::usage("usage-value", "a location is empty")
+        return Err(Error::usage("usage-value", "a location is empty")
             .with_hint("pass the path of a file or directory"));
     }
     Ok(PathBuf::from(text))
@@ -143,7 +141,7 @@ fn without_secrets(scheme: &str, rest: &str) -> String {
 }
 
 /// Parses a path or a prefix in a store.
-pub fn location(text: &str) -> Result<Location, CliError> {
+pub fn location(text: &str) -> Result<Location, Error> {
     match text.is_empty() {
         true => Ok(Location::Local(local_path(text)?)),
         false => Ok(Location::parse(text)?),
@@ -151,12 +149,12 @@ pub fn location(text: &str) -> Result<Location, CliError> {
 }
 
 /// Parses a destination, or the location of a check.
-pub fn dest(text: &str) -> Result<Location, CliError> {
+pub fn dest(text: &str) -> Result<Location, Error> {
     Ok(Location::parse(text)?)
 }
 
 /// Parses a location, or a pattern of tar files. A pattern has several locations.
-pub fn locations(text: &str) -> Result<Vec<Location>, CliError> {
+pub fn locations(text: &str) -> Result<Vec<Location>, Error> {
     match TarPattern::parse(text)? {
         Some(pattern) => Ok(pattern.locations().collect()),
         None => Ok(vec![location(text)?]),
@@ -193,7 +191,7 @@ pub fn part(text: &str) -> Parsed<Part> {
 }
 
 /// Parses a hash.
-pub fn hash(text: &str) -> Result<HashAlgo, CliError> {
+pub fn hash(text: &str) -> Result<HashAlgo, Error> {
     Ok(text.parse::<HashAlgo>()?)
 }
 
@@ -303,11 +301,11 @@ mod tests {
 
     #[test]
     fn url_as_local_path_is_an_error_without_secrets() {
-        let Err(cli_error) = local_path("s3://key:secret@bucket/a/b?sig=secret#frag") else {
+        let Err(error) = local_path("s3://key:secret@bucket/a/b?sig=secret#frag") else {
             unreachable!();
         };
-        assert_eq!(cli_error.id, "url-scheme");
-        assert_eq!(cli_error.object.as_deref(), Some("s3://bucket/a/b"));
+        assert_eq!(error.id(), "url-scheme");
+        assert_eq!(error.object(), Some("s3://bucket/a/b"));
         assert!(local_path("").is_err());
         for path in ["a:b", "c:/x", "/a//b", "a/b://c", "://x", "1s://x"] {
             assert_eq!(local_path(path).unwrap(), PathBuf::from(path));

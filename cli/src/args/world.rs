@@ -4,13 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_order::{BatchingMethod, PartitionAlgo, SamplingMethod, ShuffleAlgo, Weight};
 use shardmill_storage::Location;
 
 use super::StorageArgs;
 use super::values::{self, refused};
-use crate::error::CliError;
 
 // The datasets of a run, the machines that read them, and the order. No doc
 // comment: it would become the text of the verb.
@@ -139,10 +138,10 @@ pub struct Stream {
 impl Stream {
     /// Parses `DATASET[,view=FILE][,proportion=X|repeat=X|choose=N]`. A comma followed by anything else belongs to the
     /// path.
-    pub fn parse(typed: &str) -> Result<Self, CliError> {
+    pub fn parse(typed: &str) -> Result<Self, Error> {
         let wrong = |fact: String| {
             let hint = "write DATASET, or DATASET,proportion=X, DATASET,repeat=X or DATASET,choose=N, each with or without ,view=FILE";
-            CliError::from(refused(fact, hint))
+            refused(fact, hint)
         };
         let (typed, first) = take_view(typed)?;
         let (typed, weight) = match last_part(typed) {
@@ -176,7 +175,7 @@ impl Stream {
 }
 
 /// Takes `,view=FILE` off the end of a stream.
-fn take_view(typed: &str) -> Result<(&str, Option<Location>), CliError> {
+fn take_view(typed: &str) -> Result<(&str, Option<Location>), Error> {
     match last_part(typed) {
         Some((rest, "view", file)) => Ok((rest, Some(values::location(file)?))),
         _ => Ok((typed, None)),

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use shardmill_core::number::whole;
-use shardmill_core::{ErrorKind, Limits, Progress};
+use shardmill_core::{Error, ErrorKind, Limits, Progress};
 use shardmill_dataset::StreamOptions;
 use shardmill_mds::{HashAlgo, Hasher};
 use shardmill_order::EpochConfig;
 use shardmill_reader::{
-    Batch, BatchData, BatchOptions, CacheOptions, Peers, Reader, ReaderError, ReaderOptions,
+    Batch, BatchData, BatchOptions, CacheOptions, Peers, Reader, ReaderOptions, interrupted,
 };
 
 use super::{dataset, options, world};
 use crate::args::{WorldArgs, duration, values};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{Exit, Output, Table, amount, bytes, count, many, percent, rate, seconds};
 use crate::signals;
 
@@ -166,9 +166,12 @@ pub fn run(args: &BenchArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
             "there is no worker {}: a rank has {}",
             options.worker, config.world.workers_per_rank
         );
-        return Err(
-            CliError::option("worker", &fact, "count from 0, and see --workers-per-rank").into(),
-        );
+        return Err(Error::option_hint(
+            "config-worker",
+            fact,
+            "count from 0, and see --workers-per-rank",
+        )
+        .into());
     }
     let pace = Pace {
         step: args.step_time,
@@ -234,8 +237,7 @@ fn open(args: &BenchArgs, limits: Limits) -> Result<Reader, Stop> {
         Ok(reader) => return Ok(reader),
         Err(error) => Stop::from(error),
     };
-    let is_missing =
-        matches!(&failed, Stop::CliError(cli_error) if cli_error.kind == ErrorKind::NotFound);
+    let is_missing = matches!(&failed, Stop::Error(error) if error.kind() == ErrorKind::NotFound);
     if is_missing && args.subset.is_none() {
         for stream in world::streams(&args.world) {
             dataset::refuse_several(&stream.location, &args.world.storage)?;
@@ -281,7 +283,7 @@ fn one_epoch(
             break;
         };
         if progress.is_cancelled() {
-            return Err(ReaderError::Interrupted.into());
+            return Err(interrupted().into());
         }
         if let Some(hasher) = &mut hasher {
             update(hasher, &batch);

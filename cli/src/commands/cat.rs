@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_dataset::KEY_COLUMN;
 use shardmill_mds::TextValue;
 use shardmill_storage::Dir;
@@ -17,7 +17,7 @@ use super::samples::SampleChoice;
 use super::shards::Shards;
 use crate::args::range::IndexRange;
 use crate::args::{SampleArgs, StorageArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_key};
 use crate::output::{Exit, Output, begin_entry, count, many, number_text};
 
 /// Print samples as JSON lines, or write their fields as files
@@ -82,9 +82,12 @@ const SHOWN: u64 = 10;
 
 pub fn run(args: &CatArgs, limits: Limits, out: &mut Output) -> Result<Exit, Stop> {
     if args.raw && args.columns.len() != 1 {
-        return Err(
-            CliError::option("raw", "it writes one column", "name it with --column").into(),
-        );
+        return Err(Error::option_hint(
+            "config-raw",
+            "it writes one column",
+            "name it with --column",
+        )
+        .into());
     }
     let location = DatasetLocation::parse(&args.dataset, &args.storage)?;
     let choice = SampleChoice::read(&args.samples, &args.storage)?;
@@ -136,12 +139,16 @@ const fn is_default(args: &CatArgs) -> bool {
 }
 
 /// Returns the samples that the range and `--limit` select.
-fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, CliError> {
+fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, Error> {
     let range = match args.range {
         Some(range) => range.samples_of(&args.dataset, total)?,
         None if is_default(args) && args.raw => {
             let hint = "pass its number or its key";
-            return Err(CliError::option("raw", "it writes one sample", hint));
+            return Err(Error::option_hint(
+                "config-raw",
+                "it writes one sample",
+                hint,
+            ));
         }
         None => 0..total,
     };
@@ -154,13 +161,17 @@ fn selected(args: &CatArgs, total: u64) -> Result<Range<u64>, CliError> {
 }
 
 /// Checks that `--raw` selects exactly one sample.
-fn check_one(range: &Range<u64>) -> Result<(), CliError> {
+fn check_one(range: &Range<u64>) -> Result<(), Error> {
     let samples = range.end - range.start;
     if samples == 1 {
         return Ok(());
     }
     let fact = format!("it writes one sample, but {} are selected", count(samples));
-    Err(CliError::option("raw", &fact, "pass one number or a key"))
+    Err(Error::option_hint(
+        "config-raw",
+        fact,
+        "pass one number or a key",
+    ))
 }
 
 /// An open dataset, and what the command line requests of it.
@@ -175,7 +186,7 @@ impl Cat<'_> {
     fn chosen<'r, 'a>(
         &self,
         row: &'r SampleRow<'a>,
-    ) -> Result<Vec<&'r (&'a str, StoredField<'a>)>, CliError> {
+    ) -> Result<Vec<&'r (&'a str, StoredField<'a>)>, Error> {
         if self.args.columns.is_empty() {
             return Ok(row.fields.iter().collect());
         }
@@ -202,7 +213,7 @@ impl Cat<'_> {
             }
             Ok(found.is_none())
         })?;
-        found.ok_or_else(|| CliError::unknown_key(name, key, column).into())
+        found.ok_or_else(|| unknown_key(name, key, column, "").into())
     }
 
     /// Prints samples as lines of JSON.

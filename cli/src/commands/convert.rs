@@ -10,7 +10,7 @@ use shardmill_convert::{
     ColumnOptions, ColumnSpec, ConvertOptions, ConvertPlan, ConvertReport, DestState, Outcome,
     Part, PlannedColumn, RunOptions, ShardOptions, SplitReport, SplitSpec, check_options,
 };
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_source::{
     CopiedStream, SampleOptions, SchemaRule, SourceKind, SourceOptions, ZarrOptions,
 };
@@ -21,7 +21,7 @@ use super::{options, rows};
 use crate::args::values::{self, List, OrNone};
 use crate::args::{FileArgs, JobsArgs, StorageArgs, TakeoverArgs, usage_error};
 use crate::config_file::{effective_config, with_config};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{
     Exit, Output, Table, amount, bytes, count, many, rate, ratio, seconds, show_progress,
 };
@@ -300,7 +300,7 @@ fn standard_input(args: &ConvertArgs, out: &Output) -> Result<Option<CopiedStrea
         return Ok(None);
     }
     let refused = |fact, hint| {
-        CliError::usage("config-source", fact)
+        Error::usage("config-source", fact)
             .about(NAME)
             .with_hint(hint)
     };

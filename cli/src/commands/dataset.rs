@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::{ErrorKind, Limits};
+use shardmill_core::{Error, ErrorKind, Limits};
 use shardmill_dataset::{Dataset, OpenOptions, splits_in};
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_order::StreamConfig;
@@ -11,7 +11,7 @@ use shardmill_writer::INDEX_NAME;
 use super::dataset_location::DatasetLocation;
 use super::samples::SampleChoice;
 use crate::args::StorageArgs;
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_column};
 
 /// Opens the dataset at a location, with these of its samples. `location` is the text that the user typed.
 pub fn open(
@@ -27,10 +27,10 @@ pub fn open(
         ..OpenOptions::default()
     };
     match dataset_location.dataset(&options) {
-        Err(Stop::CliError(cli_error)) if cli_error.kind == ErrorKind::NotFound => {
+        Err(Stop::Error(error)) if error.kind() == ErrorKind::NotFound => {
             match find(dataset_location) {
                 Ok(Found::Splits(splits)) => Err(several(location, splits)),
-                _ => Err(Stop::CliError(cli_error)),
+                _ => Err(Stop::Error(error)),
             }
         }
         opened => opened,
@@ -52,9 +52,9 @@ pub fn several(location: &str, splits: Vec<(String, DatasetLocation)>) -> Stop {
         .map(|(name, _)| format!("{folder}/{name}"))
         .collect();
     let message = "it is a folder of datasets, and this command reads one";
-    CliError::usage("several-datasets", message)
+    Error::usage("several-datasets", message)
         .about(location)
-        .with_hint(&format!("name one of them: {}", names.join(", ")))
+        .with_hint(format!("name one of them: {}", names.join(", ")))
         .into()
 }
 
@@ -127,7 +127,7 @@ pub fn stored_files(shard: &ShardEntry) -> (&FileInfo, Option<&FileInfo>) {
 }
 
 /// Checks that at least one sample has the column. `name` is the dataset, for errors.
-pub fn check_column(name: &str, dataset: &Dataset, column: &str) -> Result<(), CliError> {
+pub fn check_column(name: &str, dataset: &Dataset, column: &str) -> Result<(), Error> {
     let shards = &dataset.index().shards;
     let mut configs = shards.iter().map(|shard| &shard.config);
     // Shards with equal configs share one, so a million of them are compared by address.
@@ -140,7 +140,7 @@ pub fn check_column(name: &str, dataset: &Dataset, column: &str) -> Result<(), C
     match shards.first() {
         Some(first) if !found => {
             let known = first.config.column_names();
-            Err(CliError::unknown_column(name, column, known))
+            Err(unknown_column(name, column, known))
         }
         _ => Ok(()),
     }

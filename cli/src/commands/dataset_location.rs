@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shardmill_core::{ErrorKind, Limits, Unfinished};
+use shardmill_core::{Error, ErrorKind, Limits, Unfinished};
 use shardmill_dataset::{
     Dataset, OpenOptions, TarPattern, TarSet, folder_holds_tars, holds_tars, is_tar_name,
     read_ahead, unfinished_in,
@@ -13,7 +13,7 @@ use shardmill_writer::INDEX_NAME;
 
 use super::options;
 use crate::args::{StorageArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 
 /// The location of a dataset that a command reads.
 #[derive(Clone)]
@@ -172,12 +172,12 @@ impl DatasetLocation {
     }
 
     /// Returns the error that there is no dataset at this location. `location` is the text that the user typed.
-    pub fn no_dataset(&self, location: &str) -> CliError {
+    pub fn no_dataset(&self, location: &str) -> Error {
         // If the folder cannot be read, no interrupted conversion is reported.
         let unfinished = self.folder().and_then(|folder| unfinished_in(&folder));
         let unfinished = unfinished.unwrap_or_default();
-        let missing = |message: &str| CliError::new(ErrorKind::NotFound, "index-missing", message);
-        let (cli_error, hint) = match unfinished {
+        let missing = |message: &str| Error::new(ErrorKind::NotFound, "index-missing", message);
+        let (error, hint) = match unfinished {
             None => (
                 missing("there is no `index.json` here or in a subdirectory"),
                 "`shardmill index rebuild` makes an index from shards".to_owned(),
@@ -187,11 +187,11 @@ impl DatasetLocation {
                 found.hint(location),
             ),
             Some(found @ Unfinished::Parts) => (
-                CliError::new(ErrorKind::Conflict, found.id(), &found.to_string()),
+                Error::new(ErrorKind::Conflict, found.id(), found.to_string()),
                 found.hint(location),
             ),
         };
-        cli_error.about(location).with_hint(&hint)
+        error.about(location).with_hint(hint)
     }
 
     /// Returns whether the location contains tar shards. A missing path contains none.
@@ -240,7 +240,9 @@ impl DatasetLocation {
         };
         if !names_index {
             let hint = "pass the folder of the dataset";
-            return Err(CliError::option("expect-index", "a tar file has no index", hint).into());
+            return Err(
+                Error::option_hint("config-expect-index", "a tar file has no index", hint).into(),
+            );
         }
         let folder = self.folder_or_parent()?;
         Ok(TarSet::open_in(&folder, Some(expected), limits)?)

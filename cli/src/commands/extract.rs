@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use shardmill_core::{ErrorKind, check_relative_path, escape};
+use shardmill_core::{Error, ErrorKind, check_relative_path, escape};
 use shardmill_mds::{ImageKind, NdArray, Value};
 use shardmill_storage::{Dir, PublishMode};
 use shardmill_webdataset::{WebdatasetError, npy_header};
 
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::number_text;
 
 /// A directory that receives files. Files are written only inside it, and existing files are not overwritten.
@@ -37,7 +37,7 @@ impl Extractor {
     }
 
     /// Begins the files of a sample, and checks that its key is new.
-    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), CliError> {
+    pub fn begin(&mut self, sample: &SampleName<'_>) -> Result<(), Error> {
         let Some(key) = sample.key else {
             return Ok(());
         };
@@ -49,7 +49,7 @@ impl Extractor {
             escape(key),
             sample.number
         );
-        Err(CliError::new(ErrorKind::Corrupt, "key-twice", &message)
+        Err(Error::new(ErrorKind::Corrupt, "key-twice", message)
             .about(&self.dataset)
             .with_hint("omit --by-key to name files by the numbers of the samples"))
     }
@@ -116,7 +116,7 @@ impl Extractor {
 
 /// Returns a file name: `7/image.jpg` by number. By key, files are named as in a file tree: `a/001.jpg` if the column
 /// has the name of the extension, or if the extension is unknown. Otherwise the name is `a/001.image.jpg`.
-fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, CliError> {
+fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<String, Error> {
     let name = match sample.key {
         None => format!("{}/{column}.{extension}", sample.number),
         Some(key) => {
@@ -132,14 +132,14 @@ fn file_name(sample: &SampleName<'_>, column: &str, extension: &str) -> Result<S
 }
 
 /// Checks that a file of a sample can have this name.
-fn check_name(sample: &SampleName<'_>, name: &str) -> Result<(), CliError> {
+fn check_name(sample: &SampleName<'_>, name: &str) -> Result<(), Error> {
     check_relative_path(name).map_err(|source| {
         let message = format!(
             "the file cannot be named after `{}`: {source}",
             escape(name)
         );
-        CliError::new(ErrorKind::Corrupt, source.id(), &message)
-            .about(&format!("sample {}", sample.number))
+        Error::new(ErrorKind::Corrupt, source.id(), &message)
+            .about(format!("sample {}", sample.number))
             .with_hint("omit --by-key to name the files by sample number")
     })
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use shardmill_convert::show_row;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_mds::Value;
 use shardmill_source::{Source, SourceKind};
 use shardmill_storage::Location;
@@ -13,7 +13,7 @@ use super::samples::SampleChoice;
 use super::tars::{each_sample, tar_set};
 use super::{dataset, rows};
 use crate::args::{StorageArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_column};
 use crate::output::{Exit, Output, Table, begin_entry, cell_text, terminal_width, write_value};
 
 /// Show the first samples of a dataset, or the first rows of a source, as a table
@@ -122,13 +122,13 @@ impl Sheet {
     }
 
     /// Returns the numbers of the columns to show.
-    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, CliError> {
+    fn chosen(&self, args: &HeadArgs) -> Result<Vec<usize>, Error> {
         if args.columns.is_empty() || self.rows.is_empty() {
             return Ok((0..self.columns.len()).collect());
         }
         let find = |column: &String| {
             let at = self.columns.iter().position(|name| name == column);
-            at.ok_or_else(|| CliError::unknown_column(&args.location, column, &self.columns))
+            at.ok_or_else(|| unknown_column(&args.location, column, &self.columns))
         };
         args.columns.iter().map(find).collect()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use shardmill_convert::{ExportOptions, LengthsOptions, ReindexOptions, WrittenLengths};
-use shardmill_core::{ErrorKind, Limits, Progress, WORK_FOLDER, escape};
+use shardmill_core::{Error, ErrorKind, Limits, Progress, WORK_FOLDER, escape};
 use shardmill_dataset::{
     DatasetProblem, Merged, PROVENANCE_NAME, RebuildOptions, TOMBSTONES_NAME, TarPattern,
 };
@@ -17,7 +17,7 @@ use shardmill_writer::INDEX_NAME;
 use super::options;
 use crate::args::values::{self, List};
 use crate::args::{JobsArgs, StorageArgs};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{DatasetReport, Exit, Output, amount, count, many};
 use crate::signals;
 
@@ -171,7 +171,7 @@ fn made(
         Err(error) if error.is_unfinished() => return Err(error.into()),
         _ if args.hashes.is_some() => {
             let fact = "the headers of these shards say which hashes their index has";
-            return Err(CliError::option("hashes", fact, "omit it").into());
+            return Err(Error::option_hint("config-hashes", fact, "omit it").into());
         }
         index => {
             let index = index?;
@@ -202,9 +202,9 @@ fn merge(args: &MergeArgs, limits: &Limits, out: &mut Output) -> Result<Exit, St
         }
         (_, None) => {
             let fact = format!("there are {} directories to merge", args.dirs.len());
-            return Err(CliError::option(
-                "out",
-                &fact,
+            return Err(Error::option_hint(
+                "config-out",
+                fact,
                 "name the directory of the merged index with --out",
             )
             .into());
@@ -302,13 +302,13 @@ fn publish(path: &Path, text: &str, force: bool) -> Result<Outcome, Stop> {
     }
 }
 
-fn differs(index: &Path) -> CliError {
-    CliError::new(
+fn differs(index: &Path) -> Error {
+    Error::new(
         ErrorKind::Conflict,
         "index-exists",
         "a different index exists",
     )
-    .about(&index.display().to_string())
+    .about(index.display().to_string())
     .with_hint("replace it with --force")
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use shardmill_convert::{PROVENANCE_NAME, check_file_options};
-use shardmill_core::{Diagnostic as _, ErrorKind, Format, Limits, escape};
+use shardmill_core::{Error, ErrorKind, Format, Limits, escape};
 use shardmill_dataset::{KEY_COLUMN, TarFile, View, shown_digest};
 use shardmill_mds::{Index, Layout, ShardConfig};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
@@ -22,7 +22,7 @@ use super::shards::{ShardFacts, Shards};
 use super::tars::Tars;
 use super::{options, rows, source_views};
 use crate::args::{FileArgs, SampleArgs, StorageArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{Exit, Output, Table, amount, bytes, count, many, ratio};
 
 /// Show the contents of a dataset, or how a source would be converted
@@ -94,8 +94,8 @@ pub fn run(args: &InspectArgs, limits: Limits, out: &mut Output) -> Result<Exit,
                 match summary(&split.shown(), &split, &limits, &samples, out) {
                     Ok(summary) => parts.push(Part { name, summary }),
                     // A dataset that cannot be opened does not hide the others.
-                    Err(Stop::CliError(cli_error)) if cli_error.kind == ErrorKind::Corrupt => {
-                        out.console().error(&cli_error, None);
+                    Err(Stop::Error(error)) if error.kind() == ErrorKind::Corrupt => {
+                        out.console().error(&error, None);
                         exit = Exit::Problems;
                     }
                     Err(stop) => return Err(stop),
@@ -226,18 +226,14 @@ fn open_or_stored(
     out: &Output,
 ) -> Result<Shards, Stop> {
     match Shards::open(shown, location, limits, samples) {
-        Err(Stop::CliError(cli_error))
-            if cli_error.id.starts_with("tombstones-")
-                || cli_error.id.starts_with("provenance-") =>
+        Err(Stop::Error(error))
+            if error.id().starts_with("tombstones-") || error.id().starts_with("provenance-") =>
         {
             let opened = Shards::open(shown, location, limits, &samples.stored())?;
             // Damaged provenance is reported where it is shown.
-            if cli_error.id != "provenance-damaged" {
-                let family = cli_error.id.split('-').next().unwrap_or_default();
-                out.console().warning(&CliError {
-                    id: family.to_owned().into(),
-                    ..*cli_error
-                });
+            if error.id() != "provenance-damaged" {
+                let family = error.id().split('-').next().unwrap_or_default();
+                out.console().warning(&error.clone().with_id(family));
             }
             Ok(opened)
         }
@@ -414,13 +410,13 @@ fn provenance(dir: &Folder, out: &Output) -> Result<Option<Value>, Stop> {
         },
         Err(error) => error.to_string(),
     };
-    let warning = CliError::new(
+    let warning = Error::new(
         ErrorKind::Corrupt,
         "provenance",
-        &format!("cannot be read: {fact}"),
+        format!("cannot be read: {fact}"),
     );
     let path = dir.path_of(PROVENANCE_NAME).display().to_string();
-    out.console().warning(&warning.about(&path));
+    out.console().warning(&warning.about(path));
     Ok(None)
 }
 

@@ -39,7 +39,7 @@ pub use completions::is_shown;
 use clap::{Arg, Command, Parser, Subcommand};
 
 use crate::args::GlobalArgs;
-use crate::error::Stop;
+use crate::error::{Stop, one_line};
 use crate::output::{Exit, Output};
 
 /// Convert tables and file trees to training shards, and inspect them.
@@ -83,11 +83,10 @@ pub enum Verb {
 /// Runs the verb. The hint of an error names only options that the verb has. `definition` returns the command line.
 pub fn run(cli: &Cli, definition: fn() -> Command, out: &mut Output) -> Result<Exit, Stop> {
     run_verb(cli, definition, out).map_err(|stop| match stop {
-        Stop::CliError(mut cli_error) => {
-            let hint = cli_error.hint.take();
-            cli_error.hint = hint.map(|hint| fitted(hint, &cli.verb, definition));
-            Stop::CliError(cli_error)
-        }
+        Stop::Error(error) => match error.hint().map(one_line) {
+            Some(hint) => Stop::Error(error.with_hint(fitted(hint, &cli.verb, definition))),
+            None => Stop::Error(error),
+        },
         Stop::ClosedPipe => stop,
     })
 }

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use shardmill_core::{ErrorKind, Limits, escape};
+use shardmill_core::{Error, ErrorKind, Limits, escape};
 use shardmill_source::{SchemaRule, SourceOptions};
 use shardmill_storage::{Dir, LeaseWait, RemoteOptions, settings_of};
 
 use crate::args::StorageArgs;
-use crate::error::CliError;
 use crate::output::{Output, seconds};
 
 /// Returns the limits with the values of `--safety-limit`.
@@ -28,7 +27,7 @@ pub fn limits(typed: &[(String, u64)]) -> Limits {
 const SETTINGS_VARIABLE: &str = "SHARDMILL_STORAGE_OPTIONS";
 
 /// Returns the storage options from the environment and the command line.
-pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, CliError> {
+pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, Error> {
     let options = RemoteOptions {
         settings: settings_of(std::env::vars()),
         ..RemoteOptions::default()
@@ -39,7 +38,7 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, CliError> {
         .with_options(&args.storage_options)?;
     for (option, setting, value) in args.settings() {
         if value.trim().is_empty() {
-            return Err(CliError::usage("usage-value", "the value is empty").about(option));
+            return Err(Error::usage("usage-value", "the value is empty").about(option));
         }
         let setting = BTreeMap::from([(setting.to_owned(), value.to_owned())]);
         options = options.with_checked(setting, option)?;
@@ -48,12 +47,12 @@ pub fn remote(args: &StorageArgs) -> Result<RemoteOptions, CliError> {
 }
 
 /// Returns the value of the variable as `NAME=VALUE` texts. The error does not contain the value.
-fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, CliError> {
+fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, Error> {
     let Some(value) = value.filter(|value| !value.is_empty()) else {
         return Ok(Vec::new());
     };
     let settings: BTreeMap<String, String> = serde_json::from_str(value).map_err(|_| {
-        CliError::usage("usage-value", "the value is not a JSON object of texts")
+        Error::usage("usage-value", "the value is not a JSON object of texts")
             .about(SETTINGS_VARIABLE)
             .with_hint(r#"write e.g. {"AWS_REGION": "eu-west-1"}"#)
     })?;
@@ -64,10 +63,14 @@ fn settings_of_variable(value: Option<&str>) -> Result<Vec<String>, CliError> {
 }
 
 /// Opens the folder of the file that an option names. Returns it with the name of the file in it.
-pub fn folder_of<'a>(option: &str, path: &'a Path, hint: &str) -> Result<(Dir, &'a str), CliError> {
+pub fn folder_of<'a>(
+    option: &'static str,
+    path: &'a Path,
+    hint: &str,
+) -> Result<(Dir, &'a str), Error> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         let fact = format!("`{}` names no file", escape(&path.display().to_string()));
-        return Err(CliError::option(option, &fact, hint));
+        return Err(Error::option_hint(option, fact, hint));
     };
     Ok((Dir::open(parent_of(path))?, name))
 }
@@ -100,13 +103,13 @@ pub fn announce_waits(remote: &mut RemoteOptions, out: &Output) {
             "writer {owner} has this lease; waiting until {until} for its heartbeat; without one, this run takes the lease over"
         );
         let hint = format!("--takeover-after TIME changes the waiting time of {patience}");
-        let warning = CliError::new(ErrorKind::Conflict, "lease-wait", &message);
-        console.warning(&warning.about(&wait.url).with_hint(&hint));
+        let warning = Error::new(ErrorKind::Conflict, "lease-wait", message);
+        console.warning(&warning.about(&wait.url).with_hint(hint));
     }));
 }
 
 /// Returns the options for reading a source as it is.
-pub fn source(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, CliError> {
+pub fn source(storage: &StorageArgs, limits: Limits) -> Result<SourceOptions, Error> {
     let mut source = SourceOptions {
         remote: remote(storage)?,
         limits,

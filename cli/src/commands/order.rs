@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use shardmill_core::Limits;
-use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, OrderError, StreamConfig, World};
-use shardmill_reader::{ReaderError, RunState};
+use shardmill_core::{Error, ErrorKind, Limits};
+use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, StreamConfig, World};
+use shardmill_reader::RunState;
 
 use super::dataset_location::DatasetLocation;
 use super::shards::Shards;
@@ -15,7 +15,7 @@ use super::{requests, world};
 use crate::args::WorldArgs;
 use crate::args::range::IndexRange;
 use crate::args::values::{self, List};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{Exit, Output, count, many};
 
 /// Print the samples that every rank receives, batch by batch
@@ -80,14 +80,14 @@ pub fn run(args: &OrderArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     if world::streams(&args.world).is_empty() && args.shards.is_empty() {
         if !out.is_json() {
             let hint = "name a dataset, pass sizes with --shards, or pass configurations on standard input with --json";
-            let cli_error = CliError::usage("usage-missing-argument", "missing: <DATASET>...");
-            return Err(cli_error.with_hint(hint).into());
+            let error = Error::usage("usage-missing-argument", "missing: <DATASET>...");
+            return Err(error.with_hint(hint).into());
         }
         let nothing = EpochConfig::new(Vec::new(), config.batch_size, World::SINGLE);
         if config != nothing || rank.is_some() || batches.is_some() || args.resume.is_some() {
             let message = "without a dataset, standard input describes the orders, and options have no effect";
-            let cli_error = CliError::usage("usage-conflict", message);
-            return Err(cli_error
+            let error = Error::usage("usage-conflict", message);
+            return Err(error
                 .with_hint("name a dataset, or omit the options")
                 .into());
         }
@@ -136,13 +136,13 @@ pub fn resume(config: &mut EpochConfig, state: &RunState, path: &Path) -> Result
 }
 
 /// Adds the name of the state file to an error.
-fn of_state(error: ReaderError, path: &Path) -> Stop {
-    match error {
-        ReaderError::Dataset(_) | ReaderError::Order(_) => error.into(),
-        _ => {
-            let path = path.display().to_string();
-            CliError::from(error).about(&path).into()
+fn of_state(error: Error, path: &Path) -> Stop {
+    // Errors of the order are about the options.
+    match error.object() {
+        Some("state") if error.kind() != ErrorKind::InvalidInput => {
+            error.about(path.display().to_string()).into()
         }
+        _ => error.into(),
     }
 }
 
@@ -196,7 +196,7 @@ fn print(
 
 /// Creates a cursor for each rank, to read the last batches. Together they use as much memory as one with a full
 /// window.
-fn each_rank(epoch: &Epoch, config: &EpochConfig) -> Result<Vec<Cursor>, OrderError> {
+fn each_rank(epoch: &Epoch, config: &EpochConfig) -> Result<Vec<Cursor>, Error> {
     let ranks = config.world.ranks();
     let window = ((1 << 17) / ranks.max(1)).max(1 << 8);
     let cursors = (0..ranks).map(|rank| Ok(epoch.rank(rank)?.with_window(window)));

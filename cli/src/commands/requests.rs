@@ -13,11 +13,11 @@ use std::thread::Builder;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shardmill_core::{ErrorKind, lock};
+use shardmill_core::{Error, ErrorKind, io_error_id, lock};
 use shardmill_order::{EpochConfig, Request, orders, weights};
 
 use crate::args;
-use crate::error::{CliError, Stop};
+use crate::error::{Shown, Stop};
 use crate::output::{Exit, Output, count};
 
 /// The maximum length of a line in bytes: enough for the sizes of ten million shards.
@@ -39,9 +39,10 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
         match started {
             Ok(_) => {}
             Err(error) if job == 0 => {
-                let mut cli_error = CliError::io("cannot start a thread", &error);
-                cli_error.kind = ErrorKind::Resource;
-                return Err(cli_error.into());
+                let (id, message) = (io_error_id(&error), "cannot start a thread");
+                return Err(Error::new(ErrorKind::Resource, id, message)
+                    .because(error)
+                    .into());
             }
             // Existing threads can do the work.
             Err(_) => break,
@@ -52,19 +53,19 @@ pub fn run(jobs: Option<usize>, out: &mut Output) -> Result<Exit, Stop> {
     let mut failed = None;
     loop {
         let mut answer = answered.try_recv();
-        if answer == Err(TryRecvError::Empty) {
+        if matches!(answer, Err(TryRecvError::Empty)) {
             // No answer is ready, so buffered answers are sent to the client.
             out.flush()?;
             answer = answered.recv().map_err(Into::into);
         }
         match answer {
             Ok(Ok(line)) => out.bytes(&line)?,
-            Ok(Err(cli_error)) => failed = Some(cli_error),
+            Ok(Err(error)) => failed = Some(error),
             Err(_) => break,
         }
     }
     match failed {
-        Some(cli_error) => Err(cli_error.into()),
+        Some(error) => Err(error.into()),
         None => Ok(Exit::Done),
     }
 }
@@ -103,11 +104,11 @@ fn next_line(input: &mut impl BufRead, max: u64) -> io::Result<Option<Line>> {
 
 /// Answers lines until the input or the writer has ended. `input` is `None` after the end of the input. The error is that
 /// standard input cannot be read any more.
-fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>, CliError>>) {
+fn work(input: &Mutex<Option<impl BufRead>>, answers: &SyncSender<Result<Vec<u8>, Error>>) {
     while let Some(line) = take_line(input).transpose() {
         let answer = match line {
             Ok(line) => Ok(answer(&line)),
-            Err(error) => Err(CliError::io("cannot read", &error).about("standard input")),
+            Err(error) => Err(Error::io("cannot read", error).about("standard input")),
         };
         if answers.send(answer).is_err() {
             break;
@@ -159,44 +160,44 @@ fn answer(line: &Line) -> Vec<u8> {
                 count(*bytes),
                 count(MAX_LINE_BYTES)
             );
-            return refuse(Value::Null, &CliError::usage("limit-line-bytes", &fact));
+            return refuse(Value::Null, &Error::usage("limit-line-bytes", fact));
         }
     };
     // serde would accept an array as the fields in order.
     if text.trim_ascii_start().first() != Some(&b'{') {
-        let cli_error = CliError::usage("json-line", "the line is not a JSON object");
-        return refuse(Value::Null, &cli_error);
+        let error = Error::usage("json-line", "the line is not a JSON object");
+        return refuse(Value::Null, &error);
     }
     let id = match serde_json::from_slice::<Id>(text) {
         Ok(Id { id }) => id,
         Err(error) => {
             let fact = format!("the line is not a JSON object: {error}");
-            return refuse(Value::Null, &CliError::usage("json-line", &fact));
+            return refuse(Value::Null, &Error::usage("json-line", fact));
         }
     };
     // A defect in one answer must not prevent a reply to this line or the answers to others.
     let found = catch_unwind(|| answer_one(text)).unwrap_or_else(|_| {
         let fact = "a bug in shardmill stopped this configuration";
-        Err(CliError::usage("bug", fact))
+        Err(Error::usage("bug", fact))
     });
     match found {
         Ok(orders) => rendered(&Orders { id, orders }),
-        Err(cli_error) => refuse(id, &cli_error),
+        Err(error) => refuse(id, &error),
     }
 }
 
-fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, CliError> {
+fn answer_one(text: &[u8]) -> Result<Vec<Vec<Vec<u64>>>, Error> {
     let request: Request = serde_json::from_slice(text).map_err(|error| {
         let fact = format!("the line is not a configuration: {error}");
-        CliError::usage("config-line", &fact)
+        Error::usage("config-line", fact)
     })?;
     let config = request.config()?;
     check_size(&config)?;
-    Ok(orders(&config)?)
+    orders(&config)
 }
 
 /// Checks the size of an answer before it is built in memory.
-fn check_size(config: &EpochConfig) -> Result<(), CliError> {
+fn check_size(config: &EpochConfig) -> Result<(), Error> {
     let shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
     let chosen: u64 = shares.iter().map(|share| share.choose).sum();
     let ids = chosen.saturating_mul(config.replication.unwrap_or(1));
@@ -206,7 +207,7 @@ fn check_size(config: &EpochConfig) -> Result<(), CliError> {
             count(ids),
             count(MAX_IDS)
         );
-        return Err(CliError::usage("limit-order-ids", &fact));
+        return Err(Error::usage("limit-order-ids", fact));
     }
     let samples: u64 = shares.iter().map(|share| share.samples).sum();
     if samples / config.sampling.granularity.max(1) > MAX_PICKS {
@@ -215,15 +216,15 @@ fn check_size(config: &EpochConfig) -> Result<(), CliError> {
             count(samples),
             count(MAX_PICKS)
         );
-        return Err(CliError::usage("limit-order-samples", &fact));
+        return Err(Error::usage("limit-order-samples", fact));
     }
     Ok(())
 }
 
-fn refuse(id: Value, cli_error: &CliError) -> Vec<u8> {
+fn refuse(id: Value, error: &Error) -> Vec<u8> {
     rendered(&Refusal {
         id,
-        error: format!("error{cli_error}"),
+        error: format!("error{}", Shown::from(error)),
     })
 }
 

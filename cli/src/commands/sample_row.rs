@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 use shardmill_dataset::{Dataset, DatasetError, Sample, ValueLocation};
 use shardmill_mds::{DType, Field, NdArray, SampleValue, TextValue, Value, decode};
 use shardmill_webdataset::{Value as TarValue, inflate};
 
 use super::dataset;
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_column};
 use crate::output::write_value;
 
 /// A field of a sample.
@@ -61,9 +61,9 @@ impl<'a> SampleRow<'a> {
     }
 
     /// Returns the error that the sample lacks a column.
-    pub fn lacks(&self, column: &str) -> CliError {
+    pub fn lacks(&self, column: &str) -> Error {
         let known = self.fields.iter().map(|(name, _)| name);
-        CliError::unknown_column(&format!("sample {}", self.number), column, known)
+        unknown_column(&format!("sample {}", self.number), column, known)
     }
 
     /// Decodes an MDS field.
@@ -93,7 +93,7 @@ impl<'a> SampleRow<'a> {
         let wrong = || {
             let encoding = encoding.map_or("float".to_owned(), ToString::to_string);
             let message = format!("the column has encoding {encoding}, which cannot be a key");
-            CliError::usage("key-encoding", &message)
+            Error::usage("key-encoding", message)
                 .about(key_column)
                 .with_hint("choose a column of strings or integers with --key-column")
         };

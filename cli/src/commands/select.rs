@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 use serde::Serialize;
 use shardmill_convert::{SelectBy, select_samples};
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_dataset::{DatasetProblem, View, ViewTarget};
 use shardmill_source::{SourceKind, SourceOptions, VersionChoice};
 use shardmill_storage::{FileHandle, Location, PublishMode, StorageError};
@@ -20,7 +20,7 @@ use super::tars::tar_set;
 use super::{dataset, options, rows};
 use crate::args::values::{self, OrNone};
 use crate::args::{JobsArgs, StorageArgs};
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_key, unknown_sample};
 use crate::output::{Exit, Output, bytes, count, many};
 use crate::signals;
 
@@ -128,7 +128,7 @@ pub fn run(args: &SelectArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
         true => None,
         false => {
             let hint = "pass the path of a file: good.view";
-            Some(options::folder_of("out", &args.out, hint)?)
+            Some(options::folder_of("config-out", &args.out, hint)?)
         }
     };
     if let Some((dir, name)) = &out_file
@@ -311,14 +311,9 @@ fn read(
         select_samples(&locations, by, &source, progress)
     })?;
     if let (Some(first), SelectBy::Keys { column, keys }) = (selected.missing.first(), by) {
-        let mut cli_error = CliError::unknown_key(&args.dataset, first, column);
         let missing = selected.missing.len();
-        cli_error.message = format!(
-            "{}; it is the first of {missing} such keys of {}",
-            cli_error.message,
-            keys.len()
-        );
-        return Err(cli_error.into());
+        let more = format!("; it is the first of {missing} such keys of {}", keys.len());
+        return Err(unknown_key(&args.dataset, first, column, &more).into());
     }
     let live = &dataset.target.live;
     let numbers = selected.samples.into_iter();
@@ -369,7 +364,7 @@ fn numbers(args: &SelectArgs, file: &str, target: &ViewTarget) -> Result<Vec<u64
                 escape(line)
             );
             let hint = "write one number, or one range such as 10..20, in each line";
-            CliError::option("samples", &fact, hint)
+            Error::option_hint("config-samples", fact, hint)
         };
         let parse = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
         let range = match line.split_once("..") {
@@ -381,7 +376,7 @@ fn numbers(args: &SelectArgs, file: &str, target: &ViewTarget) -> Result<Vec<u64
         };
         if range.end > samples {
             let last = range.end.saturating_sub(1);
-            return Err(CliError::unknown_sample(&args.dataset, last, samples).into());
+            return Err(unknown_sample(&args.dataset, last, samples).into());
         }
         stored.extend(range.map(|number| target.live.stored_number(number)));
         Ok(())

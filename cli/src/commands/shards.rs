@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::ser::{SerializeMap as _, Serializer};
-use shardmill_core::{Format, Limits};
+use shardmill_core::{Error, Format, Limits};
 use shardmill_dataset::{Dataset, KEY_COLUMN};
 use shardmill_mds::FileHashes;
 use shardmill_order::StreamConfig;
@@ -13,7 +13,7 @@ use super::dataset_location::DatasetLocation;
 use super::sample_row::SampleRow;
 use super::samples::SampleChoice;
 use super::tars::Tars;
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_column};
 
 /// The number of samples of one shard from which the whole shard is read.
 const WHOLE: u64 = 8;
@@ -124,7 +124,7 @@ impl Shards {
     }
 
     /// Checks that at least one sample has the column. `name` is the dataset, for errors.
-    pub fn check_column(&self, name: &str, column: &str) -> Result<(), CliError> {
+    pub fn check_column(&self, name: &str, column: &str) -> Result<(), Error> {
         let tars = match self {
             Self::Indexed(dataset) => return dataset::check_column(name, dataset, column),
             Self::Tars(tars) => tars,
@@ -139,7 +139,7 @@ impl Shards {
         }
         match known.contains(&column) {
             true => Ok(()),
-            false => Err(CliError::unknown_column(name, column, known)),
+            false => Err(unknown_column(name, column, known)),
         }
     }
 

@@ -7,7 +7,7 @@ use shardmill_storage::Location;
 
 use super::rows;
 use crate::args::{JobsArgs, StorageArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_column};
 use crate::output::{DatasetReport, Exit, Output, Table, count, many};
 use crate::signals;
 
@@ -51,7 +51,7 @@ pub fn run(args: &StatsArgs, limits: Limits, out: &mut Output) -> Result<Exit, S
     for column in &args.columns {
         let mut known = schema.fields().iter().map(|field| field.name());
         if !known.clone().any(|name| name == column) {
-            return Err(CliError::unknown_column(&args.location, column, known.by_ref()).into());
+            return Err(unknown_column(&args.location, column, known.by_ref()).into());
         }
     }
     let options = StatsOptions {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 use shardmill_convert::verify_table;
-use shardmill_core::{ErrorKind, Limits, escape};
+use shardmill_core::{Error, ErrorKind, Limits, escape};
 use shardmill_dataset::{ContentReport, OpenOptions, Problem, VerifyOptions, VerifyReport};
 use shardmill_storage::Location;
 use shardmill_webdataset::Consumer;
@@ -16,7 +16,7 @@ use super::dataset_location::DatasetLocation;
 use super::samples::SampleChoice;
 use crate::args::values::{self, List};
 use crate::args::{JobsArgs, StorageArgs};
-use crate::error::{CliError, Stop, one_line};
+use crate::error::{Stop, one_line};
 use crate::output::{Exit, Output, bytes, count, many, rate, seconds};
 use crate::signals;
 
@@ -91,8 +91,8 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
     let samples = SampleChoice::of_view(args.view.as_ref(), true, &args.storage)?;
     if several && args.expect_index.is_some() {
         let hint = "verify the datasets one by one";
-        return Err(CliError::option(
-            "expect-index",
+        return Err(Error::option_hint(
+            "config-expect-index",
             "there are several datasets here, each with an index",
             hint,
         )
@@ -104,9 +104,9 @@ pub fn run(args: &VerifyArgs, limits: Limits, out: &mut Output) -> Result<Exit, 
             Ok(Exit::Done) => {}
             Ok(other) => exit = other,
             // If there are several datasets, one that cannot be opened does not hide the others.
-            Err(Stop::CliError(cli_error)) if several && cli_error.kind == ErrorKind::Corrupt => {
+            Err(Stop::Error(error)) if several && error.kind() == ErrorKind::Corrupt => {
                 out.flush()?;
-                out.console().error(&cli_error, None);
+                out.console().error(&error, None);
                 exit = Exit::Problems;
             }
             Err(stop) => return Err(stop),
@@ -136,14 +136,14 @@ fn table(
         return Ok(None);
     };
     let misplaced = match () {
-        () if args.view.is_some() => Some("view"),
-        () if args.expect_index.is_some() => Some("expect-index"),
-        () if args.readers.is_some() => Some("for"),
+        () if args.view.is_some() => Some("config-view"),
+        () if args.expect_index.is_some() => Some("config-expect-index"),
+        () if args.readers.is_some() => Some("config-for"),
         () => None,
     };
     if let Some(option) = misplaced {
         let fact = "a table of Parquet files does not support it";
-        return Err(CliError::option(option, fact, "omit it").into());
+        return Err(Error::option_hint(option, fact, "omit it").into());
     }
     let report = JsonReport {
         dataset: &dataset_location.shown(),
@@ -177,7 +177,7 @@ fn one(
     } else {
         if args.readers.is_some() {
             let fact = "these readers read only tar shards";
-            return Err(CliError::option("for", fact, "omit it").into());
+            return Err(Error::option_hint("config-for", fact, "omit it").into());
         }
         let dataset = dataset_location.dataset(&OpenOptions {
             limits: limits.clone(),
@@ -221,7 +221,7 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
     };
     let console = Arc::clone(out.console());
     for problem in &report.problems {
-        console.error(&cli_error(&folder, problem), None);
+        console.error(&error_of(&folder, problem), None);
     }
     let more = |all: u64, listed: usize, what: &str| {
         let left = all.saturating_sub(listed as u64);
@@ -234,7 +234,7 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
         return Ok(exit);
     }
     for warning in &report.warnings {
-        console.warning(&cli_error(&folder, warning));
+        console.warning(&error_of(&folder, warning));
     }
     more(report.warning_count, report.warnings.len(), "warnings");
     let dataset = escape(json.dataset);
@@ -282,15 +282,13 @@ fn show(json: &JsonReport<'_>, location: &DatasetLocation, out: &mut Output) -> 
 }
 
 /// Converts a finding to an error line. The dataset precedes the file name.
-fn cli_error(dataset: &str, problem: &Problem) -> CliError {
+fn error_of(dataset: &str, problem: &Problem) -> Error {
     let object = match (dataset, &*problem.object) {
         ("", object) => object.to_owned(),
         (dataset, "") => dataset.to_owned(),
         _ => format!("{}/{}", dataset.trim_end_matches('/'), problem.object),
     };
-    CliError {
-        object: Some(one_line(&object)),
-        hint: problem.hint.as_deref().map(one_line),
-        ..CliError::new(problem.kind, problem.id, &problem.message)
-    }
+    Error::new(problem.kind, problem.id, &problem.message)
+        .about(one_line(&object))
+        .with_any_hint(problem.hint.as_deref())
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use shardmill_convert::{RowReader, RowValue};
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, View, ViewTarget};
 use shardmill_source::VersionChoice;
 use shardmill_storage::{Location, PublishMode};
 use shardmill_tokenize::{TokenOptions, Tokenizer};
 use shardmill_view::{
-    FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, ViewError, Viewed, report,
+    FieldValue, Metrics, Program, RowSource, Samples, Selections, Server, Viewed, report,
 };
 
 use super::dataset_location::DatasetLocation;
@@ -26,7 +26,7 @@ use super::samples::SampleChoice;
 use super::shards::Shards;
 use super::{options, rows, source_views};
 use crate::args::{GlobalArgs, SampleArgs, StorageArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 use crate::output::{Exit, Output, bytes, error_value};
 
 /// Show a dataset in the browser: samples, columns, shards, order and plan
@@ -172,7 +172,7 @@ impl SourceRows {
         Ok(Self {
             format: source_views::table_format(description.kind, dataset_location),
             fingerprint: description.fingerprint.clone(),
-            rows: RowReader::open(source).map_err(CliError::from)?,
+            rows: RowReader::open(source)?,
             location: location.to_owned(),
             storage: storage.clone(),
             view: view.clone(),
@@ -222,7 +222,7 @@ impl RowSource for SourceRows {
             return Ok(known.clone());
         }
         let found = self.find_target().map_err(|stop| match stop {
-            Stop::CliError(cli_error) => described(&cli_error),
+            Stop::Error(error) => described(&error),
             Stop::ClosedPipe => serde_json::Value::Null,
         })?;
         Ok(self.target.get_or_init(|| found).clone())
@@ -245,16 +245,14 @@ impl RowSource for SourceRows {
                 };
                 show(number, &field);
             });
-        read.map_err(|error| described(&CliError::from(error)))
+        read.map_err(|error| described(&error))
     }
 }
 
 /// Returns how the page runs this program again.
-fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
-    let path = std::env::current_exe().map_err(|source| ViewError::System {
-        object: "shardmill".to_owned(),
-        source,
-    })?;
+fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, Error> {
+    let path = std::env::current_exe()
+        .map_err(|error| Error::io("not available", error).about("shardmill"))?;
     let storage = &args.storage;
     let settings = storage.settings();
     let mut shown_options: Vec<String> = settings
@@ -276,16 +274,16 @@ fn program(args: &ViewArgs, global: &GlobalArgs) -> Result<Program, ViewError> {
 
 /// Describes an error of a sample as an error line does.
 fn explain(error: DatasetError) -> serde_json::Value {
-    described(&CliError::from(error))
+    described(&Error::from(error))
 }
 
-fn described(cli_error: &CliError) -> serde_json::Value {
-    serde_json::to_value(error_value(cli_error, None)).unwrap_or_default()
+fn described(error: &Error) -> serde_json::Value {
+    serde_json::to_value(error_value(error, None)).unwrap_or_default()
 }
 
 fn export(path: &Path, viewed: &Viewed, out: &mut Output) -> Result<Exit, Stop> {
     let page = report(viewed)?;
-    let (dir, name) = options::folder_of("export", path, "pass the path of a file")?;
+    let (dir, name) = options::folder_of("config-export", path, "pass the path of a file")?;
     dir.publish_bytes(None, name, page.as_bytes(), PublishMode::Replace)?;
     let file = &*path.to_string_lossy();
     let exported = Exported {
@@ -310,10 +308,7 @@ fn open(url: &str) -> Result<(), Stop> {
     } else {
         "xdg-open"
     };
-    let failed = |source| ViewError::System {
-        object: opener.to_owned(),
-        source,
-    };
+    let failed = |error| Error::io("not available", error).about(opener);
     let mut file = tempfile::Builder::new()
         .prefix("shardmill-view-")
         .suffix(".html")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use serde::Serialize;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_dataset::{Dataset, SampleSources};
 use shardmill_order::{Epoch, EpochConfig, SampleId, StreamConfig};
 
@@ -13,7 +13,7 @@ use super::dataset_location::DatasetLocation;
 use super::sample_row::SampleRow;
 use super::{dataset, order, world};
 use crate::args::{WorldArgs, values};
-use crate::error::{CliError, Stop};
+use crate::error::{Stop, unknown_sample};
 use crate::output::{Exit, Output, Table, count, many};
 
 /// Name the samples of a training step, or the steps that delivered a sample
@@ -179,7 +179,7 @@ impl<'a> Streams<'a> {
             let location = DatasetLocation::parse(&typed.location, &args.world.storage)?;
             if location.holds_tars(limits)? {
                 let message = "`which` reads MDS, JSON and XSV datasets, and these are tar shards";
-                return Err(CliError::usage("usage-value", message)
+                return Err(Error::usage("usage-value", message)
                     .about(&typed.location)
                     .with_hint("use `StreamingDataset.which` in Python")
                     .into());
@@ -233,7 +233,7 @@ impl<'a> Streams<'a> {
         let stream = self.streams.get(number).ok_or_else(|| {
             let last = self.streams.last();
             let samples = last.map_or(0, |last| last.first + last.dataset.len());
-            CliError::unknown_sample("", sample, samples)
+            unknown_sample("", sample, samples)
         })?;
         let dataset = &stream.dataset;
         let in_stream = sample - stream.first;

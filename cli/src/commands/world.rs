@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_order::{
     EpochConfig, Mixture, SamplingOptions, ShuffleOptions, StreamConfig, Weight, World,
 };
@@ -11,7 +12,7 @@ use shardmill_storage::FileHandle;
 
 use super::samples::SampleChoice;
 use crate::args::{Stream, WorldArgs};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 
 /// Returns the streams: the named datasets, and those of `--stream`.
 pub fn streams(args: &WorldArgs) -> Vec<Stream> {
@@ -28,7 +29,7 @@ pub fn samples(args: &WorldArgs, stream: &Stream) -> Result<SampleChoice, Stop> 
     if args.streams.view.is_some() && args.streams.datasets.len() > 1 {
         let hint = "name the view of each dataset: --stream DATASET,view=FILE";
         let fact = "a view is of one dataset, and these are several";
-        return Err(CliError::option("view", fact, hint).into());
+        return Err(Error::option_hint("config-view", fact, hint).into());
     }
     SampleChoice::of_view(
         stream.view.as_ref(),
@@ -74,7 +75,7 @@ fn mixture(path: &Path) -> Result<Arc<Mixture>, Stop> {
     let bytes = FileHandle::open(path)?.read_all(MAX_STATE_BYTES)?;
     let mixture = Mixture::from_json(&bytes);
     Ok(Arc::new(mixture.map_err(|error| {
-        CliError::from(error).about(&path.display().to_string())
+        error.about(path.display().to_string())
     })?))
 }
 

@@ -7,11 +7,11 @@ use std::sync::Mutex;
 use clap::builder::styling::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde::Serialize;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 
 use super::exit::kind_name;
 use super::{Signal, exit_code};
-use crate::error::CliError;
+use crate::error::Shown;
 
 /// The address of the manual, where every error id has an entry of its own. It is `site_url` in `mkdocs.yml`.
 const DOCS_URL: &str = "https://shardmill.github.io/shardmill/";
@@ -30,28 +30,28 @@ pub struct Console {
 /// The JSON form of an error or a warning.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum JsonLine<'a> {
-    Error(ErrorFields<'a>),
-    Warning(&'a CliError),
+enum JsonLine {
+    Error(ErrorFields),
+    Warning(Shown),
 }
 
 /// The fields of an error line.
 #[derive(Serialize)]
-pub struct ErrorFields<'a> {
+pub struct ErrorFields {
     #[serde(flatten)]
-    cli_error: &'a CliError,
+    shown: Shown,
     docs: String,
     kind: &'static str,
     exit_code: u8,
 }
 
 /// Returns the fields of an error line in JSON.
-pub fn error_value(cli_error: &CliError, signal: Option<Signal>) -> ErrorFields<'_> {
+pub fn error_value(error: &Error, signal: Option<Signal>) -> ErrorFields {
     ErrorFields {
-        cli_error,
-        docs: format!("{DOCS_URL}reference/errors/#{}", cli_error.id),
-        kind: kind_name(cli_error.kind),
-        exit_code: exit_code(cli_error.kind, signal),
+        shown: error.into(),
+        docs: format!("{DOCS_URL}reference/errors/#{}", error.id()),
+        kind: kind_name(error.kind()),
+        exit_code: exit_code(error.kind(), signal),
     }
 }
 
@@ -91,28 +91,28 @@ impl Console {
     }
 
     /// Prints a failure, with its exit code.
-    pub fn error(&self, cli_error: &CliError, signal: Option<Signal>) {
+    pub fn error(&self, error: &Error, signal: Option<Signal>) {
         if self.json {
-            self.json(&JsonLine::Error(error_value(cli_error, signal)));
+            self.json(&JsonLine::Error(error_value(error, signal)));
         } else {
-            self.write_error("error", ERROR, cli_error);
+            self.write_error("error", ERROR, &error.into());
         }
     }
 
     /// Prints a warning that does not stop the work.
-    pub fn warning(&self, cli_error: &CliError) {
+    pub fn warning(&self, error: &Error) {
         if self.json {
-            self.json(&JsonLine::Warning(cli_error));
+            self.json(&JsonLine::Warning(error.into()));
         } else {
-            self.write_error("warning", WARNING, cli_error);
+            self.write_error("warning", WARNING, &error.into());
         }
     }
 
     /// Writes the line of an error or a warning.
-    fn write_error(&self, word: &str, style: Style, cli_error: &CliError) {
+    fn write_error(&self, word: &str, style: Style, shown: &Shown) {
         match self.color {
-            true => self.line(format_args!("{style}{word}{style:#}{cli_error}")),
-            false => self.line(format_args!("{word}{cli_error}")),
+            true => self.line(format_args!("{style}{word}{style:#}{shown}")),
+            false => self.line(format_args!("{word}{shown}")),
         }
     }
 

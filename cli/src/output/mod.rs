@@ -20,10 +20,12 @@ use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::sync::Arc;
 
+use shardmill_core::Error;
+
 use serde::Serialize;
 
 use crate::args::{ColorName, GlobalArgs, ProgressName};
-use crate::error::{CliError, Stop};
+use crate::error::Stop;
 
 /// Decides whether the text of this process has colors. `Auto` follows NO_COLOR, CLICOLOR and CLICOLOR_FORCE.
 pub fn set_color(color: ColorName) {
@@ -117,7 +119,7 @@ impl Output {
 
     /// Writes a value as one line of JSON to standard output.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), Stop> {
-        let mut line = serde_json::to_vec(value).map_err(|error| failed(&error.into()))?;
+        let mut line = serde_json::to_vec(value).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
         self.bytes(&line)
     }
@@ -160,10 +162,10 @@ impl Output {
 fn closed(result: io::Result<()>) -> Result<(), Stop> {
     result.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Stop::ClosedPipe,
-        _ => failed(&error).into(),
+        _ => failed(error).into(),
     })
 }
 
-fn failed(error: &io::Error) -> CliError {
-    CliError::io("cannot write", error).about("standard output")
+fn failed(error: io::Error) -> Error {
+    Error::io("cannot write", error).about("standard output")
 }

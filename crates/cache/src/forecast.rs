@@ -25,7 +25,8 @@ mod timeline;
 
 use std::cell::RefCell;
 
-use shardmill_order::{BatchingMethod, Epoch, EpochConfig, OrderError};
+use shardmill_core::Error;
+use shardmill_order::{BatchingMethod, Epoch, EpochConfig};
 
 use super::policy::AccessPlan;
 use super::ranks::Policy;
@@ -54,7 +55,7 @@ pub fn forecast(
     config: &EpochConfig,
     shards: &[ShardCost],
     options: &ForecastOptions,
-) -> Result<Forecast, OrderError> {
+) -> Result<Forecast, Error> {
     let mut config = config.clone();
     let mut epochs = Vec::new();
     // The reader also looks beyond the last epoch.

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_mds::Encoding;
 use shardmill_source::{SchemaRule, SourceKind, SourceOptions, TextOptions, TreeGroup};
 use shardmill_storage::Location;
 use shardmill_writer::{ColumnEncoder, FieldEncoding, RowEncoder, ShardFormat, Target};
 
 use crate::columns::parse_target;
-use crate::error::ConvertError;
+use crate::error::{conflict, other_option};
 use crate::export;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, ShardOptions, TarNames, shown};
 use crate::table;
@@ -23,30 +23,33 @@ pub(crate) const DEFAULT_KEY: &str = "__key__";
 /// # Errors
 ///
 /// `InvalidInput` for options that the format does not have, or that do not fit each other.
-pub fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+pub fn check_options(options: &ConvertOptions) -> Result<(), Error> {
     check_columns(&options.columns.specs, options.shards.to)?;
     let columns = &options.columns;
-    check_unique("lengths", columns.lengths.iter())?;
-    check_unique("video", columns.videos.iter())?;
-    check_unique("null-as", columns.null_as.iter().map(|(name, _)| name))?;
+    check_unique("config-lengths", columns.lengths.iter())?;
+    check_unique("config-video", columns.videos.iter())?;
+    check_unique(
+        "config-null-as",
+        columns.null_as.iter().map(|(name, _)| name),
+    )?;
     check_shard_options(&options.shards)?;
     if options.sources.is_empty() {
-        return Err(ConvertError::option("source", "there is no source"));
+        return Err(other_option("source", "there is no source"));
     }
     let query = &options.source.query;
     if query.sql.is_some() && (query.select.is_some() || query.filter.is_some()) {
-        return Err(ConvertError::option_hint(
-            "sql",
+        return Err(Error::option_hint(
+            "config-sql",
             "a query cannot be combined with --select or --where",
             "put the columns and the condition into the query",
         ));
     }
     if options.columns.shuffle.is_some() && options.run.incremental {
-        return Err(ConvertError::option_hint(
+        return Err(other_option(
             "shuffle",
             "--incremental keeps the order of the table's files",
-            "omit one of them",
-        ));
+        )
+        .with_hint("omit one of them"));
     }
     if options.shards.keep_row_groups {
         let limits_samples = options.shards.samples_per_shard.is_some();
@@ -58,8 +61,8 @@ pub fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
         ];
         if let Some((other, _)) = reorders.iter().find(|(_, given)| *given) {
             let fact = format!("it cannot be combined with {other}");
-            let (option, hint) = ("keep-row-groups", "omit one of them");
-            return Err(ConvertError::option_hint(option, fact, hint));
+            let (id, hint) = ("config-keep-row-groups", "omit one of them");
+            return Err(Error::option_hint(id, fact, hint));
         }
     }
     table::check_options(options)?;
@@ -69,28 +72,24 @@ pub fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
 
 /// Checks that no column is given twice.
 fn check_unique<'a>(
-    option: &'static str,
+    id: &'static str,
     mut names: impl Iterator<Item = &'a String>,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
     match names.find(|name| !seen.insert(*name)) {
         Some(name) => {
             let fact = format!("`{}` is given twice", escape(name));
-            Err(ConvertError::option_hint(
-                option,
-                fact,
-                "name each column once",
-            ))
+            Err(Error::option_hint(id, fact, "name each column once"))
         }
         None => Ok(()),
     }
 }
 
 /// Checks that no column is given twice, and that the format has the encodings.
-fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), ConvertError> {
+fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), Error> {
     for is_rest in [false, true] {
         let names = columns.iter().filter(|column| column.is_rest == is_rest);
-        check_unique("column", names.map(|column| &column.name))?;
+        check_unique("config-column", names.map(|column| &column.name))?;
     }
     for column in columns {
         let encoding = column.encoding.as_deref();
@@ -109,47 +108,51 @@ fn check_columns(columns: &[ColumnSpec], to: ShardFormat) -> Result<(), ConvertE
             }
         };
         let message = format!("column {}: {fact}", escape(&column.name));
-        return Err(ConvertError::option_hint("column", message, hint));
+        return Err(Error::option_hint("config-column", message, hint));
     }
     Ok(())
 }
 
 /// Checks that the format has what the options are about.
-fn check_shard_options(shards: &ShardOptions) -> Result<(), ConvertError> {
+fn check_shard_options(shards: &ShardOptions) -> Result<(), Error> {
     let (to, tar) = (shards.to, &shards.tar);
     let is_tar = to == ShardFormat::Webdataset;
     let nothing = || format!("{to} has nothing to choose there");
     let tar_hint = "omit it, or write --to webdataset";
     let max = u64::from(u32::MAX);
-    let (option, fact, hint) = match () {
-        () if !is_tar && tar.pattern.is_some() => ("shard-pattern", nothing(), tar_hint),
-        () if !is_tar && tar.names != TarNames::Portable => ("names", nothing(), tar_hint),
-        () if !is_tar && tar.index_for.is_some() => ("index-for", nothing(), tar_hint),
+    let (id, fact, hint) = match () {
+        () if !is_tar && tar.pattern.is_some() => ("config-shard-pattern", nothing(), tar_hint),
+        () if !is_tar && tar.names != TarNames::Portable => ("config-names", nothing(), tar_hint),
+        () if !is_tar && tar.index_for.is_some() => ("config-index-for", nothing(), tar_hint),
         () if to != ShardFormat::Parquet && shards.row_group_size.is_some() => {
             let fact = format!("{to} has no row groups");
-            ("row-group-size", fact, "omit it, or write --to parquet")
+            (
+                "config-row-group-size",
+                fact,
+                "omit it, or write --to parquet",
+            )
         }
         () if to == ShardFormat::Mds && shards.size_limit > Some(max) => {
             let bytes = shards.size_limit.unwrap_or_default();
             let fact = format!("{bytes} bytes are more than a shard can address");
             (
-                "size-limit",
+                "config-size-limit",
                 fact,
                 "choose at most 4294967295 bytes, or none",
             )
         }
         () => return Ok(()),
     };
-    Err(ConvertError::option_hint(option, fact, hint))
+    Err(Error::option_hint(id, fact, hint))
 }
 
-fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
+fn check_part(options: &ConvertOptions) -> Result<(), Error> {
     let Some(part) = options.run.part else {
         return Ok(());
     };
     if part.number >= part.count {
-        return Err(ConvertError::option_hint(
-            "part",
+        return Err(Error::option_hint(
+            "config-part",
             format!("there is no part {} of {}", part.number, part.count),
             "parts count from 0",
         ));
@@ -161,8 +164,8 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
         () if !options.shards.tar.readers().is_empty() => "--index-for",
         () => return Ok(()),
     };
-    Err(ConvertError::option_hint(
-        "part",
+    Err(Error::option_hint(
+        "config-part",
         format!("{other} is not possible in parts"),
         "convert in one run",
     ))
@@ -172,30 +175,29 @@ fn check_part(options: &ConvertOptions) -> Result<(), ConvertError> {
 pub(crate) fn check_column_files(
     encoder: &RowEncoder,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let to = options.shards.to;
     let lengths = (
-        "lengths",
+        ("config-lengths", "length"),
         &options.columns.lengths,
         format!("{to} keeps no lengths of columns"),
         "omit it, or use --to mds",
         "run `shardmill index lengths` after the commit",
     );
     let videos = (
-        "video",
+        ("config-video", "video"),
         &options.columns.videos,
         format!("{to} has no index of videos"),
         "use `index_videos` in Python, or --to mds",
         "use `index_videos` in Python after the commit",
     );
-    for (option, names, no_format, format_hint, part_hint) in [lengths, videos] {
-        let refused = |fact: &str, hint: &str| Err(ConvertError::option_hint(option, fact, hint));
+    for ((id, what), names, no_format, format_hint, part_hint) in [lengths, videos] {
+        let refused = |fact: &str, hint: &str| Err(Error::option_hint(id, fact, hint));
         for name in names {
             if to != ShardFormat::Mds {
                 return refused(&no_format, format_hint);
             }
             if options.run.part.is_some() {
-                let what = option.trim_end_matches('s');
                 let fact = format!("a part has no index that {what}s could belong to");
                 return refused(&fact, part_hint);
             }
@@ -208,7 +210,7 @@ pub(crate) fn check_column_files(
                 let fact = format!("no column `{name}` is written");
                 return refused(&fact, "name a column of the dataset");
             };
-            if option == "video" && *encoding != Encoding::Bytes {
+            if what == "video" && *encoding != Encoding::Bytes {
                 let fact = format!("column `{name}` does not hold bytes");
                 return refused(&fact, "name a column of MP4 files");
             }
@@ -221,11 +223,11 @@ pub(crate) fn check_column_files(
     Ok(())
 }
 
-fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+fn check_tar_options(options: &ConvertOptions) -> Result<(), Error> {
     if options.shards.to != ShardFormat::Webdataset {
         if options.columns.nulls == Nulls::Omit {
-            return Err(ConvertError::option_hint(
-                "nulls",
+            return Err(Error::option_hint(
+                "config-nulls",
                 format!("every sample of {} has every column", options.shards.to),
                 "choose --nulls mask, --nulls drop, or --to webdataset",
             ));
@@ -239,7 +241,7 @@ fn check_tar_options(options: &ConvertOptions) -> Result<(), ConvertError> {
 }
 
 /// Checks that neither the destination nor a source contains the other.
-pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError> {
+pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), Error> {
     for source in &options.sources {
         // A pattern has no location of its own. Its files are compared when they are known.
         let overlap = match (&options.dest, source) {
@@ -253,7 +255,7 @@ pub(crate) fn check_overlap(options: &ConvertOptions) -> Result<(), ConvertError
             _ => false,
         };
         if overlap {
-            return Err(ConvertError::conflict(
+            return Err(conflict(
                 options.dest_text(),
                 "dest-overlap",
                 format!(
@@ -293,7 +295,7 @@ fn absolute(path: &Path) -> PathBuf {
 pub(crate) fn check_source_options(
     kind: SourceKind,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let source = &options.source;
     check_file_options(kind, source)?;
     let is_csv = matches!(kind, SourceKind::Csv | SourceKind::Tsv);
@@ -313,28 +315,36 @@ pub(crate) fn check_source_options(
     let zarr = &source.samples.zarr;
     let is_zarr = kind == SourceKind::Zarr;
     let options = [
-        ("infer-rows", infers_rows && !can_infer, of_infer),
+        ("config-infer-rows", infers_rows && !can_infer, of_infer),
         (
-            "schema",
+            "config-schema",
             has_rule && !has_schemas,
             "Parquet and Arrow files",
         ),
-        ("variable", !zarr.variables.is_empty() && !is_zarr, of_zarr),
-        ("window", !zarr.window.is_empty() && !is_zarr, of_zarr),
-        ("raw-values", zarr.raw_values && !is_zarr, of_zarr),
         (
-            "keep-row-groups",
+            "config-variable",
+            !zarr.variables.is_empty() && !is_zarr,
+            of_zarr,
+        ),
+        (
+            "config-window",
+            !zarr.window.is_empty() && !is_zarr,
+            of_zarr,
+        ),
+        ("config-raw-values", zarr.raw_values && !is_zarr, of_zarr),
+        (
+            "config-keep-row-groups",
             options.shards.keep_row_groups && !can_keep,
             "Parquet files and Delta tables",
         ),
-        ("csv-no-header", !csv.header && !is_csv, "CSV files"),
+        ("config-csv-no-header", !csv.header && !is_csv, "CSV files"),
         (
-            "csv-delimiter",
+            "config-csv-delimiter",
             csv.delimiter.is_some() && !is_csv,
             "CSV files",
         ),
-        ("csv-null", csv.nulls != [""] && !is_csv, "CSV files"),
-        ("key-column", names_key && !has_keys, of_key),
+        ("config-csv-null", csv.nulls != [""] && !is_csv, "CSV files"),
+        ("config-key", names_key && !has_keys, of_key),
     ];
     check_misplaced(kind, &options)
 }
@@ -344,11 +354,11 @@ pub(crate) fn check_source_options(
 /// # Errors
 ///
 /// `config-group`, `config-include`, `config-exclude` and `config-follow-links`.
-pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<(), ConvertError> {
+pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<(), Error> {
     let is_tree = kind == SourceKind::Tree;
     if source.tree.group != TreeGroup::Stem && !is_tree {
-        return Err(ConvertError::option_hint(
-            "group",
+        return Err(Error::option_hint(
+            "config-group",
             format!("the source holds {kind}, but only files of a tree can be grouped"),
             "omit it; with --from tree, convert takes the files as they are",
         ));
@@ -361,29 +371,30 @@ pub fn check_file_options(kind: SourceKind, source: &SourceOptions) -> Result<()
     let follows = source.tree.follow_links;
     let options = [
         (
-            "include",
+            "config-include",
             !includes.is_empty() && !has_files,
             "files below a folder",
         ),
         (
-            "exclude",
+            "config-exclude",
             !excludes.is_empty() && !has_files,
             "files below a folder",
         ),
-        ("follow-links", follows && !is_tree, "the files of a tree"),
+        (
+            "config-follow-links",
+            follows && !is_tree,
+            "the files of a tree",
+        ),
     ];
     check_misplaced(kind, &options)
 }
 
-/// Returns an error for the first option that does not apply: its name, whether that is so, and what it applies to.
-fn check_misplaced(
-    kind: SourceKind,
-    options: &[(&'static str, bool, &str)],
-) -> Result<(), ConvertError> {
+/// Returns an error for the first option that does not apply: its id, whether that is so, and what it applies to.
+fn check_misplaced(kind: SourceKind, options: &[(&'static str, bool, &str)]) -> Result<(), Error> {
     match options.iter().find(|(_, is_misplaced, _)| *is_misplaced) {
         None => Ok(()),
-        Some((option, _, what)) => Err(ConvertError::option_hint(
-            option,
+        Some((id, _, what)) => Err(Error::option_hint(
+            id,
             format!("it applies to {what}, but the source holds {kind}"),
             "omit it",
         )),

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
-use shardmill_core::{Diagnostic as _, escape, omit_option, shell_word, sql_name};
+use shardmill_core::{Diagnostic as _, Error, escape, omit_option, shell_word, sql_name};
 use shardmill_mds::{Column, DType, Encoding, MdsError, ShardConfig};
 use shardmill_source::ReadAs;
 use shardmill_webdataset::{FieldSet, Profile, Rules, TarStyle};
 use shardmill_writer::{
     ColumnEncoder, EXPRESSION_KEY, FieldEncoding, MASK_SUFFIX, NullPlan, NullPolicy, RowEncoder,
-    ShardForm, ShardFormat, TarForm, TarKeys, TarRows, Target, WriteError, default_field,
-    default_target, is_json_text, masked_value, parse_value, stores_null,
+    ShardForm, ShardFormat, TarForm, TarKeys, TarRows, Target, default_field, default_target,
+    internal, is_json_text, masked_value, parse_value, stores_null, type_unsupported,
 };
 
-use crate::error::ConvertError;
+use crate::error::encoding_error;
 use crate::options::{ColumnSpec, ConvertOptions, Nulls, TarNames};
 use crate::table;
 
@@ -24,7 +24,7 @@ pub(crate) fn targets(
     schema: &SchemaRef,
     known_types: &BTreeMap<String, DataType>,
     options: &ConvertOptions,
-) -> Result<Vec<Target>, ConvertError> {
+) -> Result<Vec<Target>, Error> {
     let requested = |name: &str| options.columns.spec(name)?.encoding.as_deref();
     schema
         .fields()
@@ -73,12 +73,12 @@ pub(crate) fn parse_target(
     column: &str,
     encoding: &str,
     format: ShardFormat,
-) -> Result<Target, ConvertError> {
+) -> Result<Target, Error> {
     match format {
         ShardFormat::Mds => {
             let parsed = encoding.parse().map(Target::Mds);
             parsed.map_err(|error: MdsError| {
-                ConvertError::encoding(column, error.id(), error.to_string(), error.hint())
+                encoding_error(column, error.id(), error.to_string()).with_any_hint(error.hint())
             })
         }
         ShardFormat::Parquet => table::parse_target(column, encoding),
@@ -87,7 +87,7 @@ pub(crate) fn parse_target(
             parsed.map_err(|error| {
                 let names = FieldEncoding::ALL.map(FieldEncoding::name).join(", ");
                 let hint = format!("fields of webdataset are {names}");
-                ConvertError::encoding(column, "encoding-unknown", error.to_string(), Some(hint))
+                encoding_error(column, "encoding-unknown", error.to_string()).with_hint(hint)
             })
         }
     }
@@ -100,11 +100,11 @@ pub(crate) fn null_plan(
     targets: &[Target],
     options: &ConvertOptions,
     null_count: impl Fn(usize) -> Option<u64>,
-) -> Result<NullPlan, ConvertError> {
+) -> Result<NullPlan, Error> {
     for (name, _) in &options.columns.null_as {
         if schema.field_with_name(name).is_err() {
             let fact = format!("there is no column `{}`", escape(name));
-            return Err(ConvertError::option("null-as", fact));
+            return Err(Error::option("config-null-as", fact));
         }
     }
     let mut policies = Vec::with_capacity(schema.fields().len());
@@ -116,7 +116,7 @@ pub(crate) fn null_plan(
                 let (text, name) = (escape(text), escape(name));
                 let fact =
                     format!("`{text}` is not a value of column {name}, whose type is {data_type}");
-                ConvertError::option("null-as", fact)
+                Error::option("config-null-as", fact)
             })?;
             // A column that cannot be stored at all is another error, which is found later.
             let encoder =
@@ -124,7 +124,7 @@ pub(crate) fn null_plan(
             if let Ok(Err(reason)) = encoder.map(|encoder| encoder.check(&value)) {
                 let (text, name) = (escape(text), escape(name));
                 let fact = format!("`{text}` cannot be stored in column {name}: {reason}");
-                return Err(ConvertError::option("null-as", fact));
+                return Err(Error::option("config-null-as", fact));
             }
             policies.push(NullPolicy::Fill { value, mask: false });
             continue;
@@ -150,8 +150,8 @@ pub(crate) fn null_plan(
             Nulls::Error | Nulls::Omit => NullPolicy::Leave,
             Nulls::Mask => {
                 let value = masked_value(field, target).ok_or_else(|| {
-                    ConvertError::option_hint(
-                        "nulls",
+                    Error::option_hint(
+                        "config-nulls",
                         format!(
                             "column {} has type {}, which has no zero in {}",
                             escape(field.name()),
@@ -189,7 +189,7 @@ pub(crate) fn compile(
     skip: Option<usize>,
     key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<(RowEncoder, ShardForm), ConvertError> {
+) -> Result<(RowEncoder, ShardForm), Error> {
     let schema = plan.schema();
     for field in schema.fields().iter().skip(source.fields().len()) {
         if source.field_with_name(field.name()).is_ok() {
@@ -197,7 +197,7 @@ pub(crate) fn compile(
                 "the source already has a column `{}`, which {MASK_SUFFIX} columns would be called",
                 field.name()
             );
-            return Err(ConvertError::option("nulls", fact));
+            return Err(Error::option("config-nulls", fact));
         }
         targets.push(default_target(field, options.shards.to)?);
     }
@@ -231,13 +231,13 @@ pub(crate) fn compile(
     let mut names = encoders.iter().map(ColumnEncoder::name);
     if let Some(twice) = names.find(|name| !seen.insert(*name)) {
         let fact = format!("there are two columns `{twice}`");
-        return Err(ConvertError::option("column", fact));
+        return Err(Error::option("config-column", fact));
     }
     // Readers have a limit on the number of columns.
     let max = options.source.limits.columns;
     if encoders.len() as u64 > max {
-        return Err(ConvertError::option_hint(
-            "column",
+        return Err(Error::option_hint(
+            "config-column",
             format!(
                 "there are {} columns, and readers take at most {max}",
                 encoders.len()
@@ -249,8 +249,8 @@ pub(crate) fn compile(
     let mut names = encoders.iter().map(ColumnEncoder::name);
     if let Some(long) = names.find(|name| name.len() as u64 > max) {
         let head: String = long.chars().take(20).collect();
-        return Err(ConvertError::option_hint(
-            "column",
+        return Err(Error::option_hint(
+            "config-column",
             format!(
                 "the name of column `{}…` has {} bytes, and readers take at most {max}",
                 escape(&head),
@@ -295,7 +295,7 @@ fn tar_form(
     schema: &SchemaRef,
     key: Option<Key>,
     options: &ConvertOptions,
-) -> Result<(RowEncoder, ShardForm), ConvertError> {
+) -> Result<(RowEncoder, ShardForm), Error> {
     let profile = match options.shards.tar.names {
         TarNames::Portable => Profile::default(),
         TarNames::Any => Profile {
@@ -307,8 +307,8 @@ fn tar_form(
         },
     };
     if encoders.is_empty() {
-        return Err(ConvertError::option(
-            "column",
+        return Err(Error::option(
+            "config-column",
             "a sample needs a field beside its key",
         ));
     }
@@ -325,8 +325,8 @@ fn tar_form(
         if let Some(reason) = problem {
             let column = sql_name(schema.field(encoder.source()).name());
             let renamed = format!("* EXCEPT ({column}), {column} AS NAME");
-            return Err(ConvertError::option_hint(
-                "column",
+            return Err(Error::option_hint(
+                "config-column",
                 format!("the field `{}` {reason}", escape(name)),
                 format!("rename it, with --select {}", shell_word(&renamed)),
             ));
@@ -341,13 +341,10 @@ fn tar_form(
                 other => other,
             };
             if !data_type.is_string() && !data_type.is_integer() {
-                return Err(WriteError::TypeUnsupported {
-                    column: field.name().clone(),
-                    data_type: data_type.to_string(),
-                    encoding: "the key of a sample".to_owned(),
-                    hint: Some("keys are text or integers".to_owned()),
-                }
-                .into());
+                return Err(
+                    type_unsupported(field.name(), data_type, "the key of a sample")
+                        .with_hint("keys are text or integers"),
+                );
             }
             TarKeys::Column {
                 source: key.position,
@@ -384,13 +381,13 @@ const MAX_FIELD_BYTES: usize = 64;
 fn shard_config(
     encoders: &[ColumnEncoder],
     options: &ConvertOptions,
-) -> Result<ShardConfig, ConvertError> {
+) -> Result<ShardConfig, Error> {
     let column = |encoder: &ColumnEncoder| match encoder.target() {
         Target::Mds(encoding) => Ok(Column {
             name: encoder.name().to_owned(),
             encoding: encoding.clone(),
         }),
-        _ => Err(WriteError::Bug("a column of another format")),
+        _ => Err(internal("a column of another format")),
     };
     let columns = encoders.iter().map(column).collect::<Result<_, _>>()?;
     let shards = &options.shards;

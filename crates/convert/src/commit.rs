@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use shardmill_core::{Progress, shell_word};
+use shardmill_core::{Error, Progress, shell_word};
 use shardmill_dataset::{IndexShape, PROVENANCE_NAME};
 use shardmill_storage::{Destination, Location, RemoteOptions};
 use shardmill_writer::parts::{CommitOptions, Manifest, PARTS_FOLDER, remove_leftovers};
 use shardmill_writer::{Content, DatasetIndex, INDEX_NAME};
 
-use crate::error::{ConvertError, ConvertProblem};
+use crate::error::{ConvertProblem, conflict};
 use crate::part_manifest::{AboutPart, manifests, part_of};
 use crate::provenance;
 use crate::target::{Target, in_folder};
@@ -69,10 +69,7 @@ pub struct CommitReport {
 /// - `Conflict`: another dataset exists, or the parts belong to several conversions.
 /// - A file differs from what was written.
 /// - The error of the disk or the store.
-pub fn commit(
-    options: &CommitPartsOptions,
-    progress: &Progress,
-) -> Result<CommitReport, ConvertError> {
+pub fn commit(options: &CommitPartsOptions, progress: &Progress) -> Result<CommitReport, Error> {
     let spool = options.temp_dir.as_deref();
     let destination = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&destination, progress);
@@ -101,7 +98,7 @@ pub fn commit(
             "it holds parts of several conversions: {}",
             conversions(&known)
         );
-        return Err(ConvertError::conflict(dest, "parts-conflict", reason, hint));
+        return Err(conflict(dest, "parts-conflict", reason, hint));
     }
     let dropped = known.iter().map(|(_, about)| about.dropped).sum::<u64>();
     let mut side = Value::Null;
@@ -160,7 +157,7 @@ pub fn commit(
 }
 
 /// Removes the leftovers of this commit and of killed commits after the dataset was published.
-fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), ConvertError> {
+fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Error> {
     let entries = target.entries(PARTS_FOLDER)?.into_iter();
     let files = entries.filter(|entry| !entry.is_folder);
     let names = files.map(|entry| in_folder(PARTS_FOLDER, &entry.name));
@@ -175,7 +172,7 @@ fn clean(target: Target<'_>, options: &CommitPartsOptions) -> Result<(), Convert
 }
 
 /// Returns whether the existing dataset was made from the same conversion as this part.
-fn is_published(target: Target<'_>, part: &AboutPart) -> Result<bool, ConvertError> {
+fn is_published(target: Target<'_>, part: &AboutPart) -> Result<bool, Error> {
     if target.file_version(INDEX_NAME)?.is_none() {
         return Ok(false);
     }
@@ -189,10 +186,7 @@ fn is_published(target: Target<'_>, part: &AboutPart) -> Result<bool, ConvertErr
 }
 
 /// Returns the report of a dataset that an earlier commit published.
-fn done_before(
-    target: Target<'_>,
-    options: &CommitPartsOptions,
-) -> Result<CommitReport, ConvertError> {
+fn done_before(target: Target<'_>, options: &CommitPartsOptions) -> Result<CommitReport, Error> {
     let dest = options.dest.to_string();
     let side = provenance::read(target, "");
     let parts = side.as_ref().and_then(|side| side.get("parts")?.as_u64());
@@ -204,7 +198,7 @@ fn done_before(
             shell_word(&dest)
         );
         let reason = "there are no parts to publish";
-        return Err(ConvertProblem::NoParts.at(&dest, reason, Some(hint)));
+        return Err(ConvertProblem::NoParts.at(&dest, reason).with_hint(hint));
     };
     clean(target, options)?;
     Ok(CommitReport {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
+use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits};
 use shardmill_dataset::{
     COLUMNS_FOLDER, COLUMNS_NAME, LateColumns, Lengths, PROVENANCE_NAME, RECORD_NAME,
     TOMBSTONES_NAME, Videos,
@@ -15,7 +15,6 @@ use shardmill_writer::{
     is_table_file_name,
 };
 
-use crate::error::ConvertError;
 use crate::export;
 use crate::journal::Found;
 use crate::options::ConvertOptions;
@@ -188,10 +187,7 @@ fn is_side_folder(target: Target<'_>, name: &str) -> Result<bool, StorageError> 
 }
 
 /// Returns the shards of late columns that no list names, if the destination holds a dataset.
-pub(crate) fn orphan_columns(
-    target: Target<'_>,
-    limits: &Limits,
-) -> Result<Vec<String>, ConvertError> {
+pub(crate) fn orphan_columns(target: Target<'_>, limits: &Limits) -> Result<Vec<String>, Error> {
     let Some(folders) = late_shards(target, COLUMNS_FOLDER)? else {
         return Ok(Vec::new());
     };

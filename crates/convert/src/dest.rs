@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use shardmill_core::{Diagnostic as _, ErrorKind, Progress, Unfinished, shell_word};
+use shardmill_core::{Error, ErrorKind, Progress, Unfinished, shell_word};
 use shardmill_dataset::{IndexShape, PROVENANCE_NAME, check_sides};
 use shardmill_storage::{Destination, StorageError};
 use shardmill_writer::{DatasetIndex, ShardForm};
 
 use crate::dataset_files::{DatasetFiles, is_state_folder, listed_in, unknown_entry};
-use crate::error::ConvertError;
+use crate::error::conflict;
 use crate::identity::Identity;
 use crate::journal::Found;
 use crate::options::ConvertOptions;
@@ -36,13 +36,13 @@ pub(crate) fn inspect(
     identity: &Identity,
     options: &ConvertOptions,
     progress: &Progress,
-) -> Result<Dest, ConvertError> {
+) -> Result<Dest, Error> {
     let destination =
         match Destination::open(&options.dest, &options.source.remote, options.spool()) {
             Ok(destination) => destination,
             Err(error) if error.is_not_found() => return Ok(Dest::Empty),
             Err(StorageError::NotDirectory { .. }) => {
-                return Err(ConvertError::conflict(
+                return Err(conflict(
                     options.dest_text(),
                     "dest-not-directory",
                     "it is a file, not a directory",
@@ -65,16 +65,10 @@ pub(crate) fn inspect_target(
     folders: &[String],
     identity: &Identity,
     options: &ConvertOptions,
-) -> Result<Dest, ConvertError> {
+) -> Result<Dest, Error> {
     let limits = &options.source.limits;
-    let conflict = |id, reason: String, hint: &str| {
-        Err(ConvertError::conflict(
-            options.dest_text(),
-            id,
-            reason,
-            hint,
-        ))
-    };
+    let conflict =
+        |id, reason: String, hint: &str| Err(conflict(options.dest_text(), id, reason, hint));
     let foreign = |name: String| {
         conflict(
             "dest-not-empty",
@@ -168,11 +162,9 @@ pub(crate) fn finished(
     folders: &[String],
     identity: &Identity,
     options: &ConvertOptions,
-) -> Result<Vec<DatasetIndex>, ConvertError> {
+) -> Result<Vec<DatasetIndex>, Error> {
     let limits = &options.source.limits;
-    let conflict = |id, reason: String, hint: &str| {
-        ConvertError::conflict(options.dest_text(), id, reason, hint)
-    };
+    let conflict = |id, reason: String, hint: &str| conflict(options.dest_text(), id, reason, hint);
     let mut indexes = Vec::with_capacity(folders.len());
     for folder in folders {
         let index_name = options.shards.to.index_name();
@@ -227,7 +219,7 @@ fn check_noted(
     folder: &str,
     index: &DatasetIndex,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let path_of = |name: &str| in_folder(folder, &side_name(options.shards.to, name));
     let read = |name: &str, max| target.read(&path_of(name), max);
     let shape = IndexShape::of(index.shard_samples());
@@ -273,7 +265,7 @@ pub(crate) fn discard(
     target: Target<'_>,
     (folders, form): (&[String], &ShardForm),
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let limits = &options.source.limits;
     if let Some(found) = Found::read(target, limits)? {
         forget(target, options)?;
@@ -326,7 +318,7 @@ pub(crate) fn discard(
 }
 
 /// Removes the journal of a run that will not be resumed, and the files in it that no index lists.
-pub(crate) fn forget(target: Target<'_>, options: &ConvertOptions) -> Result<(), ConvertError> {
+pub(crate) fn forget(target: Target<'_>, options: &ConvertOptions) -> Result<(), Error> {
     let limits = &options.source.limits;
     let Some(found) = Found::read(target, limits)? else {
         return Ok(());

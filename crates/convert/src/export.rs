@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::{Limits, Progress, escape, parallel};
+use shardmill_core::{Error, Limits, Progress, escape, parallel};
 use shardmill_dataset::{DatasetError, TarFile, TarPattern, TarSet, each_in_order, is_tar_name};
 use shardmill_storage::{
     Destination, Folder, Location, PublishMode, RemoteLocation, RemoteOptions, StorageError,
@@ -14,7 +14,7 @@ use shardmill_webdataset::sidecar::{
 use shardmill_webdataset::{Consumer, IndexShard, SampleEntry};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, IndexEntry, ShardPattern};
 
-use crate::error::ConvertError;
+use crate::error::conflict;
 use crate::options::ConvertOptions;
 use crate::report::is_zero;
 use crate::target::{Target, in_folder};
@@ -53,21 +53,21 @@ pub struct Exported {
 }
 
 /// Checks that a reader can read the shards it gets an index for.
-pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), ConvertError> {
+pub(crate) fn check_reader(reader: Consumer, is_compressed: bool) -> Result<(), Error> {
     match reader {
-        Consumer::Wids | Consumer::Dali if is_compressed => Err(ConvertError::option_hint(
-            "index-for",
+        Consumer::Wids | Consumer::Dali if is_compressed => Err(Error::option_hint(
+            "config-index-for",
             format!("{reader} reads shards that are not compressed"),
             "omit --compression, or the reader",
         )),
         Consumer::Wids | Consumer::Dali | Consumer::OpenClip => Ok(()),
-        Consumer::Energon => Err(ConvertError::option_hint(
-            "index-for",
+        Consumer::Energon => Err(Error::option_hint(
+            "config-index-for",
             "shardmill writes no index of energon",
             "run `energon prepare` on the shards",
         )),
-        Consumer::Webdataset | Consumer::Hf => Err(ConvertError::option_hint(
-            "index-for",
+        Consumer::Webdataset | Consumer::Hf => Err(Error::option_hint(
+            "config-index-for",
             format!("{reader} has no index"),
             "choose from wids, dali, open_clip",
         )),
@@ -103,7 +103,7 @@ pub fn export(
     location: &Location,
     options: &ExportOptions,
     progress: &Progress,
-) -> Result<Exported, ConvertError> {
+) -> Result<Exported, Error> {
     let root = match location {
         Location::Local(path) => Location::Local(folder_of(path)),
         Location::Remote(location) => Location::Remote(prefix_of(location)),
@@ -127,7 +127,7 @@ pub fn export_pattern(
     pattern: &TarPattern,
     options: &ExportOptions,
     progress: &Progress,
-) -> Result<Exported, ConvertError> {
+) -> Result<Exported, Error> {
     let open = || TarSet::of_pattern(pattern, &options.remote);
     export_to(pattern.folder(), open, options, progress)
 }
@@ -137,7 +137,7 @@ fn export_to(
     open: impl FnOnce() -> Result<TarSet, DatasetError>,
     options: &ExportOptions,
     progress: &Progress,
-) -> Result<Exported, ConvertError> {
+) -> Result<Exported, Error> {
     // The destination is opened first, so that a missing permission is reported before shards are read.
     let destination = Destination::open(root, &options.remote, None)?;
     let set = open()?.without_deleted(&options.limits)?;
@@ -186,7 +186,7 @@ pub(crate) fn prepare_index(
     index: &DatasetIndex,
     options: &ConvertOptions,
     progress: &Progress,
-) -> Result<Vec<NewFile>, ConvertError> {
+) -> Result<Vec<NewFile>, Error> {
     let mut root = Folder::open(&target.destination.location(), &options.source.remote)?;
     if !folder.is_empty() {
         root = root.open_folder(folder)?;
@@ -218,7 +218,7 @@ pub(crate) fn complete(
     index: &DatasetIndex,
     options: &ConvertOptions,
     progress: &Progress,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let mut names = Vec::new();
     for reader in options.shards.tar.readers() {
         match reader {
@@ -284,7 +284,7 @@ fn prepare(
     options: &ExportOptions,
     shown: Option<&Progress>,
     progress: &Progress,
-) -> Result<(Exported, Vec<NewFile>), ConvertError> {
+) -> Result<(Exported, Vec<NewFile>), Error> {
     let mut described: Vec<Described> = Vec::with_capacity(shards.len());
     let mut dali: Vec<(String, Vec<u8>)> = Vec::new();
     let work = |at: usize, (): &mut ()| {
@@ -344,7 +344,7 @@ fn prepare(
             sample.fields = Vec::new();
         }
         described.push(one);
-        Ok::<_, ConvertError>(())
+        Ok::<_, Error>(())
     };
     each_in_order(shards.len(), options.jobs, progress, work, take)?;
     let samples = described.iter().map(|one| count(&one.grouped)).sum();
@@ -379,12 +379,12 @@ fn prepare(
 }
 
 /// Checks that no two shards share a DALI index. Names that differ only after the first dot do.
-fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
+fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), Error> {
     let mut names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair.first() == pair.last()) {
-        Some([name, ..]) => Err(ConvertError::option_hint(
-            "index-for",
+        Some([name, ..]) => Err(Error::option_hint(
+            "config-index-for",
             format!("two shards would share the index `{}`", escape(name)),
             "name the shards so that they differ before their first dot",
         )),
@@ -392,12 +392,10 @@ fn check_names(files: &[(String, Vec<u8>)]) -> Result<(), ConvertError> {
     }
 }
 
-fn located(mut error: ConvertError, shard: &TarFile) -> ConvertError {
-    if let ConvertError::Input { reason, .. } = &mut error {
-        let path = shard.path().display().to_string();
-        *reason = format!("{reason}, and {} is", escape(&path));
-    }
-    error
+fn located(error: Error, shard: &TarFile) -> Error {
+    let path = shard.path().display().to_string();
+    let message = format!("{error}, and {} is", escape(&path));
+    error.within(message)
 }
 
 /// Publishes the indexes of other readers. Temporary files are written to `temp_folder` of a local directory, or to the
@@ -407,7 +405,7 @@ pub(crate) fn publish_all(
     temp_folder: Option<&str>,
     files: &[NewFile],
     replace: bool,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     // In a local directory one thread is enough, because the disk serializes the writes.
     let jobs = target.destination.publishers();
     parallel::for_each(files.len(), jobs, |at, (): &mut ()| {
@@ -424,11 +422,11 @@ pub(crate) fn publish(
     name: &str,
     bytes: &[u8],
     replace: bool,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let destination = target.destination;
     let conflict = || {
         let (reason, hint) = ("another file exists", "replace it with --force");
-        ConvertError::conflict(destination.display(name), "index-exists", reason, hint)
+        conflict(destination.display(name), "index-exists", reason, hint)
     };
     let limit = bytes.len() as u64;
     if let Some(file_version) = target.file_version(name)? {

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use shardmill_core::{Limits, Progress, check_relative_path};
+use shardmill_core::{Error, Limits, Progress, check_relative_path};
 use shardmill_dataset::{COLUMNS_FOLDER, PROVENANCE_NAME, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, RemoteOptions, StorageError};
 use shardmill_writer::parts::{self, GcEntry, GcReason};
 use shardmill_writer::{DatasetIndex, INDEX_NAME, ShardFormat};
 
 use crate::dataset_files::{orphan_columns, orphan_shards};
-use crate::error::{ConvertError, ConvertProblem};
+use crate::error::{ConvertProblem, conflict};
 use crate::journal::Found;
 use crate::options::Part;
 use crate::part_manifest::{self, WaitingPart};
@@ -83,7 +83,7 @@ pub struct GcReport {
 /// # Errors
 ///
 /// Returns `Conflict` if files are to be removed while a conversion is running, or the error of the disk or the store.
-pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, ConvertError> {
+pub fn gc(options: &GcOptions, progress: &Progress) -> Result<GcReport, Error> {
     let spool = options.temp_dir.as_deref();
     let destination = Destination::open(&options.dest, &options.remote, spool)?;
     let target = Target::new(&destination, progress);
@@ -129,7 +129,7 @@ fn names_of(
     waiting: &mut Vec<WaitingPart>,
     part: Part,
     options: &GcOptions,
-) -> Result<BTreeSet<String>, ConvertError> {
+) -> Result<BTreeSet<String>, Error> {
     let part = part.to_string();
     let known = waiting.iter().map(|waiting| waiting.part.clone());
     let known: Vec<String> = known.collect();
@@ -140,14 +140,16 @@ fn names_of(
             known => format!("the uncommitted parts are {}", known.join(", ")),
         };
         let reason = format!("there is no part {part} to remove");
-        return Err(ConvertProblem::NoSuchPart.at(&options.dest.to_string(), reason, Some(hint)));
+        return Err(ConvertProblem::NoSuchPart
+            .at(options.dest.to_string(), reason)
+            .with_hint(hint));
     }
     let names = waiting.iter().flat_map(|waiting| waiting.names.clone());
     Ok(names.collect())
 }
 
 /// Removes the leftovers of an interrupted conversion while holding the lease.
-fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcEntry>, ConvertError> {
+fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcEntry>, Error> {
     let destination = target.destination;
     let cancel = &mut target.cancel();
     let lease = target.lease(options.lease_patience)?;
@@ -185,7 +187,7 @@ fn remove(target: Target<'_>, options: &GcOptions) -> Result<Vec<GcEntry>, Conve
 }
 
 /// Returns the files that belong to no dataset.
-fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcEntry>, ConvertError> {
+fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcEntry>, Error> {
     let mut files = Vec::new();
     let replaced = replace::leftovers(target, limits.index_bytes)?;
     add(target, replaced, GcReason::Unlisted, &mut files)?;
@@ -202,7 +204,7 @@ fn left(target: Target<'_>, limits: &Limits) -> Result<Vec<GcEntry>, ConvertErro
                     );
                     let hint = "repair the index, or remove the dataset yourself";
                     let dest = target.destination.display(&index);
-                    ConvertError::conflict(dest, "dest-conflict", reason, hint)
+                    conflict(dest, "dest-conflict", reason, hint)
                 })?),
                 None => None,
             };

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
+use shardmill_core::Error;
 use shardmill_source::{Rows, Source};
-use shardmill_writer::{Batches, Input, InputBatch, NullPlan, RowNumbers, WriteError};
+use shardmill_writer::{Batches, Input, InputBatch, NullPlan, RowNumbers, internal};
 
-use crate::error::ConvertError;
 use crate::split::SplitPlan;
 
 /// A source as input of the writer.
@@ -19,13 +19,11 @@ pub(crate) struct SourceInput {
 }
 
 impl Input for SourceInput {
-    type Error = ConvertError;
-
     fn units(&self) -> usize {
         self.source.units().len()
     }
 
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = ConvertError>>, ConvertError> {
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches>, Error> {
         let (bytes, rows) = self
             .source
             .units()
@@ -73,7 +71,7 @@ impl SourceBatches {
         spent
     }
 
-    fn divide(&mut self, batch: RecordBatch) -> Result<(), ConvertError> {
+    fn divide(&mut self, batch: RecordBatch) -> Result<(), Error> {
         let first = self.next_row;
         let rows = batch.num_rows() as u64;
         self.next_row += rows;
@@ -118,9 +116,7 @@ impl SourceBatches {
 }
 
 impl Batches for SourceBatches {
-    type Error = ConvertError;
-
-    fn next(&mut self) -> Result<Option<InputBatch>, ConvertError> {
+    fn next(&mut self) -> Result<Option<InputBatch>, Error> {
         loop {
             if let Some(mut batch) = self.queue.pop_front() {
                 if self.queue.is_empty() && self.rows_expected == 0 {
@@ -138,6 +134,6 @@ impl Batches for SourceBatches {
 }
 
 /// Returns an internal error. These kernels fail only for types that the plan has excluded.
-fn broken(_: &ArrowError) -> ConvertError {
-    WriteError::Bug("an Arrow kernel refused a type that the plan allowed").into()
+fn broken(_: &ArrowError) -> Error {
+    internal("an Arrow kernel refused a type that the plan allowed")
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use shardmill_core::{JOURNAL_NAME, Limits, check_relative_path};
+use shardmill_core::{Error, JOURNAL_NAME, Limits, check_relative_path};
 use shardmill_storage::{CancelToken, DestinationLog, StorageError};
 use shardmill_writer::parts::Verify;
 use shardmill_writer::{Checkpoint, FileRecord, FileState, Position, ShardFormat, ShardRecord};
 
-use crate::error::ConvertError;
 use crate::identity::Identity;
 use crate::target::Target;
 
@@ -119,12 +118,12 @@ impl Found {
         &self,
         target: Target<'_>,
         is_listed: impl Fn(&str) -> bool,
-    ) -> Result<(), ConvertError> {
+    ) -> Result<(), Error> {
         let files: Vec<_> = self.files().filter(|file| !is_listed(&file.at)).collect();
         // Only the holder of the lease writes in a directory.
         let is_own = target.destination.as_local().is_some();
         target.for_each(&files, 1, |file| match is_own || is_intact(target, file)? {
-            true => Ok::<_, ConvertError>(target.remove(&file.at)?),
+            true => Ok::<_, Error>(target.remove(&file.at)?),
             false => Ok(()),
         })?;
         Ok(())
@@ -151,7 +150,7 @@ impl Journal {
         found: Option<Found>,
         jobs: usize,
         resume: bool,
-    ) -> Result<Self, ConvertError> {
+    ) -> Result<Self, Error> {
         let (records, keep) = match found {
             Some(found) => (check(target, found.records, jobs)?, found.bytes),
             None => (BTreeMap::new(), 0),
@@ -201,7 +200,7 @@ fn check(
     target: Target<'_>,
     records: BTreeMap<(usize, u64), ShardRecord>,
     jobs: usize,
-) -> Result<BTreeMap<(usize, u64), ShardRecord>, ConvertError> {
+) -> Result<BTreeMap<(usize, u64), ShardRecord>, Error> {
     let list: Vec<((usize, u64), ShardRecord)> = records.into_iter().collect();
     let are_good = target.for_each(&list, jobs, |(_, shard)| {
         for file in &shard.files {
@@ -209,7 +208,7 @@ fn check(
                 return Ok(false);
             }
         }
-        Ok::<_, ConvertError>(true)
+        Ok::<_, Error>(true)
     })?;
     let list = list.into_iter().zip(are_good);
     let good = list.filter_map(|(record, is_good)| is_good.then_some(record));
@@ -217,10 +216,10 @@ fn check(
 }
 
 /// Returns whether a file is intact. In a local directory, a file that cannot be read is not.
-fn is_intact(target: Target<'_>, file: &FileRecord) -> Result<bool, ConvertError> {
+fn is_intact(target: Target<'_>, file: &FileRecord) -> Result<bool, Error> {
     let (destination, cancel) = (target.destination, &mut target.cancel());
     match file.compare(destination, &file.at, Verify::Contents, &mut || cancel(0)) {
-        Err(error) if destination.as_local().is_none() => Err(error.into()),
+        Err(error) if destination.as_local().is_none() => Err(error),
         state => Ok(matches!(state, Ok(FileState::Intact))),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use shardmill_core::{
-    ErrorKind, Format, Progress, column_option, column_word, escape, parallel, sql_name,
+    Error, Format, Progress, column_option, column_word, escape, parallel, sql_name,
 };
 use shardmill_dataset::{
     COLUMNS_FOLDER, COLUMNS_NAME, Dataset, DatasetError, LateColumns, OpenOptions, Sample, Shard,
@@ -17,10 +17,9 @@ use shardmill_mds::{
 };
 use shardmill_source::SourceOptions;
 use shardmill_storage::{Destination, LEASE_PATIENCE, Location, StorageError};
-use shardmill_writer::WriteError;
+use shardmill_writer::internal;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::error::ConvertError;
 use crate::options::{ColumnSpec, ConvertOptions};
 use crate::plan::plan;
 use crate::run::run;
@@ -69,7 +68,7 @@ pub fn add_columns(
     sources: Vec<Location>,
     options: &AddColumnsOptions,
     progress: &Progress,
-) -> Result<AddedColumns, ConvertError> {
+) -> Result<AddedColumns, Error> {
     let remote = &options.source.remote;
     let opened = OpenOptions {
         limits: options.source.limits.clone(),
@@ -135,7 +134,7 @@ struct Addition<'a> {
 }
 
 impl Addition<'_> {
-    fn write(&self) -> Result<AddedColumns, ConvertError> {
+    fn write(&self) -> Result<AddedColumns, Error> {
         let columns = self.columns()?;
         let rows_of = self.rows_of_samples()?;
         let shards = &self.dataset.index().shards;
@@ -161,7 +160,7 @@ impl Addition<'_> {
             let entry = self.write_shard(shard, &columns, &rows_of, &folder)?;
             self.progress.add_samples(entry.samples);
             self.progress.add_shard(0);
-            Ok::<_, ConvertError>(entry)
+            Ok::<_, Error>(entry)
         })?;
         let stored = entries.iter().flat_map(ShardEntry::stored);
         let stored_bytes = stored.map(|file| file.bytes).sum();
@@ -188,31 +187,31 @@ impl Addition<'_> {
     }
 
     /// Returns the columns to add, after checking that the dataset can have them.
-    fn columns(&self) -> Result<Vec<Column>, ConvertError> {
+    fn columns(&self) -> Result<Vec<Column>, Error> {
         let on = &self.options.on;
         let found = self.rows.index().shards.first();
         let Some(found) = found.and_then(|entry| entry.config.mds_columns()) else {
-            return Err(self.refused("columns-none", "the table has no rows".to_owned(), None));
+            return Err(self.refused("columns-none", "the table has no rows"));
         };
         let added = found.iter().filter(|column| column.name != *on);
         let added: Vec<Column> = added.cloned().collect();
         if added.is_empty() {
             let reason = format!("the table has no column beside `{}`", escape(on));
-            return Err(self.refused("columns-none", reason, None));
+            return Err(self.refused("columns-none", reason));
         }
         key_column(found, on).map_err(|reason| {
             let reason = format!("the table {reason}");
-            self.refused("columns-key", reason, Some(KEY_HINT))
+            self.refused("columns-key", reason).with_hint(KEY_HINT)
         })?;
         for entry in &self.dataset.index().shards {
             let Some(columns) = entry.config.mds_columns() else {
                 let format = entry.config.format().name();
                 let reason = format!("only MDS can have late columns, not {format}");
-                return Err(self.refused("columns-format", reason, None));
+                return Err(self.refused("columns-format", reason));
             };
             key_column(columns, on).map_err(|reason| {
                 let reason = format!("the dataset {reason}");
-                self.refused("columns-key", reason, Some(KEY_HINT))
+                self.refused("columns-key", reason).with_hint(KEY_HINT)
             })?;
             let is_known = |new: &&Column| columns.iter().any(|column| column.name == new.name);
             if let Some(known) = added.iter().find(is_known) {
@@ -227,14 +226,14 @@ impl Addition<'_> {
                     false => format!("add the others with {}, or ", others.join(" ")),
                 };
                 let hint = format!("{others}rename it with {renamed}");
-                return Err(self.refused("columns-exist", reason, Some(&hint)));
+                return Err(self.refused("columns-exist", reason).with_hint(hint));
             }
         }
         Ok(added)
     }
 
     /// Returns the row of the table for every stored sample.
-    fn rows_of_samples(&self) -> Result<Vec<u64>, ConvertError> {
+    fn rows_of_samples(&self) -> Result<Vec<u64>, Error> {
         let mut numbers = HashMap::new();
         let keys = self.keys(self.rows)?;
         for (row, key) in (0..).zip(&keys) {
@@ -242,7 +241,7 @@ impl Addition<'_> {
                 let key = self.stored_key(self.rows, row)?;
                 let reason =
                     format!("the rows {first} and {row} of the table have the key `{key}`");
-                return Err(self.refused("columns-key-repeated", reason, None));
+                return Err(self.refused("columns-key-repeated", reason));
             }
         }
         let mut used = vec![None; keys.len()];
@@ -259,14 +258,14 @@ impl Addition<'_> {
                 let key = self.stored_key(self.dataset, sample)?;
                 let reason =
                     format!("the table has no row with the key `{key}` of sample {sample}");
-                return Err(self.refused("columns-key-missing", reason, None));
+                return Err(self.refused("columns-key-missing", reason));
             };
             let slot = usize::try_from(row).ok().and_then(|row| used.get_mut(row));
             if let Some(first) = slot.and_then(|slot| slot.replace(sample)) {
                 let key = self.stored_key(self.dataset, sample)?;
                 let reason =
                     format!("the samples {first} and {sample} of the dataset have the key `{key}`");
-                return Err(self.refused("columns-key-repeated", reason, None));
+                return Err(self.refused("columns-key-repeated", reason));
             }
             rows_of.push(row);
         }
@@ -275,13 +274,13 @@ impl Addition<'_> {
             let reason = format!("no sample has the key `{key}` of row {extra} of the table");
             let hint =
                 "remove the row; the table may only have rows of samples that are not deleted";
-            return Err(self.refused("columns-key-extra", reason, Some(hint)));
+            return Err(self.refused("columns-key-extra", reason).with_hint(hint));
         }
         Ok(rows_of)
     }
 
     /// Returns a hash of the key of every stored sample of a dataset.
-    fn keys(&self, dataset: &Dataset) -> Result<Vec<u128>, ConvertError> {
+    fn keys(&self, dataset: &Dataset) -> Result<Vec<u128>, Error> {
         let jobs = self.options.source.resources.jobs;
         let keys = parallel::map(dataset.index().shards.len(), jobs, |number| {
             if self.progress.is_cancelled() {
@@ -291,16 +290,16 @@ impl Addition<'_> {
             let hash = |at| Ok(xxh3_128(self.key_of(&shard, at)?.as_bytes()));
             (0..shard.len())
                 .map(hash)
-                .collect::<Result<Vec<u128>, ConvertError>>()
+                .collect::<Result<Vec<u128>, Error>>()
         })?;
         Ok(keys.concat())
     }
 
-    fn key_of(&self, shard: &Shard, at: u64) -> Result<String, ConvertError> {
+    fn key_of(&self, shard: &Shard, at: u64) -> Result<String, Error> {
         let fields = shard.fields(at)?;
         let field = fields.iter().find(|field| field.name == self.options.on);
         // INVARIANT: `columns` has checked that every shard has the column.
-        let field = field.ok_or(WriteError::Bug("a shard without the column of keys"))?;
+        let field = field.ok_or_else(|| internal("a shard without the column of keys"))?;
         let value = decode(field.encoding, field.datum, &self.options.source.limits);
         let value = value.map_err(|source| {
             let location = ValueLocation {
@@ -314,7 +313,7 @@ impl Addition<'_> {
     }
 
     /// Returns the key of a stored sample, escaped.
-    fn stored_key(&self, dataset: &Dataset, stored: u64) -> Result<String, ConvertError> {
+    fn stored_key(&self, dataset: &Dataset, stored: u64) -> Result<String, Error> {
         let is_after = |shard: &usize| dataset.stored_samples(*shard).end > stored;
         let shard = (0..dataset.index().shards.len()).find(is_after);
         let shard = dataset.shard(shard.unwrap_or_default())?;
@@ -329,9 +328,9 @@ impl Addition<'_> {
         columns: &[Column],
         rows_of: &[u64],
         folder: &str,
-    ) -> Result<ShardEntry, ConvertError> {
+    ) -> Result<ShardEntry, Error> {
         let Some(entry) = self.dataset.index().shards.get(number) else {
-            return Err(WriteError::Bug("late columns of a shard that does not exist").into());
+            return Err(internal("late columns of a shard that does not exist"));
         };
         let (base, mut all) = match &entry.config.late {
             None => (&entry.config, Vec::new()),
@@ -402,14 +401,8 @@ impl Addition<'_> {
         })
     }
 
-    fn refused(&self, id: &'static str, reason: String, hint: Option<&str>) -> ConvertError {
-        ConvertError::Input {
-            kind: ErrorKind::InvalidInput,
-            id,
-            object: escape(&self.location.to_string()).into_owned(),
-            reason,
-            hint: hint.map(str::to_owned),
-        }
+    fn refused(&self, id: &'static str, reason: impl Into<String>) -> Error {
+        Error::usage(id, reason).about(self.location.to_string())
     }
 }
 

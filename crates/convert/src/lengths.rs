@@ -1,11 +1,10 @@
 //! Writes the lengths and the videos of columns beside the index of an existing dataset.
 
 use serde::Serialize;
-use shardmill_core::{Limits, Progress};
+use shardmill_core::{Error, Limits, Progress};
 use shardmill_dataset::{Dataset, DatasetError, DatasetProblem, Lengths, OpenOptions, Videos};
 use shardmill_storage::{Destination, Location, RemoteOptions, StorageError};
 
-use crate::error::ConvertError;
 use crate::target::Target;
 
 /// The options of [`write_lengths`].
@@ -48,7 +47,7 @@ pub fn write_lengths(
     location: &Location,
     options: &LengthsOptions,
     progress: &Progress,
-) -> Result<Vec<WrittenLengths>, ConvertError> {
+) -> Result<Vec<WrittenLengths>, Error> {
     let dataset = open(location, options)?;
     let mut done = Vec::with_capacity(options.columns.len());
     for column in &options.columns {
@@ -81,7 +80,7 @@ pub(crate) fn write_videos(
     location: &Location,
     options: &LengthsOptions,
     progress: &Progress,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let dataset = open(location, options)?;
     for column in &options.columns {
         // A damaged file is replaced, too.

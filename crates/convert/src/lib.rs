@@ -75,7 +75,6 @@ mod view_rows;
 
 pub use check::{check_file_options, check_options};
 pub use commit::{CommitPartsOptions, CommitReport, commit};
-pub use error::ConvertError;
 pub use export::{ExportOptions, Exported, export, export_pattern};
 pub use gc::{GcOptions, GcReport, gc};
 pub use increment::PlannedIncrement;

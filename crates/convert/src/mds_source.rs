@@ -17,18 +17,18 @@ use arrow::buffer::MutableBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use shardmill_core::{Diagnostic, ErrorKind, parallel};
+use shardmill_core::{Diagnostic, Error, ErrorKind, parallel};
 use shardmill_dataset::{Dataset, DatasetError, OpenOptions, Shard, View};
 use shardmill_mds::{Encoding, Layout, SampleValue, ShardConfig, TextEncoding, TextValue};
 use shardmill_source::{
-    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    TableFacts, Unit, project,
+    Rows, Source, SourceDescription, SourceFile, SourceKind, SourceOptions, TableFacts, Unit, bug,
+    project,
 };
 use shardmill_storage::Location;
 use shardmill_writer::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, number_type};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::error::ConvertError;
+use crate::error::other_option;
 
 /// The maximum number of samples of a batch, and the size in bytes at which it ends earlier.
 pub(crate) const BATCH_SAMPLES: u64 = 8192;
@@ -38,7 +38,7 @@ pub(crate) const BATCH_BYTES: usize = 1 << 20;
 pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let view = options.samples.view.as_ref();
     let open_options = OpenOptions {
         limits: options.limits.clone(),
@@ -64,7 +64,7 @@ pub(crate) fn has_column(
     locations: &[Location],
     name: &str,
     options: &SourceOptions,
-) -> Result<bool, ConvertError> {
+) -> Result<bool, Error> {
     let Some(location) = locations.first() else {
         return Ok(false);
     };
@@ -88,7 +88,7 @@ struct MdsSource {
 }
 
 impl MdsSource {
-    fn new(datasets: Vec<Arc<Dataset>>, computes: bool, jobs: usize) -> Result<Self, ConvertError> {
+    fn new(datasets: Vec<Arc<Dataset>>, computes: bool, jobs: usize) -> Result<Self, Error> {
         let mut description = SourceDescription::new(SourceKind::Mds);
         let mut shards = Vec::new();
         let mut units = Vec::new();
@@ -101,15 +101,15 @@ impl MdsSource {
                 match first {
                     None => first = Some((&entry.config, dataset.index_path())),
                     Some((config, path)) if !same_columns(config, &entry.config) => {
-                        return Err(ConvertError::option_hint(
+                        return Err(other_option(
                             "from",
                             format!(
                                 "the columns of shard {shard} of {} are not those of {}",
                                 dataset.index_path().display(),
                                 path.display()
                             ),
-                            "convert datasets with different columns one by one",
-                        ));
+                        )
+                        .with_hint("convert datasets with different columns one by one"));
                     }
                     Some(_) => {}
                 }
@@ -147,7 +147,7 @@ impl MdsSource {
             });
         }
         let Some((config, _)) = first else {
-            return Err(ConvertError::option(
+            return Err(other_option(
                 "source",
                 "the dataset has no shards, so its columns are not known",
             ));
@@ -255,19 +255,19 @@ impl Source for MdsSource {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let found = self.shards.get(unit).copied();
         let Some((dataset, shard)) =
             found.and_then(|(set, shard)| Some((self.datasets.get(set)?, shard)))
         else {
-            return Err(SourceError::bug(format!("there is no unit {unit}")));
+            return Err(bug(format!("there is no unit {unit}")));
         };
         let stored = dataset.stored_samples(shard);
         let start = stored.start;
         let left = dataset.live().live_ranges(stored);
         let left = left.map(|range| range.start - start..range.end - start);
         let left: Vec<Range<u64>> = left.collect();
-        let shard = dataset.shard(shard).map_err(|error| foreign(&error))?;
+        let shard = dataset.shard(shard)?;
         Ok(Box::new(ShardRows {
             shard,
             schema: project(&self.facts.schema, columns),
@@ -275,17 +275,6 @@ impl Source for MdsSource {
             left: left.into_iter().flatten().peekable(),
             rooms: Vec::new(),
         }))
-    }
-}
-
-/// Converts an error of the reader to a source error.
-pub(crate) fn foreign(error: &impl Diagnostic) -> SourceError {
-    SourceError::Described {
-        kind: error.kind(),
-        id: error.id(),
-        object: error.object(),
-        message: error.chain(),
-        hint: error.hint(),
     }
 }
 
@@ -303,7 +292,7 @@ struct ShardRows {
 }
 
 impl Rows for ShardRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         if self.left.peek().is_none() {
             return Ok(None);
         }
@@ -320,7 +309,7 @@ impl Rows for ShardRows {
             && bytes < BATCH_BYTES
             && let Some(next) = self.left.next()
         {
-            let sample = self.shard.sample(next).map_err(|error| foreign(&error))?;
+            let sample = self.shard.sample(next)?;
             bytes += sample.len();
             match is_mds {
                 true => self.push_fields(next, &mut columns)?,
@@ -335,7 +324,7 @@ impl Rows for ShardRows {
             RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)
         });
         batch.map(Some).map_err(|error| {
-            SourceError::bug(format!(
+            bug(format!(
                 "a batch of samples does not fit its schema: {error}"
             ))
         })
@@ -343,8 +332,8 @@ impl Rows for ShardRows {
 }
 
 impl ShardRows {
-    fn push_fields(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
-        let fields = self.shard.fields(next).map_err(|error| foreign(&error))?;
+    fn push_fields(&self, next: u64, columns: &mut [Builder]) -> Result<(), Error> {
+        let fields = self.shard.fields(next)?;
         let chosen = self.columns.iter().filter_map(|column| fields.get(*column));
         for (field, column) in chosen.zip(columns) {
             column
@@ -354,8 +343,8 @@ impl ShardRows {
         Ok(())
     }
 
-    fn push_texts(&self, next: u64, columns: &mut [Builder]) -> Result<(), SourceError> {
-        let values = self.shard.values(next).map_err(|error| foreign(&error))?;
+    fn push_texts(&self, next: u64, columns: &mut [Builder]) -> Result<(), Error> {
+        let values = self.shard.values(next)?;
         let chosen = self.columns.iter().filter_map(|column| values.get(*column));
         for ((name, value), column) in chosen.zip(columns) {
             let SampleValue::Text(value) = value else {
@@ -370,18 +359,11 @@ impl ShardRows {
 
     /// Returns the error of a value that does not have the type of its column. The original readers of these formats do
     /// not check it.
-    fn unfit(&self, next: u64, column: &str) -> SourceError {
-        SourceError::Described {
-            kind: shardmill_core::ErrorKind::Corrupt,
-            id: "sample-value",
-            object: Some(format!(
-                "sample {} column {}",
-                self.shard.first_sample() + next,
-                shardmill_core::escape(column)
-            )),
-            message: "the value is not of the type that the index gives the column".to_owned(),
-            hint: None,
-        }
+    fn unfit(&self, next: u64, column: &str) -> Error {
+        let number = self.shard.first_sample() + next;
+        let message = "the value is not of the type that the index gives the column";
+        Error::new(ErrorKind::Corrupt, "sample-value", message)
+            .about(format!("sample {number} column {column}"))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_source::{Source, SourceKind, SourceOptions};
 use shardmill_storage::Location;
 
-use crate::error::ConvertError;
 use crate::{mds_source, tar_source};
 
 /// Opens locations of one kind as one source: the shards of datasets as well as tables and trees.
@@ -18,7 +18,7 @@ use crate::{mds_source, tar_source};
 pub fn open_rows(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let kind = match options.kind {
         Some(kind) => kind,
         None => shardmill_source::detect(locations, &options.remote)?,
@@ -31,8 +31,8 @@ pub fn open_rows(
                 kind: Some(kind),
                 ..options.clone()
             };
-            return Ok(shardmill_source::open(locations, &options)?);
+            return shardmill_source::open(locations, &options);
         }
     };
-    Ok(shardmill_source::over(samples, options)?)
+    shardmill_source::over(samples, options)
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use shardmill_core::Error;
 use shardmill_mds::{Compression, HashAlgo};
 use shardmill_source::{SchemaRule, SourceOptions, TreeGroup};
 use shardmill_storage::{LEASE_PATIENCE, Location};
 use shardmill_webdataset::{Consumer, TarCompression};
 use shardmill_writer::{ShardFormat, ShardPattern};
 
-use crate::error::ConvertError;
 pub use crate::parse::{ColumnSpec, SplitSpec};
 use crate::parse::{List, OrNone, compression};
 #[cfg(feature = "clap")]
@@ -320,7 +320,7 @@ impl ShardOptions {
     /// # Errors
     ///
     /// `config-compression` if the format does not have it.
-    pub fn set_format(&mut self, to: ShardFormat, name: Option<&str>) -> Result<(), ConvertError> {
+    pub fn set_format(&mut self, to: ShardFormat, name: Option<&str>) -> Result<(), Error> {
         self.to = to;
         self.compression = None;
         let named = name.filter(|name| *name != "none");

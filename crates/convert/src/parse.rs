@@ -6,42 +6,16 @@ use std::str::FromStr;
 #[cfg(feature = "clap")]
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use shardmill_core::{
-    ByteSize, Diagnostic, ErrorKind, check_relative_path, escape, parse_sample_count,
+    ByteSize, Diagnostic as _, Error, check_relative_path, escape, parse_sample_count,
 };
 use shardmill_mds::HashAlgo;
 use shardmill_webdataset::{Consumer, WebdatasetError};
 use shardmill_writer::{PatternError, ShardPattern};
 
-use crate::error::ConvertError;
-
 /// A value that may be `none` or `auto`. As an alias, clap does not take it for an option that may be missing.
 pub type OrNone<T> = Option<T>;
 /// One value that holds several. As an alias, clap does not take it for a repeated option.
 pub type List<T> = Vec<T>;
-
-/// Why an option does not accept a text, and what it accepts. It has no id: that is the one of the option.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct ValueError {
-    /// What is wrong with the text.
-    pub message: String,
-    /// What the option accepts.
-    pub hint: String,
-}
-
-impl Diagnostic for ValueError {
-    fn kind(&self) -> ErrorKind {
-        ErrorKind::InvalidInput
-    }
-
-    fn id(&self) -> &'static str {
-        ""
-    }
-
-    fn hint(&self) -> Option<String> {
-        Some(self.hint.clone())
-    }
-}
 
 /// One column of the dataset to write, or all columns that others do not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,18 +53,16 @@ pub struct SplitSpec {
     pub share: f64,
 }
 
-type Parsed<T> = Result<T, ValueError>;
+type Parsed<T> = Result<T, Error>;
 
-/// Returns the error that an option does not accept a value.
-pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> ValueError {
-    ValueError {
-        message: message.into(),
-        hint: hint.into(),
-    }
+/// Returns the error that an option does not accept a value. The hint says what it accepts. It has no id: that is the
+/// one of the option.
+pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> Error {
+    Error::usage("", message).with_hint(hint)
 }
 
 /// Returns the error that a text is not what an option accepts.
-pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> ValueError {
+pub fn is_not(text: &str, what: &str, hint: impl Into<String>) -> Error {
     refused(format!("`{}` is not {what}", escape(text)), hint)
 }
 
@@ -212,8 +184,8 @@ pub fn shard_pattern(text: &str) -> Parsed<ShardPattern> {
     })
 }
 
-/// Parses `NAME[:ENCODING][=EXPR]`, or `*` for all other columns. The name ends at the first `:` or `=` outside double quotes, the encoding at the
-/// first `=`. The rest is the expression, which may contain any character.
+/// Parses `NAME[:ENCODING][=EXPR]`, or `*` for all other columns. The name ends at the first `:` or `=` outside double
+/// quotes, the encoding at the first `=`. The rest is the expression, which may contain any character.
 pub fn column(text: &str) -> Parsed<ColumnSpec> {
     let error = |fact: &str| {
         refused(
@@ -336,12 +308,12 @@ pub(crate) fn compression<T: FromStr>(
     name: Option<&str>,
     of: &str,
     known: &str,
-) -> Result<Option<T>, ConvertError> {
+) -> Result<Option<T>, Error> {
     let parsed = name.map(str::parse).transpose();
     parsed.map_err(|_| {
         let name = escape(name.unwrap_or_default());
         let fact = format!("`{name}` is not a compression{of}");
-        ConvertError::option_hint("compression", fact, format!("choose {known}"))
+        Error::option_hint("config-compression", fact, format!("choose {known}"))
     })
 }
 

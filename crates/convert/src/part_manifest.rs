@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 use shardmill_storage::StorageError;
 use shardmill_writer::parts::{Manifest, PARTS_FOLDER};
 
-use crate::error::{ConvertError, ConvertProblem};
+use crate::error::ConvertProblem;
 use crate::options::Part;
 use crate::target::{Target, in_folder};
 
@@ -48,7 +48,7 @@ pub(crate) fn part_of((manifest, about): &(Manifest, AboutPart)) -> Part {
 pub(crate) fn manifests(
     target: Target<'_>,
     limits: &Limits,
-) -> Result<Vec<(Manifest, AboutPart)>, ConvertError> {
+) -> Result<Vec<(Manifest, AboutPart)>, Error> {
     let entries = target.entries(PARTS_FOLDER)?.into_iter();
     let names: Vec<String> = entries
         .filter(|entry| !entry.is_folder && entry.name.ends_with(MANIFEST))
@@ -61,7 +61,7 @@ pub(crate) fn manifests(
         let Some(text) = text else { continue };
         known.push(parse(&text, limits).map_err(|reason| {
             let reason = format!("it is not a manifest of a part: {reason}");
-            ConvertProblem::Manifest.at(&target.destination.display(name), reason, None)
+            ConvertProblem::Manifest.at(target.destination.display(name), reason)
         })?);
     }
     Ok(known)
@@ -86,10 +86,7 @@ pub struct WaitingPart {
 }
 
 /// Returns the parts that wait for a commit, in order.
-pub(crate) fn waiting(
-    target: Target<'_>,
-    limits: &Limits,
-) -> Result<Vec<WaitingPart>, ConvertError> {
+pub(crate) fn waiting(target: Target<'_>, limits: &Limits) -> Result<Vec<WaitingPart>, Error> {
     let mut known = manifests(target, limits)?;
     let job = |manifest: &Manifest| manifest.staging.job().to_owned();
     known.sort_by_key(|(manifest, _)| (job(manifest), manifest.part));

@@ -5,19 +5,19 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use shardmill_core::{Progress, Unfinished, lock};
+use shardmill_core::{Error, Progress, Unfinished, lock};
 use shardmill_storage::{CancelToken, Destination, StorageError, random_number};
 use shardmill_writer::parts::{
     Manifest, ManifestBuilder, NameForm, PARTS_FOLDER, Staging, Verify, WORK_FOLDER,
 };
 use shardmill_writer::{
     Base, Batches, Checkpoint, DatasetIndex, FileState, INDEX_NAME, Input, Output, ShardForm,
-    ShardRecord, WriteError, Written,
+    ShardRecord, Written, internal,
 };
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::dest;
-use crate::error::ConvertError;
+use crate::error::conflict;
 use crate::input::SourceInput;
 use crate::journal::Found;
 use crate::options::Part;
@@ -32,7 +32,7 @@ pub(crate) fn run_part(
     plan: &ConvertPlan,
     part: Part,
     progress: &Progress,
-) -> Result<ConvertReport, ConvertError> {
+) -> Result<ConvertReport, Error> {
     let began = Instant::now();
     let options = &plan.options;
     let destination = Destination::create(&options.dest, &options.source.remote, options.spool())?;
@@ -44,7 +44,7 @@ pub(crate) fn run_part(
         ShardForm::Streaming(_) => NameForm::Mds,
         ShardForm::Tar(form) => NameForm::Tar(form.pattern.clone()),
         ShardForm::Table(_) => {
-            return Err(WriteError::Bug("a plan allowed parts of a table").into());
+            return Err(internal("a plan allowed parts of a table"));
         }
     };
     let staging = Staging::fresh(&job(plan, part.count), names)?;
@@ -105,7 +105,7 @@ pub(crate) fn run_part(
 fn find_finished(
     target: Target<'_>,
     plan: &ConvertPlan,
-) -> Result<Option<Vec<DatasetIndex>>, ConvertError> {
+) -> Result<Option<Vec<DatasetIndex>>, Error> {
     let options = &plan.options;
     if target.file_version(INDEX_NAME)?.is_some() {
         return dest::finished(target, &plan.folders, &plan.identity, options).map(Some);
@@ -114,7 +114,7 @@ fn find_finished(
         let dest = options.dest_text();
         let hint = Unfinished::Conversion.hint(&dest);
         let reason = "it holds an interrupted conversion that is not in parts";
-        return Err(ConvertError::conflict(dest, "dest-conflict", reason, hint));
+        return Err(conflict(dest, "dest-conflict", reason, hint));
     }
     Ok(None)
 }
@@ -136,7 +136,7 @@ fn write(
     builder: &ManifestBuilder,
     checkpoint: &Gathered,
     progress: &Progress,
-) -> Result<Written, ConvertError> {
+) -> Result<Written, Error> {
     let input = PartInput::new(plan, part);
     progress.set_totals(input.bytes, 0, 0);
     if let Some(folder) = builder.folder() {
@@ -170,7 +170,7 @@ fn discard(target: Target<'_>, builder: &ManifestBuilder, checkpoint: &Gathered)
 }
 
 /// Returns whether all files of a part are intact.
-fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<bool, ConvertError> {
+fn is_intact(target: Target<'_>, manifest: &Manifest, jobs: usize) -> Result<bool, Error> {
     let files = manifest.shards.iter().flat_map(|shard| &shard.files);
     let files: Vec<_> = files.collect();
     let states = target.for_each(&files, jobs, |file| {
@@ -219,13 +219,11 @@ impl PartInput {
 }
 
 impl Input for PartInput {
-    type Error = ConvertError;
-
     fn units(&self) -> usize {
         self.count
     }
 
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = ConvertError>>, ConvertError> {
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches>, Error> {
         self.all.open(self.first + unit)
     }
 

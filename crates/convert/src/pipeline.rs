@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use shardmill_core::Progress;
+use shardmill_core::{Error, Progress};
 use shardmill_writer::{
     Base, Checkpoint, DatasetIndex, Input, Output, Resources, ShardEnds, Written,
 };
 
-use crate::error::ConvertError;
 use crate::plan::ConvertPlan;
 use crate::report::{ConvertReport, Outcome, SplitReport};
 use crate::target::{Target, WORK_FOLDER};
@@ -22,7 +21,7 @@ pub(crate) fn write(
     base: Base,
     checkpoint: &dyn Checkpoint,
     progress: &Progress,
-) -> Result<Written, ConvertError> {
+) -> Result<Written, Error> {
     let output = output(plan, target);
     write_input(plan, &plan.input(), &output, base, checkpoint, progress)
 }
@@ -30,12 +29,12 @@ pub(crate) fn write(
 /// Reads, encodes and writes an input.
 pub(crate) fn write_input(
     plan: &ConvertPlan,
-    input: &impl Input<Error = ConvertError>,
+    input: &impl Input,
     output: &Output<'_>,
     base: Base,
     checkpoint: &dyn Checkpoint,
     progress: &Progress,
-) -> Result<Written, ConvertError> {
+) -> Result<Written, Error> {
     let resources = Resources {
         jobs: plan.options.source.resources.jobs,
         budget_bytes: budget(plan),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
 use serde_json::{Value, json};
-use shardmill_core::{Progress, escape};
+use shardmill_core::{Error, Progress, escape};
 use shardmill_source::{SelectColumn, Source, SourceKind, shuffled};
 use shardmill_writer::{NullPlan, RowEncoder, ShardForm, ShardFormat, TarKeys};
 
@@ -13,7 +13,7 @@ use crate::check::{
 };
 use crate::columns;
 use crate::dest::{self, Dest};
-use crate::error::{ConvertError, ConvertProblem, no_columns};
+use crate::error::{ConvertProblem, no_columns, other_option};
 use crate::identity::Identity;
 use crate::increment::{Increment, PlannedIncrement, check_source};
 use crate::input::SourceInput;
@@ -86,7 +86,7 @@ pub struct ConvertPlan {
 /// - A source cannot be read.
 /// - A type or a null cannot be stored.
 /// - `Conflict`: the destination holds something else.
-pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, ConvertError> {
+pub fn plan(mut options: ConvertOptions) -> Result<ConvertPlan, Error> {
     check_options(&options)?;
     if options.shards.keep_row_groups {
         options.shards.size_limit = None;
@@ -195,7 +195,7 @@ fn key_column(
     schema: &SchemaRef,
     source: &Arc<dyn Source>,
     options: &ConvertOptions,
-) -> Result<Option<columns::Key>, ConvertError> {
+) -> Result<Option<columns::Key>, Error> {
     if options.shards.to != ShardFormat::Webdataset {
         return Ok(None);
     }
@@ -205,7 +205,7 @@ fn key_column(
             return Ok(None);
         }
         let fact = format!("there is no column `{}`", escape(name));
-        return Err(ConvertError::option("key-column", fact));
+        return Err(Error::option("config-key", fact));
     };
     let description = source.description();
     // The keys of a single tree are unique.
@@ -221,9 +221,7 @@ fn key_column(
 }
 
 /// Opens the source. For an increment, also returns the files that must be read.
-fn open_source(
-    options: &ConvertOptions,
-) -> Result<(Arc<dyn Source>, Option<Increment>), ConvertError> {
+fn open_source(options: &ConvertOptions) -> Result<(Arc<dyn Source>, Option<Increment>), Error> {
     let specs = options.columns.specs.iter();
     let specs = specs.map(|column| SelectColumn {
         name: column.name.clone(),
@@ -241,7 +239,7 @@ fn open_source(
     let kind = match options.source.kind {
         Some(kind) => kind,
         None if options.sources.is_empty() => {
-            return Err(ConvertError::option("source", "there is no source"));
+            return Err(other_option("source", "there is no source"));
         }
         None => shardmill_source::detect(&options.sources, &options.source.remote)?,
     };
@@ -347,7 +345,7 @@ fn takes_bytes(options: &ConvertOptions) -> bool {
 }
 
 /// Returns whether a source has a key column that was not requested.
-fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, ConvertError> {
+fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, Error> {
     if options.source.query.sql.is_some() || options.source.query.select.is_some() {
         return Ok(false);
     }
@@ -363,19 +361,19 @@ fn has_keys(kind: SourceKind, options: &ConvertOptions) -> Result<bool, ConvertE
 fn split_key_to_skip(
     options: &ConvertOptions,
     source: &Arc<dyn Source>,
-) -> Result<Option<usize>, ConvertError> {
+) -> Result<Option<usize>, Error> {
     let Some(key) = &options.columns.split_key else {
         return Ok(None);
     };
     let schema = source.schema();
     let Some((at, field)) = schema.column_with_name(key) else {
         let fact = format!("there is no column `{}`", escape(key));
-        return Err(ConvertError::option("split-key", fact));
+        return Err(Error::option("config-split-key", fact));
     };
     if !can_be_key(field.data_type()) {
         let (key, data_type) = (escape(key), field.data_type());
-        return Err(ConvertError::option_hint(
-            "split-key",
+        return Err(Error::option_hint(
+            "config-split-key",
             format!("column `{key}` is of type {data_type}, which has no text"),
             "name a column of text, bytes, numbers, dates or times, or one of its fields with --select",
         ));
@@ -390,7 +388,7 @@ fn refuse_known_nulls(
     encoders: &[shardmill_writer::ColumnEncoder],
     nulls: &NullPlan,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     if options.columns.nulls != Nulls::Error {
         return Ok(());
     }
@@ -440,7 +438,9 @@ fn refuse_known_nulls(
         (false, false) => choices,
     };
     let sources: Vec<String> = options.sources.iter().map(shown).collect();
-    Err(ConvertProblem::Nulls.at(&sources.join(" "), reason, Some(hint)))
+    Err(ConvertProblem::Nulls
+        .at(sources.join(" "), reason)
+        .with_hint(hint))
 }
 
 impl ConvertPlan {

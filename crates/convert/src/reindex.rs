@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use shardmill_core::{Limits, Progress, escape};
+use shardmill_core::{Error, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, TarFile, TarSet, each_in_order};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Destination, Location, RemoteOptions};
@@ -12,7 +12,7 @@ use shardmill_webdataset::{
 };
 use shardmill_writer::hash_all;
 
-use crate::error::ConvertError;
+use crate::error::conflict;
 use crate::export::publish;
 use crate::target::Target;
 
@@ -45,7 +45,7 @@ pub fn reindex_tars(
     folder: &Path,
     options: &ReindexOptions,
     progress: &Progress,
-) -> Result<Option<Index>, ConvertError> {
+) -> Result<Option<Index>, Error> {
     let set = match TarSet::lying_in(folder) {
         Err(error) if error.problem() == Some(DatasetProblem::NoTars) => return Ok(None),
         set => set?,
@@ -83,7 +83,7 @@ pub fn reindex_tars(
 }
 
 /// Checks that no shard exists both compressed and uncompressed. The index can list only one of the files.
-fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
+fn check_names(shards: &[TarFile]) -> Result<(), Error> {
     let mut names: Vec<(String, &TarFile)> = shards
         .iter()
         .map(|shard| (shard.raw_name(), shard))
@@ -94,7 +94,7 @@ fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
             && raw == other
         {
             let reason = format!("`{}` is the same shard", escape(first.name()));
-            return Err(ConvertError::conflict(
+            return Err(conflict(
                 second.path().display().to_string(),
                 "shard-ambiguous",
                 reason,
@@ -105,10 +105,7 @@ fn check_names(shards: &[TarFile]) -> Result<(), ConvertError> {
     Ok(())
 }
 
-fn describe(
-    shard: &TarFile,
-    options: &ReindexOptions,
-) -> Result<(IndexShard, Vec<u8>), ConvertError> {
+fn describe(shard: &TarFile, options: &ReindexOptions) -> Result<(IndexShard, Vec<u8>), Error> {
     let limits = &options.limits;
     let file = |name: String, bytes: &[u8]| FileInfo {
         basename: name.into(),

@@ -6,13 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use shardmill_core::{Limits, WORK_FOLDER, check_relative_path};
+use shardmill_core::{Error, Limits, WORK_FOLDER, check_relative_path};
 use shardmill_dataset::{COLUMNS_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME};
 use shardmill_storage::StorageError;
 use shardmill_writer::DatasetIndex;
 
 use crate::dataset_files::{dataset_files, dataset_folders, remove_empty, remove_in_order};
-use crate::error::ConvertError;
 use crate::export::publish_all;
 use crate::options::ConvertOptions;
 use crate::pending;
@@ -51,7 +50,7 @@ pub(crate) fn publish(
     target: Target<'_>,
     new: &[NewDataset<'_>],
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let note = Note::of(target, new, options)?;
     let text = serde_json::to_string(&note).unwrap_or_default();
     target.publish(NOTE_NAME, text.as_bytes())?;

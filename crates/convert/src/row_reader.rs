@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use shardmill_core::lock;
-use shardmill_source::{Rows, Source, SourceError};
+use shardmill_core::{Error, lock};
+use shardmill_source::{Rows, Source};
 
 use crate::row_values::{RowValue, show_row};
 
@@ -49,7 +49,7 @@ impl RowReader {
     /// # Errors
     ///
     /// Those of the source.
-    pub fn open(source: Arc<dyn Source>) -> Result<Self, SourceError> {
+    pub fn open(source: Arc<dyn Source>) -> Result<Self, Error> {
         let mut firsts = vec![0];
         let mut next = 0_u64;
         for rows in shardmill_source::unit_rows(&*source)? {
@@ -80,7 +80,7 @@ impl RowReader {
         &self,
         rows: Range<u64>,
         show: &mut dyn FnMut(u64, RowValue<'_>),
-    ) -> Result<u64, SourceError> {
+    ) -> Result<u64, Error> {
         let end = rows.end.min(self.rows());
         let mut kept = lock(&self.cursor);
         let mut row = rows.start;

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
-use shardmill_core::{Diagnostic as _, ErrorKind, Limits, Progress};
+use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits, Progress};
 use shardmill_dataset::{PROVENANCE_NAME, RECORD_NAME};
 use shardmill_storage::{Destination, DestinationLease, StorageError};
-use shardmill_writer::{Base, TarKeys, WriteError, publish_index};
+use shardmill_writer::{Base, TarKeys, interrupted, publish_index};
 
 use crate::dataset_files::{dataset_files, holds_dataset, next_generation};
 use crate::dest::{self, Dest};
-use crate::error::ConvertError;
+use crate::error::{conflict, is_resumable};
 use crate::export;
 use crate::increment::{first_record, run_increment};
 use crate::journal::{Found, Journal};
@@ -41,7 +41,7 @@ use crate::tokens::with_lengths;
 /// - The error of reading, encoding or writing.
 /// - `Conflict`: another writer is running, or the destination has changed since it was planned.
 /// - `Interrupted`: the run was cancelled.
-pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
+pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Error> {
     let options = plan.options.clone();
     let columns = with_lengths(&options);
     let folders = plan.folders.clone();
@@ -68,7 +68,7 @@ pub fn run(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Conv
     Ok(report)
 }
 
-fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, ConvertError> {
+fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Error> {
     if let Some(part) = plan.options.run.part {
         return parts::run_part(&plan, part, progress);
     }
@@ -123,7 +123,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
             Ok(report)
         }
         // After a store error, or if another writer has the lease, no cleanup is attempted.
-        Err(error) if error.is_resumable() && destination.as_local().is_none() => Err(error),
+        Err(error) if is_resumable(&error) && destination.as_local().is_none() => Err(error),
         Err(error) if lease.is_lost() => Err(error),
         // The next run, or `gc`, removes the old files.
         Err(error)
@@ -134,7 +134,7 @@ fn run_plan(plan: ConvertPlan, progress: &Progress) -> Result<ConvertReport, Con
         {
             Err(error)
         }
-        Err(error) if error.is_resumable() && has_shards(target, &options.source.limits) => {
+        Err(error) if is_resumable(&error) && has_shards(target, &options.source.limits) => {
             Err(error)
         }
         Err(error) => {
@@ -185,12 +185,12 @@ fn convert(
     found: Option<Found>,
     progress: &Progress,
     began: Instant,
-) -> Result<ConvertReport, ConvertError> {
+) -> Result<ConvertReport, Error> {
     let options = &plan.options;
     let resumed = found.is_some();
     target.remove_temporary()?;
     if !plan.source.prepare(&|| !progress.is_cancelled())? {
-        return Err(WriteError::Interrupted { samples: 0 }.into());
+        return Err(interrupted(0));
     }
     // Keys that must be unique are all read again.
     let forgets_keys = !matches!(
@@ -266,7 +266,7 @@ fn convert(
         });
     }
     if lease.is_lost() {
-        return Err(ConvertError::conflict(
+        return Err(conflict(
             options.dest_text(),
             "other-writer",
             "another writer has taken over: this one was silent for too long",
@@ -287,7 +287,7 @@ fn publish(
     target: Target<'_>,
     new: &[NewDataset<'_>],
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     for dataset in new {
         export::publish_all(target, Some(WORK_FOLDER), &dataset.exported, true)?;
         for (name, text) in &dataset.files {

@@ -6,12 +6,11 @@ use arrow::array::AsArray as _;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, UInt64Type};
 use arrow::record_batch::RecordBatch;
-use shardmill_core::{Progress, parallel};
+use shardmill_core::{Error, Progress, parallel};
 use shardmill_dataset::DatasetError;
-use shardmill_source::{QueryOptions, SelectColumn, SourceError, SourceOptions};
+use shardmill_source::{QueryOptions, SelectColumn, SourceOptions, bug};
 use shardmill_storage::Location;
 
-use crate::error::ConvertError;
 use crate::open::open_rows;
 
 /// The column with the number of the sample, which conditions can use like the other columns.
@@ -50,7 +49,7 @@ pub fn select_samples(
     by: SelectBy<'_>,
     options: &SourceOptions,
     progress: &Progress,
-) -> Result<Selected, ConvertError> {
+) -> Result<Selected, Error> {
     let mut options = options.clone();
     options.query = QueryOptions {
         number: Some(SAMPLE_COLUMN.to_owned()),
@@ -84,7 +83,7 @@ pub fn select_samples(
         }
         progress.add_input_bytes(source.units().get(unit).map_or(0, |unit| unit.bytes));
         progress.add_shard(0);
-        Ok::<_, ConvertError>((numbers, found_keys))
+        Ok::<_, Error>((numbers, found_keys))
     })?;
     let (samples, found_keys): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let mut samples = samples.concat();
@@ -100,19 +99,15 @@ pub fn select_samples(
     Ok(Selected { samples, missing })
 }
 
-fn numbers_of(batch: &RecordBatch) -> Result<Vec<u64>, ConvertError> {
+fn numbers_of(batch: &RecordBatch) -> Result<Vec<u64>, Error> {
     let numbers = batch.columns().first();
     let numbers = numbers.and_then(|column| column.as_primitive_opt::<UInt64Type>());
-    let numbers =
-        numbers.ok_or_else(|| SourceError::bug("a batch without the numbers of its samples"))?;
+    let numbers = numbers.ok_or_else(|| bug("a batch without the numbers of its samples"))?;
     Ok(numbers.values().to_vec())
 }
 
 /// Returns the numbers of the samples with one of the keys, and these keys.
-fn with_keys(
-    batch: &RecordBatch,
-    keys: &HashSet<String>,
-) -> Result<Vec<(u64, String)>, ConvertError> {
+fn with_keys(batch: &RecordBatch, keys: &HashSet<String>) -> Result<Vec<(u64, String)>, Error> {
     let numbers = numbers_of(batch)?;
     let texts = batch.columns().get(1);
     let texts = texts.and_then(|column| cast(column, &DataType::Utf8).ok());
@@ -120,7 +115,7 @@ fn with_keys(
         let schema = batch.schema();
         let name = schema.fields().get(1).map_or("", |field| field.name());
         let fact = format!("the values of `{name}` have no text");
-        ConvertError::option_hint("key-column", fact, "name a column of texts or numbers")
+        Error::option_hint("config-key", fact, "name a column of texts or numbers")
     })?;
     let pairs = numbers.into_iter().zip(texts.as_string::<i32>());
     let pairs = pairs.filter_map(|(number, key)| Some((number, keys.get(key?)?)));

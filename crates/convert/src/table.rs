@@ -7,18 +7,17 @@ use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::{DataType, Field, Schema};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
-use shardmill_core::Diagnostic as _;
+use shardmill_core::{Diagnostic as _, Error};
 use shardmill_mds::{Encoding, Value, decode};
 use shardmill_parquet::{ParquetEncodeError, ParquetEncoder, check_type};
 use shardmill_source::{Source, SourceKind};
 use shardmill_webdataset::FieldKind;
 use shardmill_writer::{
     ColumnEncoder, EncodeTable, RowEncoder, ShardForm, ShardFormat, TableError, TableForm, Target,
-    WriteError, default_target, encoded_as, number_lists,
+    default_target, encoded_as, internal, number_lists, table_not_encoded, type_unsupported,
 };
 
-use crate::error::ConvertError;
-use crate::mds_source::foreign;
+use crate::error::{encoding_error, other_option};
 use crate::options::ConvertOptions;
 
 /// The encodings that a column of a table can be given, with their types.
@@ -39,37 +38,39 @@ fn table_type(encoding: &str) -> Option<DataType> {
 }
 
 /// Parses the encoding of a column of a table.
-pub(crate) fn parse_target(column: &str, encoding: &str) -> Result<Target, ConvertError> {
+pub(crate) fn parse_target(column: &str, encoding: &str) -> Result<Target, Error> {
     let data_type = table_type(encoding).ok_or_else(|| {
         let reason = format!("unknown encoding `{}`", shardmill_core::escape(encoding));
         let names = ENCODINGS.map(|(name, _)| name).join(", ");
         let hint = format!("columns of parquet are {names}");
-        ConvertError::encoding(column, "encoding-unknown", reason, Some(hint))
+        encoding_error(column, "encoding-unknown", reason).with_hint(hint)
     })?;
     Ok(Target::Table(data_type))
 }
 
 /// Checks that the other options apply to tables.
-pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError> {
+pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), Error> {
     if options.shards.to != ShardFormat::Parquet {
         return Ok(());
     }
-    let refused =
-        |option, fact: &str, hint: &str| Err(ConvertError::option_hint(option, fact, hint));
+    let refused = |id, fact: &str, hint: &str| Err(Error::option_hint(id, fact, hint));
     if options.run.incremental {
-        let fact = "a table of Parquet files is not updated";
-        return refused("incremental", fact, "convert it again, or use --to mds");
+        let (fact, hint) = (
+            "a table of Parquet files is not updated",
+            "convert it again, or use --to mds",
+        );
+        return Err(other_option("incremental", fact).with_hint(hint));
     }
     if options.run.part.is_some() {
         let fact = "a table of Parquet files is not written in parts";
-        return refused("part", fact, "convert in one run");
+        return refused("config-part", fact, "convert in one run");
     }
     if !(1..=MAX_ROW_GROUP_BYTES).contains(&options.shards.row_group_bytes()) {
         let fact = format!(
             "{} bytes are no size of a row group",
             options.shards.row_group_bytes()
         );
-        return refused("row-group-size", &fact, "choose 1 byte to 1 GiB");
+        return refused("config-row-group-size", &fact, "choose 1 byte to 1 GiB");
     }
     Ok(())
 }
@@ -79,7 +80,7 @@ pub(crate) fn check_options(options: &ConvertOptions) -> Result<(), ConvertError
 pub(crate) fn known_types(
     source: &dyn Source,
     options: &ConvertOptions,
-) -> Result<BTreeMap<String, DataType>, ConvertError> {
+) -> Result<BTreeMap<String, DataType>, Error> {
     let mut types = BTreeMap::new();
     if !options.shards.to.is_table() {
         return Ok(types);
@@ -110,7 +111,7 @@ pub(crate) fn known_types(
             continue;
         };
         let value = decode(encoding, bytes.value(0), &options.source.limits);
-        if let Value::NdArray(array) = value.map_err(|error| foreign(&error))? {
+        if let Value::NdArray(array) = value? {
             let data_type = number_lists(array.dtype, array.shape.len());
             types.insert(schema.field(at).name().clone(), data_type);
         }
@@ -131,7 +132,7 @@ fn tar_type(field: &Field) -> Option<DataType> {
 }
 
 /// Returns the first row of a source, if there is one.
-fn first_row(source: &dyn Source) -> Result<Option<RecordBatch>, ConvertError> {
+fn first_row(source: &dyn Source) -> Result<Option<RecordBatch>, Error> {
     for unit in 0..source.units().len() {
         let mut rows = source.open_unit(unit)?;
         while let Some(batch) = rows.next_batch()? {
@@ -147,33 +148,27 @@ fn first_row(source: &dyn Source) -> Result<Option<RecordBatch>, ConvertError> {
 pub(crate) fn compile(
     columns: Vec<ColumnEncoder>,
     options: &ConvertOptions,
-) -> Result<(RowEncoder, ShardForm), ConvertError> {
+) -> Result<(RowEncoder, ShardForm), Error> {
     let mut fields = Vec::with_capacity(columns.len());
     for column in &columns {
         let field = column
             .table_field()
-            .ok_or(WriteError::Bug("a column of another format in a table"))?;
-        check_type(field).map_err(|error| WriteError::TypeUnsupported {
-            column: field.name().clone(),
-            data_type: field.data_type().to_string(),
-            encoding: "parquet".to_owned(),
-            hint: error.hint(),
+            .ok_or_else(|| internal("a column of another format in a table"))?;
+        check_type(field).map_err(|error| {
+            let unsupported = type_unsupported(field.name(), field.data_type(), "parquet");
+            unsupported.with_any_hint(error.hint())
         })?;
         fields.push(Arc::clone(field));
     }
     let shards = &options.shards;
     let schema = Arc::new(Schema::new(fields));
     let encoder = ParquetEncoder::new(schema, shards.compression).map_err(|error| match error {
-        ParquetEncodeError::Compression { .. } => ConvertError::option_hint(
-            "compression",
+        ParquetEncodeError::Compression { .. } => Error::option_hint(
+            "config-compression",
             error.to_string(),
             error.hint().unwrap_or_default(),
         ),
-        error => WriteError::Table {
-            shard: 0,
-            source: error.into(),
-        }
-        .into(),
+        error => table_not_encoded(0, error.into()),
     })?;
     let form = TableForm {
         encoder: Arc::new(Encoder(encoder)),

@@ -1,6 +1,6 @@
 //! Verifies tables of Parquet files against their index.
 
-use shardmill_core::{ErrorKind, Limits, Progress};
+use shardmill_core::{Error, ErrorKind, Limits, Progress};
 use shardmill_dataset::{
     DatasetError, IndexShape, ReadTotals, ShardCheck, VerifyOptions, VerifyReport, check_files,
     check_sides,
@@ -9,10 +9,9 @@ use shardmill_mds::Hasher;
 use shardmill_source::{SourceKind, SourceOptions};
 use shardmill_storage::{Folder, Location, RemoteOptions};
 use shardmill_writer::{
-    DatasetIndex, ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteError,
+    DatasetIndex, ShardFormat, TABLE_INDEX_NAME, TableFile, TableIndex, WriteProblem, index_error,
 };
 
-use crate::error::ConvertError;
 use crate::target::side_name;
 
 /// The most bytes of a file in memory: enough for a store to send them at full bandwidth.
@@ -29,7 +28,7 @@ pub fn verify_table(
     options: &VerifyOptions,
     (limits, remote): (&Limits, &RemoteOptions),
     progress: &Progress,
-) -> Result<Option<VerifyReport>, ConvertError> {
+) -> Result<Option<VerifyReport>, Error> {
     // Whatever cannot be read here is not a table. Some stores deny access to objects that do not exist. The commands for
     // other datasets report what is there.
     let Ok(folder) = Folder::open(location, remote) else {
@@ -39,11 +38,8 @@ pub fn verify_table(
         return Ok(None);
     };
     let index = TableIndex::parse(&text, limits).map_err(|reason| {
-        let source = shardmill_writer::IndexProblem::Table { reason };
-        WriteError::Index {
-            location: folder.path_of(TABLE_INDEX_NAME).display().to_string(),
-            source: Box::new(source),
-        }
+        let location = folder.path_of(TABLE_INDEX_NAME).display().to_string();
+        index_error(&location, WriteProblem::table_index(reason))
     })?;
     let bytes = index.files.iter().map(|file| file.file.bytes);
     progress.set_totals(bytes.sum(), 0, index.files.len() as u64);
@@ -61,7 +57,7 @@ pub fn verify_table(
         found.bytes = file.file.bytes.saturating_sub(found.read.stored_bytes);
         match checked {
             Ok(()) => found.sound_samples = file.rows,
-            Err(error) => found.file_error(&file.file.basename, &error),
+            Err(error) => found.file_error(&file.file.basename, error),
         }
         Ok(())
     };
@@ -84,7 +80,7 @@ fn check_order(folder: &Folder, index: TableIndex, limits: &Limits, report: &mut
     };
     let shape = IndexShape::of(index.shard_samples());
     if let Err(error) = check_sides(&read, &shape, limits.index_bytes) {
-        report.add_file_error(&side_name(to, error.side_name()), &error);
+        report.add_file_error(&side_name(to, error.side_name()), error);
     }
 }
 
@@ -95,7 +91,7 @@ fn check(
     file: &TableFile,
     read: &mut ReadTotals,
     progress: &Progress,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let info = &file.file;
     let found = match folder.open_file(&info.basename) {
         Err(error) if error.is_not_found() => {
@@ -143,7 +139,7 @@ fn decode(
     path: &Location,
     file: &TableFile,
     (limits, remote): (&Limits, &RemoteOptions),
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let options = SourceOptions {
         kind: Some(SourceKind::Parquet),
         limits: limits.clone(),
@@ -166,12 +162,6 @@ fn decode(
 }
 
 /// Builds the error of a file that its index does not describe.
-fn corrupt(id: &'static str, reason: String) -> ConvertError {
-    ConvertError::Input {
-        kind: ErrorKind::Corrupt,
-        id,
-        object: String::new(),
-        reason,
-        hint: None,
-    }
+fn corrupt(id: &'static str, reason: String) -> Error {
+    Error::new(ErrorKind::Corrupt, id, reason).about("")
 }

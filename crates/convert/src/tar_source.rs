@@ -9,25 +9,25 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BinaryBuilder, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use shardmill_core::{ErrorKind, Limits, Progress, escape};
+use shardmill_core::{Error, ErrorKind, Limits, Progress, escape};
 use shardmill_dataset::{DatasetError, ShardBytes, TarSet, View, each_in_order, version_of};
 use shardmill_source::{
-    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    TableFacts, Unit, project, rows_from,
+    Rows, Source, SourceDescription, SourceFile, SourceKind, SourceOptions, TableFacts, Unit, bug,
+    project, rows_from,
 };
 use shardmill_storage::Location;
 use shardmill_webdataset::ShardView;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::error::{ConvertError, no_columns};
-use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, foreign, rooms};
+use crate::error::no_columns;
+use crate::mds_source::{BATCH_BYTES, BATCH_SAMPLES, Left, Room, rooms};
 
 /// Opens the samples of tar files as one source, with all columns and rows. Without an index, their headers are read to
 /// find the fields.
 pub(crate) fn samples(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let locations = shardmill_source::expand_patterns(locations, &options.remote)?;
     let set = TarSet::open(&locations, &options.limits, &options.remote)?;
     let mut set = set.scanned(&options.limits)?;
@@ -48,7 +48,7 @@ struct TarSource {
 }
 
 impl TarSource {
-    fn new(set: TarSet, options: &SourceOptions) -> Result<Self, ConvertError> {
+    fn new(set: TarSet, options: &SourceOptions) -> Result<Self, Error> {
         let mut description = SourceDescription::new(SourceKind::Webdataset);
         let mut units = Vec::new();
         let mut rows = 0_u64;
@@ -60,11 +60,11 @@ impl TarSource {
         // INVARIANT: `each_in_order` counts up to the number of shards.
         let work = |at: usize| {
             let file = shards[at].open()?;
-            Ok::<_, ConvertError>((file.len(), version_of(&file)))
+            Ok::<_, Error>((file.len(), version_of(&file)))
         };
         let take = |at: usize, (bytes, version): (u64, Vec<u8>)| {
             let shard = &shards[at];
-            let unknown = || SourceError::bug(format!("shard {at} was not scanned"));
+            let unknown = || bug(format!("shard {at} was not scanned"));
             let known = shard.known().ok_or_else(unknown)?;
             identity.update(shard.name().as_bytes());
             identity.update(&[0]);
@@ -119,8 +119,8 @@ impl TarSource {
             nulls.push((!nullable).then_some(0));
         }
         if fields.contains_key(options.tree.key_column.as_str()) {
-            return Err(ConvertError::option_hint(
-                "key-column",
+            return Err(Error::option_hint(
+                "config-key",
                 format!("the samples have a field `{}`", options.tree.key_column),
                 "call the column of the keys otherwise with --key-column",
             ));
@@ -147,9 +147,9 @@ impl Source for TarSource {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let Some(file) = self.set.shards().get(unit) else {
-            return Err(SourceError::bug(format!("there is no unit {unit}")));
+            return Err(bug(format!("there is no unit {unit}")));
         };
         let path = file.path();
         let declared = file.known().map(|entry| entry.samples);
@@ -158,11 +158,9 @@ impl Source for TarSource {
             // The shard has no live sample, so it is not read.
             return Ok(rows_from(|| Ok(None)));
         }
-        let data = file
-            .load_checked(&self.limits)
-            .map_err(|error| foreign(&error))?;
+        let data = file.load_checked(&self.limits)?;
         let shard = ShardView::open(data, &self.limits)
-            .map_err(|source| foreign(&DatasetError::tar_file(&path, source)))?;
+            .map_err(|source| Error::from(DatasetError::tar_file(&path, source)))?;
         if declared.is_some_and(|rows| rows != shard.len()) {
             let message = format!(
                 "it has {} samples, of which {} were known",
@@ -216,7 +214,7 @@ struct ShardRows {
 }
 
 impl Rows for ShardRows {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         let view = &self.shard;
         if self.left.peek().is_none() {
             return Ok(None);
@@ -239,7 +237,7 @@ impl Rows for ShardRows {
         {
             let key = view
                 .fields_into(next, &mut found)
-                .map_err(|source| foreign(&DatasetError::tar_file(&self.path, source)))?;
+                .map_err(|source| Error::from(DatasetError::tar_file(&self.path, source)))?;
             keys.append_value(&key);
             for field in &found {
                 let Some(position) = self.column_positions.get(&*field.name) else {
@@ -262,7 +260,7 @@ impl Rows for ShardRows {
             }
         }
         if self.shard.data().is_damaged() {
-            return Err(foreign(&DatasetError::file_changed(self.path.clone())));
+            return Err(Error::from(DatasetError::file_changed(self.path.clone())));
         }
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(fields + 1);
         for mut column in columns {
@@ -284,12 +282,8 @@ impl Rows for ShardRows {
 }
 
 /// Builds the error of a damaged tar file.
-fn corrupt(path: &Path, id: &'static str, message: String) -> SourceError {
-    SourceError::Described {
-        kind: ErrorKind::Corrupt,
-        id,
-        object: Some(escape(&path.display().to_string()).into_owned()),
-        message,
-        hint: Some("run verify to see all damage".to_owned()),
-    }
+fn corrupt(path: &Path, id: &'static str, message: String) -> Error {
+    Error::new(ErrorKind::Corrupt, id, message)
+        .about(path.display().to_string())
+        .with_hint("run verify to see all damage")
 }

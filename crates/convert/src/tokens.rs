@@ -5,15 +5,13 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde_json::{Value, json};
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_source::{
-    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts, map_rows,
+    ENCODING_KEY, RowOrigin, Rows, SelectColumn, Source, TableFacts, bug, map_rows,
 };
 use shardmill_tokenize::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 use shardmill_writer::ShardFormat;
 
-use crate::error::ConvertError;
-use crate::mds_source::foreign;
 use crate::options::{ConvertOptions, Nulls, TokenizeOptions};
 
 /// The tokenizer of a conversion, as its configuration and its provenance name it.
@@ -66,7 +64,7 @@ impl TokenizerFile {
 pub(crate) fn select(
     selected: &mut Vec<SelectColumn>,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let Some(tokenize) = &options.columns.tokenize else {
         return Ok(());
     };
@@ -79,8 +77,8 @@ pub(crate) fn select(
             selected.push(SelectColumn::named(text));
         }
         None if selected.is_empty() => {
-            return Err(ConvertError::option_hint(
-                "text",
+            return Err(Error::option_hint(
+                "config-text",
                 "the columns to write do not include the text to tokenize",
                 "name its column with --text",
             ));
@@ -110,7 +108,7 @@ pub(crate) fn tokenized(
     source: Arc<dyn Source>,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<Tokenized, ConvertError> {
+) -> Result<Tokenized, Error> {
     let schema = source.schema();
     let text = text_column(&schema, tokenize, options)?;
     let field = schema.field(text);
@@ -124,8 +122,8 @@ pub(crate) fn tokenized(
     let is_taken =
         |(at, field): (usize, &Arc<Field>)| field.name() == name && (is_read || at != text);
     if schema.fields().iter().enumerate().any(is_taken) {
-        return Err(ConvertError::option_hint(
-            "tokens",
+        return Err(Error::option_hint(
+            "config-tokens",
             format!("the source already has a column `{}`", escape(name)),
             "choose another name with --tokens",
         ));
@@ -190,7 +188,7 @@ fn text_column(
     schema: &SchemaRef,
     tokenize: &TokenizeOptions,
     options: &ConvertOptions,
-) -> Result<usize, ConvertError> {
+) -> Result<usize, Error> {
     let fields = schema.fields();
     let texts = fields.iter().enumerate().filter(|(_, field)| {
         TextKind::of(field.data_type()) == Some(TextKind::Text)
@@ -208,13 +206,13 @@ fn text_column(
     let Some(name) = &tokenize.text else {
         return match texts.as_slice() {
             [(at, _)] => Ok(*at),
-            [] => Err(ConvertError::option_hint(
-                "text",
+            [] => Err(Error::option_hint(
+                "config-text",
                 "no column holds text",
                 "name a column of UTF-8 bytes with --text, or compute one with --select",
             )),
-            _ => Err(ConvertError::option_hint(
-                "text",
+            _ => Err(Error::option_hint(
+                "config-text",
                 format!("{} columns hold text", texts.len()),
                 format!("name one with --text: {}", listed()),
             )),
@@ -222,14 +220,14 @@ fn text_column(
     };
     let Some(at) = fields.iter().position(|field| field.name() == name) else {
         let fact = format!("there is no column `{}`", escape(name));
-        return Err(ConvertError::option_hint("text", fact, listed()));
+        return Err(Error::option_hint("config-text", fact, listed()));
     };
     let data_type = fields[at].data_type();
     match TextKind::of(data_type) {
         Some(_) => Ok(at),
         None => {
             let fact = format!("column `{}` has type {data_type}, not text", escape(name));
-            Err(ConvertError::option_hint("text", fact, listed()))
+            Err(Error::option_hint("config-text", fact, listed()))
         }
     }
 }
@@ -250,22 +248,22 @@ impl Source for TokenSource {
         &self.facts
     }
 
-    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, Error> {
         self.source.prepare(cancel)
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let (source, tokenizer) = (Arc::clone(&self.source), Arc::clone(&self.tokenizer));
         let (schema, columns) = (self.schema(), columns.to_vec());
         let (text, is_replaced) = (self.text, self.text == self.position);
         let mut first = 0;
         Ok(map_rows(self.source.open_unit(unit)?, move |batch| {
-            let bug = || SourceError::bug("the columns of a batch are not those of the schema");
+            let bug = || bug("the columns of a batch are not those of the schema");
             let mut arrays = batch.columns().to_vec();
             let texts = arrays.get_mut(text).ok_or_else(bug)?;
             let describe_row = |row: usize| source.row_origin(unit, first + row as u64).to_string();
             let tokens = tokenizer.encode(texts, describe_row);
-            let tokens = tokens.map_err(|error| foreign(&error))?;
+            let tokens = tokens?;
             match is_replaced {
                 true => *texts = tokens,
                 false => arrays.push(tokens),
@@ -277,7 +275,7 @@ impl Source for TokenSource {
         }))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, Error> {
         let is_tokens = column == self.position;
         self.source
             .first_null(if is_tokens { self.text } else { column })

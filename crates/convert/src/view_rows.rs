@@ -6,10 +6,9 @@ use std::sync::Arc;
 use arrow::array::BooleanArray;
 use arrow::array::BooleanBufferBuilder;
 use arrow::compute::filter_record_batch;
+use shardmill_core::Error;
 use shardmill_dataset::{DatasetError, DatasetProblem, LiveSamples};
-use shardmill_source::{RowOrigin, Rows, Source, SourceError, TableFacts, rows_from, unit_rows};
-
-use crate::error::ConvertError;
+use shardmill_source::{RowOrigin, Rows, Source, TableFacts, bug, rows_from, unit_rows};
 
 /// Returns the rows of a source that are live, numbered from 0. `location` is the source in messages.
 ///
@@ -20,7 +19,7 @@ pub fn live_rows(
     source: Arc<dyn Source>,
     live: LiveSamples,
     location: &str,
-) -> Result<Arc<dyn Source>, ConvertError> {
+) -> Result<Arc<dyn Source>, Error> {
     let mut starts = Vec::with_capacity(source.units().len());
     let own = source.facts();
     // The nulls of other rows are counted too.
@@ -68,11 +67,11 @@ impl Source for LiveRows {
         &self.facts
     }
 
-    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, Error> {
         self.source.prepare(cancel)
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let stored = self.stored(unit);
         let mut rows = self.source.open(unit, columns)?;
         let (live, mut next) = (self.live.clone(), stored.start);
@@ -91,7 +90,7 @@ impl Source for LiveRows {
                 }
                 if found > 0 {
                     let batch = filter_record_batch(&batch, &chosen(&live, stored));
-                    let failed = |error| SourceError::bug(format!("rows of a view: {error}"));
+                    let failed = |error| bug(format!("rows of a view: {error}"));
                     return batch.map(Some).map_err(failed);
                 }
             }

@@ -7,8 +7,8 @@
 //! Terms: a *sample* is one training example, a map from column to value. A *shard* is one file of samples. An *index*
 //! lists the shards of a dataset with their columns, sizes and hashes.
 //!
-//! Every error of every crate implements [`Diagnostic`]. So the command line and the Python package display all errors
-//! in one form. They map [`ErrorKind`] to an exit code or an exception class.
+//! Every error of every crate is an [`Error`], or a [`Diagnostic`] that becomes one with `?`. So the command line and
+//! the Python package display all errors in one form. They map [`ErrorKind`] to an exit code or an exception class.
 //!
 //! ```
 //! use shardmill_core::ByteSize;
@@ -44,7 +44,7 @@ pub use contents::{
     Contents, FileClass, Verdict, accompanies, begins_as_tar_index, stray_among_tars,
 };
 pub use dtype::DType;
-pub use error::{Diagnostic, ErrorKind, io_error_id};
+pub use error::{Diagnostic, Error, ErrorKind, io_error_id};
 pub use format::{ENCODING_KEY, Format, ParseFormatError};
 pub use json_string::{plain_run, write_json_string};
 pub use limits::{ExpansionLimits, LimitExceeded, Limits, ParquetLimits, TarLimits};

@@ -90,7 +90,7 @@ pub(crate) fn check_hashes_present<'a>(
         if stored.hashes.get(algo).is_none() {
             let location = ValueLocation::file(&stored.basename);
             let source = CodecError::hash_absent(algo);
-            return Err(DatasetError::mds(
+            return Err(DatasetError::reading(
                 "its hash cannot be checked",
                 location,
                 source,

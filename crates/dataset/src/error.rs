@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
-    Diagnostic, ErrorKind, FileClass, Limits, NameError, Progress, Unfinished, escape,
+    Diagnostic, Error, ErrorKind, FileClass, Limits, Progress, Unfinished, escape,
 };
 use shardmill_mds::{CodecError, MdsError};
 use shardmill_storage::StorageError;
@@ -29,40 +29,29 @@ pub enum DatasetError {
     /// A file or directory could not be used.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Another crate describes the problem: a shard could not be computed from the files of a table, the files could not be
-    /// used, or a pattern of tar files cannot be expanded.
+    /// Another crate describes the problem: a shard could not be computed from the files of a table, the files could
+    /// not be used, or a pattern of tar files cannot be expanded.
     #[error("{0}")]
-    Described(Box<dyn Diagnostic + Send + Sync>),
-    /// An index, a shard or a value of MDS cannot be read, a file does not have its hash or does not decompress, or a file
-    /// demands more than the limits allow.
+    Described(Error),
+    /// An index, a shard, a sample or a value cannot be read, a file does not have its hash or does not decompress, a
+    /// file demands more than the limits allow, or an index cannot contain a name.
     #[error("{action}")]
-    Mds {
+    Reading {
         subject: Subject,
         /// What failed.
         action: Cow<'static, str>,
         #[source]
-        source: Box<MdsError>,
-    },
-    /// An index, a tar file or a sample of WebDataset cannot be read.
-    #[error("{action}")]
-    Tar {
-        subject: Subject,
-        /// What failed.
-        action: &'static str,
-        #[source]
-        source: Box<WebdatasetError>,
-    },
-    /// A directory whose name no index can contain.
-    #[error("an index cannot name this directory")]
-    DirectoryName {
-        path: PathBuf,
-        /// The rule that the name breaks; `None` if it is not UTF-8.
-        #[source]
-        source: Option<NameError>,
+        source: Error,
     },
     /// The caller requested to stop.
     #[error("stopped before the end")]
     Interrupted,
+}
+
+impl From<Error> for DatasetError {
+    fn from(error: Error) -> Self {
+        Self::Described(error)
+    }
 }
 
 /// Returns what failed, if the shard or the sample at a location cannot be read.
@@ -141,7 +130,7 @@ impl DatasetError {
                 if let MdsError::SampleEnd { column, .. } = &source {
                     location.column = Some(column.clone());
                 }
-                Self::mds(reading(&location), location, source)
+                Self::reading(reading(&location), location, source)
             }
         }
     }
@@ -149,7 +138,7 @@ impl DatasetError {
     /// Makes an error about a value that violates its encoding.
     #[must_use]
     pub fn value(location: ValueLocation, source: MdsError) -> Self {
-        Self::mds("cannot decode the value", location, source)
+        Self::reading("cannot decode the value", location, source)
     }
 
     /// Makes an error about an index. `action` is what failed.
@@ -157,18 +146,18 @@ impl DatasetError {
         // The error of the index does not include the position in its message.
         let position = source.place().map(|position| format!(" at {position}"));
         let action = format!("{action}{}", position.unwrap_or_default());
-        Self::mds(action, path, source)
+        Self::reading(action, path, source)
     }
 
-    pub(crate) fn mds(
+    pub(crate) fn reading(
         action: impl Into<Cow<'static, str>>,
         subject: impl Into<Subject>,
-        source: impl Into<MdsError>,
+        source: impl Into<Error>,
     ) -> Self {
-        Self::Mds {
+        Self::Reading {
             subject: subject.into(),
             action: action.into(),
-            source: Box::new(source.into()),
+            source: source.into(),
         }
     }
 
@@ -193,8 +182,8 @@ impl DatasetError {
         )
     }
 
-    /// Builds the error for a folder with the shards that an unfinished conversion has written so far. `more` is added to the
-    /// hint for an unfinished conversion.
+    /// Builds the error for a folder with the shards that an unfinished conversion has written so far. `more` is added
+    /// to the hint for an unfinished conversion.
     pub(crate) fn unfinished(folder: &Path, found: Unfinished, more: &str) -> Self {
         let (problem, more) = match found {
             Unfinished::Conversion => (DatasetProblem::Unfinished, more),
@@ -298,20 +287,12 @@ impl DatasetError {
 
     /// Makes an error about a location in a tar file.
     pub(crate) fn tar_shard(location: ValueLocation, source: WebdatasetError) -> Self {
-        Self::tar_in(reading(&location), location, source)
+        Self::reading(reading(&location), location, source)
     }
 
     /// Makes an error about an index of tar files, or about the offsets of one.
     pub(crate) fn tar_index(path: impl Into<PathBuf>, source: WebdatasetError) -> Self {
-        Self::tar_in("cannot read the index", path.into(), source)
-    }
-
-    fn tar_in(action: &'static str, subject: impl Into<Subject>, source: WebdatasetError) -> Self {
-        Self::Tar {
-            subject: subject.into(),
-            action,
-            source: Box::new(source),
-        }
+        Self::reading("cannot read the index", path.into(), source)
     }
 
     /// Returns [`Self::Interrupted`] after a cancellation.
@@ -329,12 +310,12 @@ impl DatasetError {
         path: impl FnOnce() -> PathBuf,
     ) -> Result<(), Self> {
         Limits::check(name, value, limit)
-            .map_err(|source| Self::mds("it asks for too much", path(), source))
+            .map_err(|source| Self::reading("it asks for too much", path(), MdsError::from(source)))
     }
 
     /// Makes an error about a compressed file that does not decompress.
     pub(crate) fn decompress(location: ValueLocation, source: CodecError) -> Self {
-        Self::mds("cannot decompress", location, source)
+        Self::reading("cannot decompress", location, source)
     }
 
     /// Makes an error about a file with another hash than the index declares. `raw` says whether it is the hash of the
@@ -345,7 +326,7 @@ impl DatasetError {
             true => "after decompression the hash is wrong",
             false => "the hash is wrong",
         };
-        Self::mds(action, location, source)
+        Self::reading(action, location, source)
     }
 
     /// Returns the location in the dataset, if the error has one.
@@ -359,9 +340,7 @@ impl DatasetError {
 
     const fn subject(&self) -> Option<&Subject> {
         match self {
-            Self::Input { subject, .. } | Self::Mds { subject, .. } | Self::Tar { subject, .. } => {
-                Some(subject)
-            }
+            Self::Input { subject, .. } | Self::Reading { subject, .. } => Some(subject),
             _ => None,
         }
     }
@@ -369,7 +348,6 @@ impl DatasetError {
     fn path(&self) -> Option<&Path> {
         match self {
             Self::Storage(error) => error.path(),
-            Self::DirectoryName { path, .. } => Some(path),
             _ => match self.subject() {
                 Some(Subject::Path(path)) => Some(path),
                 _ => None,
@@ -451,41 +429,24 @@ impl DatasetError {
             _ => self.object(),
         }
     }
-
-    /// Returns the diagnostic of the crate that found the error, which is the most specific one.
-    fn inner(&self) -> Option<&dyn Diagnostic> {
-        match self {
-            Self::Storage(source) => Some(source),
-            Self::Described(source) => Some(source.as_ref()),
-            Self::Mds { source, .. } => Some(source.as_ref()),
-            Self::Tar { source, .. } => Some(source.as_ref()),
-            _ => None,
-        }
-    }
 }
 
 impl Diagnostic for DatasetError {
     fn kind(&self) -> ErrorKind {
-        if let Some(inner) = self.inner() {
-            return inner.kind();
-        }
         match self {
+            Self::Storage(error) => error.kind(),
+            Self::Described(error) | Self::Reading { source: error, .. } => error.kind(),
             Self::Input { problem, .. } => problem.facts().0,
-            Self::DirectoryName { .. } => ErrorKind::InvalidInput,
             Self::Interrupted => ErrorKind::Interrupted,
-            _ => ErrorKind::Corrupt,
         }
     }
 
     fn id(&self) -> &'static str {
-        if let Some(inner) = self.inner() {
-            return inner.id();
-        }
         match self {
+            Self::Storage(error) => error.id(),
+            Self::Described(error) | Self::Reading { source: error, .. } => error.id(),
             Self::Input { problem, .. } => problem.facts().1,
-            Self::DirectoryName { source, .. } => source.map_or("path-not-utf8", NameError::id),
             Self::Interrupted => "interrupted",
-            _ => "reader",
         }
     }
 
@@ -495,20 +456,21 @@ impl Diagnostic for DatasetError {
         }
         match self {
             Self::Storage(source) => source.object(),
-            Self::Described(source) => source.object(),
+            Self::Described(error) => error.object().map(str::to_owned),
             _ => Some(escape(&self.path()?.to_string_lossy()).into_owned()),
         }
     }
 
     fn hint(&self) -> Option<String> {
-        if let Some(hint) = self.inner().and_then(Diagnostic::hint) {
-            return Some(hint);
-        }
         match self {
+            Self::Storage(error) => error.hint(),
+            Self::Described(error) | Self::Reading { source: error, .. } => {
+                error.hint().map(str::to_owned)
+            }
             Self::Input { problem, hint, .. } => {
                 hint.clone().or(problem.facts().2.map(str::to_owned))
             }
-            _ => None,
+            Self::Interrupted => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use shardmill_core::{INDEX_NAME, Limits, NameError, WORK_FOLDER, check_relative_path, escape};
+use shardmill_core::{Error, INDEX_NAME, Limits, WORK_FOLDER, check_relative_path, escape};
 use shardmill_mds::{Content, Index, MdsError};
 use shardmill_storage::{Dir, EntryKind, Folder, StorageError, Stored};
 
@@ -235,18 +235,18 @@ pub fn merge_index_list(
     merge_parts(indexes).map_err(|source| DatasetError::index(action, out, source))
 }
 
+const UNNAMED: &str = "an index cannot name this directory";
+
 /// Returns a name that an index can have, if it is UTF-8. `path` is the directory in messages.
 fn utf8<'a>(name: &'a Path, path: &Path) -> Result<&'a str, DatasetError> {
-    name.to_str().ok_or_else(|| DatasetError::DirectoryName {
-        path: path.to_owned(),
-        source: None,
-    })
+    name.to_str()
+        .ok_or_else(|| DatasetProblem::DirectoryName.at(path, UNNAMED))
 }
 
 fn check(name: &str, root: &Path) -> Result<(), DatasetError> {
-    check_relative_path(name).map_err(|source: NameError| DatasetError::DirectoryName {
-        path: root.join(name),
-        source: Some(source),
+    check_relative_path(name).map_err(|source| {
+        let rule = Error::usage(source.id(), source.to_string());
+        DatasetError::reading(UNNAMED, root.join(name), rule)
     })
 }
 

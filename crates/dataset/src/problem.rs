@@ -231,6 +231,8 @@ shardmill_core::problems! {
         VideoDamaged => (Corrupt, "video-damaged"),
         /// A video has a format that is not read in parts.
         VideoFormat => (Unsupported, "video-format", "decode it as a whole"),
+        /// A directory whose name is not UTF-8, so that no index can contain it.
+        DirectoryName => (InvalidInput, "path-not-utf8"),
         /// A memory allocation failed.
         OutOfMemory => (Resource, "out-of-memory"),
     }

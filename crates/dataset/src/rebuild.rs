@@ -345,7 +345,7 @@ impl Rebuild<'_> {
 
 /// Makes an error about a shard that is in no dataset yet: its samples have no other numbers.
 fn shard_error(name: &str, source: MdsError) -> DatasetError {
-    DatasetError::mds("cannot read the shard", ValueLocation::file(name), source)
+    DatasetError::reading("cannot read the shard", ValueLocation::file(name), source)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use shardmill_core::{Diagnostic, ErrorKind, escape};
+use shardmill_core::{Diagnostic, Error, ErrorKind, escape};
 
 use crate::error::DatasetError;
 
@@ -49,6 +49,14 @@ impl Problem {
             shard: None,
             sample: None,
             column: None,
+        }
+    }
+
+    pub(crate) fn of_file(name: &str, error: &Error) -> Self {
+        Self {
+            kind: error.kind(),
+            hint: error.hint().map(str::to_owned),
+            ..Self::corrupt(error.id(), name, error.chain())
         }
     }
 
@@ -136,13 +144,9 @@ impl VerifyReport {
     }
 
     /// Adds an error about a file beside the index.
-    pub fn add_file_error(&mut self, name: &str, error: &impl Diagnostic) {
+    pub fn add_file_error(&mut self, name: &str, error: impl Into<Error>) {
         self.problem_count += 1;
-        self.problems.push(Problem {
-            kind: error.kind(),
-            hint: error.hint(),
-            ..Problem::corrupt(error.id(), name, error.chain())
-        });
+        self.problems.push(Problem::of_file(name, &error.into()));
     }
 
     /// Returns the kind of the first problem, which decides the exit code; `None` for a sound dataset.

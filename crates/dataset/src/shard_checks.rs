@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use shardmill_core::{Diagnostic, Progress, lock, parallel};
+use shardmill_core::{Error, Progress, lock, parallel};
 use shardmill_mds::{Content, FileInfo, digest};
 use shardmill_webdataset::Consumer;
 
@@ -54,12 +54,10 @@ impl ShardCheck {
     }
 
     /// Adds an error about the file `name` as a problem.
-    pub fn file_error(&mut self, name: &str, error: &impl Diagnostic) {
+    pub fn file_error(&mut self, name: &str, error: impl Into<Error>) {
         self.problems.push(|| Problem {
-            kind: error.kind(),
-            hint: error.hint(),
             shard: Some(self.shard as u64),
-            ..Problem::corrupt(error.id(), name, error.chain())
+            ..Problem::of_file(name, &error.into())
         });
     }
 

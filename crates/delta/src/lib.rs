@@ -21,7 +21,6 @@ mod summary;
 mod time;
 mod values;
 
-pub use error::DeltaError;
 pub use log::{Deletion, DeltaTable, LOG_FOLDER, LogFile, LogPath, Version};
 pub use schema::Column;
 pub use shape::{ColumnOrigin, Found, Shape, file_fields};

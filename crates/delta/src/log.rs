@@ -25,9 +25,9 @@ use shardmill_storage::{Location, Remote};
 use url::Url;
 
 use shardmill_core::catch_panic::{catch, one_line};
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 
-use crate::error::{DeltaError, Problem};
+use crate::error::Problem;
 use crate::schema::{Column, columns};
 use crate::store::KernelStore;
 use crate::summary::{DeltaHistory, DeltaProtocol, DeltaSummary, VersionChoice};
@@ -62,14 +62,11 @@ pub const LOG_FOLDER: &str = "_delta_log";
 const BUCKET: &str = "s3://bucket/";
 
 /// Runs work of the kernel, whose panics become ordinary errors.
-fn without_panics<T>(
-    shown: &str,
-    work: impl FnOnce() -> Result<T, DeltaError>,
-) -> Result<T, DeltaError> {
+fn without_panics<T>(shown: &str, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch(work).unwrap_or_else(|panic| Err(wrong(shown, &panic)))
 }
 
-fn wrong(shown: &str, reason: &str) -> DeltaError {
+fn wrong(shown: &str, reason: &str) -> Error {
     Problem::Log.at(shown, format!("table log: {reason}"))
 }
 
@@ -79,14 +76,14 @@ impl DeltaTable {
     /// # Errors
     ///
     /// `delta-no-table` if there is no log; errors of the file system and the store.
-    pub fn new(location: &Location, bucket: Option<&Remote>) -> Result<Self, DeltaError> {
+    pub fn new(location: &Location, bucket: Option<&Remote>) -> Result<Self, Error> {
         let shown = location.to_string();
         let no_url = || wrong(&shown, "the location cannot be written as a URL");
         let (root, directory) = match location {
             Location::Local(path) => {
                 let root = path
                     .canonicalize()
-                    .map_err(|source| DeltaError::io("open", &shown, source))?;
+                    .map_err(|source| Error::io("cannot open", source).about(&shown))?;
                 if !root.join(LOG_FOLDER).is_dir() {
                     return Err(no_table(&shown));
                 }
@@ -129,7 +126,7 @@ impl DeltaTable {
     /// # Errors
     ///
     /// `delta-*` errors, and errors of the file system and the store.
-    pub fn open(self, choice: &VersionChoice) -> Result<Version, DeltaError> {
+    pub fn open(self, choice: &VersionChoice) -> Result<Version, Error> {
         let shown = self.shown.clone();
         without_panics(&shown, || self.version(choice))
     }
@@ -139,7 +136,7 @@ impl DeltaTable {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn number(&self, choice: &VersionChoice) -> Result<u64, DeltaError> {
+    pub fn number(&self, choice: &VersionChoice) -> Result<u64, Error> {
         without_panics(&self.shown, || Ok(self.snapshot(choice)?.version()))
     }
 
@@ -148,21 +145,21 @@ impl DeltaTable {
     /// # Errors
     ///
     /// As [`open`](Self::open).
-    pub fn history(&self, choice: &VersionChoice, after: u64) -> Result<DeltaHistory, DeltaError> {
+    pub fn history(&self, choice: &VersionChoice, after: u64) -> Result<DeltaHistory, Error> {
         without_panics(&self.shown, || self.changes(choice, after))
     }
 
-    fn wrong(&self, reason: impl AsRef<str>) -> DeltaError {
+    fn wrong(&self, reason: impl AsRef<str>) -> Error {
         wrong(&self.shown, reason.as_ref())
     }
 
-    fn feature(&self, feature: &str) -> DeltaError {
+    fn feature(&self, feature: &str) -> Error {
         let reason = format!("needs {feature}, which is not supported");
         Problem::Feature.at(&self.shown, reason)
     }
 
     /// Converts an error of the kernel.
-    fn failed(&self, error: &KernelError) -> DeltaError {
+    fn failed(&self, error: &KernelError) -> Error {
         if let Some(failure) = self.kernel.as_ref().and_then(KernelStore::take_failure) {
             return failure.into();
         }
@@ -182,7 +179,7 @@ impl DeltaTable {
             KernelError::EmptyLog => no_table(&self.shown),
             KernelError::IOError(error) => {
                 let again = std::io::Error::new(error.kind(), one_line(&error.to_string()));
-                DeltaError::io("read", &self.shown, again)
+                Error::io("cannot read", again).about(&self.shown)
             }
             KernelError::LogHistory(error) => match error.as_ref() {
                 LogHistoryError::NoCommitsFound { .. } => no_table(&self.shown),
@@ -202,7 +199,7 @@ impl DeltaTable {
         }
     }
 
-    fn version(self, choice: &VersionChoice) -> Result<Version, DeltaError> {
+    fn version(self, choice: &VersionChoice) -> Result<Version, Error> {
         let snapshot = self.snapshot(choice)?;
         self.check_commit(snapshot.version())?;
         self.check_features(&snapshot)?;
@@ -272,7 +269,7 @@ impl DeltaTable {
         }
     }
 
-    fn snapshot(&self, choice: &VersionChoice) -> Result<SnapshotRef, DeltaError> {
+    fn snapshot(&self, choice: &VersionChoice) -> Result<SnapshotRef, Error> {
         if let Some(requested) = choice.version {
             return self.at(Some(requested)).map_err(|error| {
                 // Look up the range of versions only when the error needs it.
@@ -305,7 +302,7 @@ impl DeltaTable {
             .map_err(|error| self.with_damaged_commit(&error))
     }
 
-    fn too_early(&self, timestamp_ms: i64, error: &KernelError) -> DeltaError {
+    fn too_early(&self, timestamp_ms: i64, error: &KernelError) -> Error {
         if let KernelError::LogHistory(inner) = error.without_backtrace()
             && matches!(inner.as_ref(), LogHistoryError::TimestampOutOfRange { .. })
             && let Some(earliest) = self.earliest()
@@ -338,7 +335,7 @@ impl DeltaTable {
         self.at(None).ok().map(|latest| latest.version())
     }
 
-    fn check_features(&self, snapshot: &SnapshotRef) -> Result<(), DeltaError> {
+    fn check_features(&self, snapshot: &SnapshotRef) -> Result<(), Error> {
         let protocol = snapshot.table_configuration().protocol();
         for feature in protocol.reader_features().unwrap_or_default() {
             let managed = matches!(
@@ -355,7 +352,7 @@ impl DeltaTable {
         Ok(())
     }
 
-    fn files(&self, snapshot: &SnapshotRef) -> Result<Vec<LogFile>, DeltaError> {
+    fn files(&self, snapshot: &SnapshotRef) -> Result<Vec<LogFile>, Error> {
         let engine = self.engine.as_ref();
         let failed = |error: KernelError| self.with_damaged_commit(&error);
         let scan = Arc::clone(snapshot)
@@ -391,7 +388,7 @@ impl DeltaTable {
         Ok(files)
     }
 
-    fn file(&self, adds: &Adds<'_>, row: usize) -> Result<Option<LogFile>, DeltaError> {
+    fn file(&self, adds: &Adds<'_>, row: usize) -> Result<Option<LogFile>, Error> {
         if adds.paths.is_null(row) {
             return Ok(None);
         }
@@ -415,7 +412,7 @@ impl DeltaTable {
     }
 
     /// Resolves a path of the log, which is a URL, either absolute or relative to the table.
-    fn path(&self, path: &str) -> Result<LogPath, DeltaError> {
+    fn path(&self, path: &str) -> Result<LogPath, Error> {
         let wrong = |reason| {
             Problem::Path.at(
                 &self.shown,
@@ -480,6 +477,6 @@ impl DeltaTable {
 }
 
 /// Builds the error about a folder without a table.
-fn no_table(shown: &str) -> DeltaError {
+fn no_table(shown: &str) -> Error {
     Problem::NoTable.at(shown, "has no `_delta_log` with a version in it")
 }

@@ -6,9 +6,9 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use delta_kernel::engine::arrow_conversion::TryIntoArrow as _;
 use delta_kernel::schema::{DataType as DeltaType, PrimitiveType, StructField, StructType};
 
-use shardmill_core::{ENCODING_KEY, escape};
+use shardmill_core::{ENCODING_KEY, Error, escape};
 
-use crate::error::{DeltaError, Problem};
+use crate::error::Problem;
 
 /// A column of a table.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub(crate) fn is_void(field: &StructField) -> bool {
 }
 
 /// Returns the columns of a table in the order of its schema.
-pub(crate) fn columns(table: &str, schema: &StructType) -> Result<Vec<Column>, DeltaError> {
+pub(crate) fn columns(table: &str, schema: &StructType) -> Result<Vec<Column>, Error> {
     let column = |definition: &StructField| {
         Ok(Column {
             field: Arc::new(field(table, definition, definition.name())?),
@@ -42,7 +42,7 @@ pub(crate) fn columns(table: &str, schema: &StructType) -> Result<Vec<Column>, D
     schema.fields().map(column).collect()
 }
 
-fn field(table: &str, field: &StructField, path: &str) -> Result<Field, DeltaError> {
+fn field(table: &str, field: &StructField, path: &str) -> Result<Field, Error> {
     let nullable = field.is_nullable() || is_void(field);
     named(table, field.name(), field.data_type(), nullable, path)
 }
@@ -54,7 +54,7 @@ fn named(
     data_type: &DeltaType,
     nullable: bool,
     path: &str,
-) -> Result<Field, DeltaError> {
+) -> Result<Field, Error> {
     let field = Field::new(name, arrow_type(table, data_type, path)?, nullable);
     Ok(match data_type {
         DeltaType::Variant(_) => {
@@ -65,7 +65,7 @@ fn named(
     })
 }
 
-fn arrow_type(table: &str, data_type: &DeltaType, path: &str) -> Result<DataType, DeltaError> {
+fn arrow_type(table: &str, data_type: &DeltaType, path: &str) -> Result<DataType, Error> {
     let unsupported = || {
         let reason = format!(
             "column `{}` has the type {data_type}, which is not supported",

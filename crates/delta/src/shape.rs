@@ -17,9 +17,9 @@ use parquet::arrow::{PARQUET_FIELD_ID_META_KEY, parquet_to_arrow_schema};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::schema::{Column, is_void};
-use crate::error::{DeltaError, Problem};
+use crate::error::Problem;
 use shardmill_core::catch_panic::attempt;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_parquet::{in_microseconds, leaf_count, leaves_of, variant_to_text};
 
 /// How a decoded column is converted.
@@ -61,7 +61,7 @@ pub enum ColumnOrigin {
 
 /// Returns the columns of a data file as the decoder should return them. An embedded Arrow schema is ignored, because
 /// the table defines the types.
-pub fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fields, DeltaError> {
+pub fn file_fields(file: &str, metadata: &ParquetMetaData) -> Result<Fields, Error> {
     let descr = metadata.file_metadata().schema_descr();
     let footer = |reason: String| Problem::Footer.at(file, format!("footer: {reason}"));
     let roots = descr.root_schema().get_fields();
@@ -107,11 +107,7 @@ pub(crate) struct Finder<'a> {
 
 impl Finder<'_> {
     /// Finds a column in the file; `None` if the file lacks it.
-    pub(crate) fn find(
-        &self,
-        column: &Column,
-        fields: &Fields,
-    ) -> Result<Option<Found>, DeltaError> {
+    pub(crate) fn find(&self, column: &Column, fields: &Fields) -> Result<Option<Found>, Error> {
         let mut leaves = Vec::new();
         let (definition, wanted) = (&column.definition, &column.field);
         let found = self.child((definition, wanted), fields, 0, wanted.name(), &mut leaves)?;
@@ -123,7 +119,7 @@ impl Finder<'_> {
         }))
     }
 
-    fn wrong<T>(&self, path: &str, reason: String) -> Result<T, DeltaError> {
+    fn wrong<T>(&self, path: &str, reason: String) -> Result<T, Error> {
         Err(Problem::Column.at(self.file, format!("column `{}`: {}", escape(path), reason)))
     }
 
@@ -135,7 +131,7 @@ impl Finder<'_> {
         first: usize,
         path: &str,
         leaves: &mut Vec<usize>,
-    ) -> Result<Option<(usize, Shape)>, DeltaError> {
+    ) -> Result<Option<(usize, Shape)>, Error> {
         if is_void(column) {
             return Ok(None);
         }
@@ -174,7 +170,7 @@ impl Finder<'_> {
         first: usize,
         path: &str,
         is_it: impl Fn(&Field) -> bool,
-    ) -> Result<Option<(usize, usize, &'f FieldRef)>, DeltaError> {
+    ) -> Result<Option<(usize, usize, &'f FieldRef)>, Error> {
         let mut found = None;
         let mut leaf = first;
         for (number, field) in fields.iter().enumerate() {
@@ -197,7 +193,7 @@ impl Finder<'_> {
         first: usize,
         path: &str,
         leaves: &mut Vec<usize>,
-    ) -> Result<Shape, DeltaError> {
+    ) -> Result<Shape, Error> {
         match (node, wanted, own) {
             (DeltaType::Primitive(_), wanted, own) if becomes(own, wanted) => {
                 leaves.push(first);
@@ -251,7 +247,7 @@ impl Finder<'_> {
         first: usize,
         path: &str,
         leaves: &mut Vec<usize>,
-    ) -> Result<Shape, DeltaError> {
+    ) -> Result<Shape, Error> {
         let before = leaves.len();
         let mut children = Vec::with_capacity(wanted.len());
         for (column, wanted) in columns.fields().zip(wanted) {

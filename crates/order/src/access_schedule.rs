@@ -13,9 +13,10 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use crate::batch_plan::Method;
 use crate::epoch::{Epoch, Source};
-use crate::error::OrderError;
 use crate::num::index;
 use crate::shuffle::layout::positions_of;
 
@@ -89,14 +90,14 @@ impl Epoch {
     ///
     /// # Errors
     ///
-    /// Returns [`OrderError`] for a node that does not exist.
+    /// `InvalidInput` for a node that does not exist.
     pub fn exact_access_schedule_of_node(
         &self,
         node: u64,
         ranks_per_node: u64,
         single: &dyn Fn(u64) -> Option<usize>,
         is_single: &dyn Fn(usize) -> bool,
-    ) -> Result<AccessSchedule, OrderError> {
+    ) -> Result<AccessSchedule, Error> {
         let shards = self.inner.table.len();
         let mut all = Vec::new();
         if (0..shards).any(|shard| !is_single(shard)) {

@@ -5,8 +5,10 @@
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/batching/`.
 
+use shardmill_core::Error;
+
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved};
-use crate::error::{OrderError, OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::mixed::Mixed;
 use crate::num::{count, index, real, room, trunc};
 use crate::partition::{Cut, Partition, RankPosition};
@@ -73,7 +75,7 @@ impl Terms<'_> {
         nodes: u64,
         batch_size: u64,
         drop: u64,
-    ) -> Result<Partition, OrderError> {
+    ) -> Result<Partition, Error> {
         let cut = Cut {
             samples,
             canonical_nodes: self.resolved.canonical_nodes,
@@ -85,7 +87,7 @@ impl Terms<'_> {
         Partition::new(self.algo, cut, self.resolved.initial_nodes)
     }
 
-    fn partitions(&self, nodes: u64, batch_size: u64) -> Result<Vec<Partition>, OrderError> {
+    fn partitions(&self, nodes: u64, batch_size: u64) -> Result<Vec<Partition>, Error> {
         let each = self.samples.iter();
         each.map(|samples| self.partition(*samples, nodes, batch_size, 0))
             .collect()
@@ -102,7 +104,7 @@ impl Terms<'_> {
 }
 
 impl BatchPlan {
-    pub(crate) fn new(terms: &Terms<'_>) -> Result<Self, OrderError> {
+    pub(crate) fn new(terms: &Terms<'_>) -> Result<Self, Error> {
         let world = terms.resolved.world;
         let (nodes, ranks_per_node, batch_size) =
             (world.nodes, world.ranks_per_node, terms.batch_size);
@@ -254,7 +256,7 @@ fn turn_of(origins: &[Origin], source: usize, batch: u64) -> Option<u64> {
     origins.iter().position(|found| *found == origin).map(count)
 }
 
-fn per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {
+fn per_stream(terms: &Terms<'_>) -> Result<(Method, u64), Error> {
     let world = terms.resolved.world;
     let partitions = terms.partitions(world.nodes, terms.batch_size)?;
     let counts = full(
@@ -267,7 +269,7 @@ fn per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {
     Ok((Method::PerStream(partitions, origins), batches))
 }
 
-fn stratified(terms: &Terms<'_>, global_batch: u64) -> Result<(Method, u64), OrderError> {
+fn stratified(terms: &Terms<'_>, global_batch: u64) -> Result<(Method, u64), Error> {
     let partitions = terms.partitions(1, 1)?;
     let shares = batch_shares(terms.shares, global_batch)?;
     let mut starts = vec![0];
@@ -285,7 +287,7 @@ fn stratified(terms: &Terms<'_>, global_batch: u64) -> Result<(Method, u64), Ord
 ///
 /// COMPAT: if several streams are equally close to another sample, the later ones receive it. The original uses an
 /// unstable sort there: with four or more streams, its result depends on the processor.
-fn batch_shares(shares: &[Share], global_batch: u64) -> Result<Vec<u64>, OrderError> {
+fn batch_shares(shares: &[Share], global_batch: u64) -> Result<Vec<u64>, Error> {
     let mut parts = Vec::with_capacity(shares.len());
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(shares.len());
     for (stream, share) in shares.iter().enumerate() {
@@ -296,25 +298,21 @@ fn batch_shares(shares: &[Share], global_batch: u64) -> Result<Vec<u64>, OrderEr
     let given: u64 = parts.iter().sum();
     let missing = global_batch
         .checked_sub(given)
-        .ok_or_else(|| OrderError::choose_too_many(given, global_batch))?;
+        .ok_or_else(|| error::choose_too_many(given, global_batch))?;
     order.sort_by(|left, right| right.0.total_cmp(&left.0).then(right.1.cmp(&left.1)));
     for (_, stream) in order.into_iter().take(index(missing)) {
         parts[stream] += 1;
     }
     match parts.iter().position(|part| *part == 0) {
         None => Ok(parts),
-        Some(stream) => Err(OrderError::no_share(
-            stream,
-            "a global batch of",
-            global_batch,
-        )),
+        Some(stream) => Err(error::no_share(stream, "a global batch of", global_batch)),
     }
 }
 
-fn device_per_stream(terms: &Terms<'_>) -> Result<(Method, u64), OrderError> {
+fn device_per_stream(terms: &Terms<'_>) -> Result<(Method, u64), Error> {
     let (world, canonical) = (terms.resolved.world, terms.resolved.canonical_nodes);
     if !canonical.is_multiple_of(world.nodes) {
-        return Err(OrderError::nodes_do_not_divide(canonical, world.nodes));
+        return Err(error::nodes_do_not_divide(canonical, world.nodes));
     }
     let partitions = terms.partitions(canonical, 1)?;
     // All canonical nodes have equally many entries, so all nodes have equally many batches of a stream.
@@ -343,7 +341,7 @@ fn full(
     partitions: &[Partition],
     batches: impl Fn(&Partition) -> u64,
     batch: impl Fn(&Partition) -> u64,
-) -> Result<Vec<u64>, OrderError> {
+) -> Result<Vec<u64>, Error> {
     let mut counts = Vec::with_capacity(partitions.len());
     for (stream, partition) in partitions.iter().enumerate() {
         let full = batches(partition);
@@ -363,7 +361,7 @@ fn full(
 }
 
 /// Returns the shuffled order of the batches: each stream occurs as often as it has batches.
-fn origins(counts: &[u64], rng: &mut Pcg64) -> Result<Vec<Origin>, OrderError> {
+fn origins(counts: &[u64], rng: &mut Pcg64) -> Result<Vec<Origin>, Error> {
     let total: u64 = counts.iter().sum();
     ensure(
         u32::try_from(total).is_ok(),

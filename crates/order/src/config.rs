@@ -3,9 +3,11 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
+use shardmill_core::Error;
+
 use serde::Deserialize;
 
-use crate::error::{OrderError, OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::mixture::Mixture;
 
 shardmill_core::named_enum! {
@@ -64,11 +66,11 @@ shardmill_core::named_enum! {
 macro_rules! parse_names {
     ($($type:ident = $option:literal,)+) => {$(
         impl FromStr for $type {
-            type Err = OrderError;
+            type Err = Error;
 
-            fn from_str(text: &str) -> Result<Self, OrderError> {
+            fn from_str(text: &str) -> Result<Self, Error> {
                 Self::from_name(text).ok_or_else(|| {
-                    OrderError::unknown_name($option, text, &Self::ALL.map(Self::name).join(", "))
+                    error::unknown_name($option, text, &Self::ALL.map(Self::name).join(", "))
                 })
             }
         }
@@ -113,7 +115,7 @@ impl World {
     ///
     /// # Errors
     /// `InvalidInput` if `replication` is 0 or does not divide the number of ranks.
-    pub fn replicate(self, replication: u64) -> Result<Self, OrderError> {
+    pub fn replicate(self, replication: u64) -> Result<Self, Error> {
         let ranks = self.ranks();
         ensure(
             replication > 0 && ranks.is_multiple_of(replication),
@@ -136,7 +138,7 @@ impl World {
 
     /// Checks that all counts are in range, and that the samples of one step of all ranks, times the workers per rank, are
     /// at most 2^44.
-    pub(crate) fn check(self, batch_size: u64) -> Result<(), OrderError> {
+    pub(crate) fn check(self, batch_size: u64) -> Result<(), Error> {
         for (option, value) in [
             ("nodes", self.nodes),
             ("ranks_per_node", self.ranks_per_node),
@@ -162,7 +164,7 @@ impl World {
 }
 
 /// Checks a count against a limit, so that the product of any three counts fits into 64 bits.
-pub(crate) fn check_count(option: &'static str, value: u64) -> Result<(), OrderError> {
+pub(crate) fn check_count(option: &'static str, value: u64) -> Result<(), Error> {
     ensure(
         (1..=1 << 20).contains(&value),
         option,
@@ -356,7 +358,7 @@ impl EpochConfig {
     /// # Errors
     /// `InvalidInput` for counts of 0, a replication that does not divide the world, or a state without canonical
     /// nodes.
-    pub fn resolve(&self) -> Result<Resolved, OrderError> {
+    pub fn resolve(&self) -> Result<Resolved, Error> {
         self.world.check(self.batch_size)?;
         ensure(
             self.sampling.granularity > 0,
@@ -383,7 +385,7 @@ impl EpochConfig {
                 resolved.epoch = state.epoch;
                 resolved.sample_in_epoch = state.sample_in_epoch;
                 resolved.canonical_nodes = state.num_canonical_nodes.ok_or_else(|| {
-                    OrderProblem::StateField.of("state", "has no num_canonical_nodes")
+                    OrderProblem::StateField.at("state", "has no num_canonical_nodes")
                 })?;
                 resolved.seed = state.shuffle_seed;
                 resolved.initial_nodes = state.initial_physical_nodes;

@@ -7,11 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::batch_plan::Method;
 use crate::epoch::{Entry, Epoch, Inner, SampleId};
-use crate::error::OrderError;
 use crate::num::{count, index, low32};
 use crate::shuffle::{Follow, Scratch};
 use crate::units::Drawn;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 
 /// Most sample ids in all windows of a cursor together: 32 MiB of 32-bit ids.
 const MAX_HELD: u64 = 1 << 23;
@@ -104,7 +103,7 @@ impl Epoch {
     ///
     /// # Errors
     /// `InvalidInput` if the rank does not exist.
-    pub fn rank(&self, rank: u64) -> Result<Cursor, OrderError> {
+    pub fn rank(&self, rank: u64) -> Result<Cursor, Error> {
         Ok(Cursor::new(self.clone(), self.entries_of_rank(rank)?))
     }
 

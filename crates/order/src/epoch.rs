@@ -3,9 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use shardmill_core::Error;
+
 use crate::batch_plan::{BatchPlan, Method, Terms};
 use crate::config::{BatchingMethod, EpochConfig, Resolved, SamplingMethod, State};
-use crate::error::{OrderError, OrderProblem};
+use crate::error::{self, OrderProblem};
 use crate::mixed::Mixed;
 use crate::num::{real, trunc};
 use crate::rng_checkpoints::{Kept, Writer};
@@ -60,8 +62,8 @@ impl Epoch {
     /// sample with `naive`; and temporarily 4 bytes per pick while a fractional share is drawn.
     ///
     /// # Errors
-    /// `InvalidInput` in all cases in which the original raises an error; see [`OrderError`].
-    pub fn new(config: &EpochConfig) -> Result<Self, OrderError> {
+    /// `InvalidInput` in all cases in which the original raises an error.
+    pub fn new(config: &EpochConfig) -> Result<Self, Error> {
         Self::with_checkpoints(config, &[])
     }
 
@@ -72,7 +74,7 @@ impl Epoch {
     ///
     /// # Errors
     /// As for [`new`](Self::new).
-    pub fn with_checkpoints(config: &EpochConfig, saved: &[u8]) -> Result<Self, OrderError> {
+    pub fn with_checkpoints(config: &EpochConfig, saved: &[u8]) -> Result<Self, Error> {
         let resolved = config.resolve()?;
         let mixture = config.sampling.mixture.as_ref();
         let mixed = mixture.map(|mixture| Mixed::new(config, mixture, &resolved));
@@ -120,7 +122,7 @@ impl Epoch {
                 units.push(Units::resample_streams(&table, request, &sampling)?);
             }
         }
-        let source = |units: Units, canonical_nodes, epoch, block| -> Result<_, OrderError> {
+        let source = |units: Units, canonical_nodes, epoch, block| -> Result<_, Error> {
             let shuffle = if config.shuffle.enabled {
                 let config = ShuffleConfig {
                     algo: config.shuffle.algo,
@@ -277,11 +279,11 @@ impl Epoch {
     ///
     /// # Errors
     /// `InvalidInput` if the rank does not exist.
-    pub fn entries_of_rank(&self, rank: u64) -> Result<Range<u64>, OrderError> {
+    pub fn entries_of_rank(&self, rank: u64) -> Result<Range<u64>, Error> {
         let world = self.inner.resolved.world;
         let replica_group = rank / self.inner.replication;
         if replica_group >= world.ranks() {
-            return Err(OrderError::outside_world(
+            return Err(error::outside_world(
                 "rank",
                 rank,
                 world.ranks() * self.inner.replication,
@@ -332,7 +334,7 @@ pub(crate) fn block_of(
     stream: usize,
     shares: &[Share],
     block: u64,
-) -> Result<u64, OrderError> {
+) -> Result<u64, Error> {
     let Some(share) = shares
         .get(stream)
         .filter(|_| method != BatchingMethod::Random)
@@ -341,7 +343,7 @@ pub(crate) fn block_of(
     };
     let part = trunc(real(block) * share.proportion).unwrap_or(0);
     if part == 0 && method == BatchingMethod::DevicePerStream {
-        return Err(OrderError::no_share(stream, "a shuffle block of", block));
+        return Err(error::no_share(stream, "a shuffle block of", block));
     }
     Ok(part)
 }

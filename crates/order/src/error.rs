@@ -1,10 +1,10 @@
 //! Errors of configurations, states and requests.
 
-use shardmill_core::{Diagnostic, ErrorKind};
+use shardmill_core::Error;
 
 shardmill_core::problems! {
     /// What is wrong with a configuration, a state or a request.
-    pub(crate) enum OrderProblem {
+    pub(crate) enum OrderProblem -> Error {
         Option => (InvalidInput, "config-value"),
         /// The range of integers of a shuffle is empty.
         ShuffleBlock => (InvalidInput, "config-value", "use a larger shuffle_block_size"),
@@ -39,121 +39,76 @@ shardmill_core::problems! {
     }
 }
 
-/// Why an order cannot be computed, or a request about it cannot be answered. [`Diagnostic::id`] tells the reasons apart.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct OrderError {
-    pub(crate) problem: OrderProblem,
-    object: Option<String>,
-    reason: String,
-}
-
 impl OrderProblem {
-    pub(crate) fn error(self, reason: impl Into<String>) -> OrderError {
-        OrderError {
-            problem: self,
-            object: None,
-            reason: reason.into(),
-        }
-    }
-
-    /// Creates the error with this problem of an option.
-    pub(crate) fn of(self, object: impl Into<String>, reason: impl Into<String>) -> OrderError {
-        OrderError {
-            object: Some(object.into()),
-            ..self.error(reason)
-        }
-    }
-
-    pub(crate) fn of_stream(self, stream: usize, reason: impl Into<String>) -> OrderError {
-        self.of(format!("stream {stream}"), reason)
+    pub(crate) fn of_stream(self, stream: usize, reason: impl Into<String>) -> Error {
+        self.at(format!("stream {stream}"), reason)
     }
 }
 
-impl OrderError {
-    /// Creates the error for an option whose value is not as `expected`.
-    #[must_use]
-    pub fn bad_value(option: &'static str, value: u64, expected: &'static str) -> Self {
-        OrderProblem::Option.of(option, format!("is {value}, which is not {expected}"))
-    }
-
-    /// Creates the error for a rank or worker outside the world, which has `of` of them.
-    #[must_use]
-    pub fn outside_world(what: &'static str, value: u64, of: u64) -> Self {
-        OrderProblem::OutsideWorld.error(format!("{what} {value} of {of}"))
-    }
-
-    pub(crate) fn unknown_name(option: &'static str, value: &str, known: &str) -> Self {
-        OrderProblem::Option.of(option, format!("{value:?} is none of {known}"))
-    }
-
-    pub(crate) fn nothing_chosen() -> Self {
-        OrderProblem::Weights.error("no samples are left to choose")
-    }
-
-    pub(crate) fn choose_too_many(wanted: u64, of: u64) -> Self {
-        OrderProblem::Weights.error(format!("{wanted} distinct values wanted of {of}"))
-    }
-
-    pub(crate) fn nodes_do_not_divide(canonical_nodes: u64, nodes: u64) -> Self {
-        OrderProblem::NodesDoNotDivide.error(format!(
-            "{canonical_nodes} canonical and {nodes} physical nodes: neither divides the other"
-        ))
-    }
-
-    pub(crate) fn empty_canonical_node(samples: u64, canonical_nodes: u64) -> Self {
-        OrderProblem::CanonicalNodes.error(format!(
-            "{samples} samples for {canonical_nodes} canonical nodes"
-        ))
-    }
-
-    pub(crate) fn no_share(stream: usize, what: &str, of: u64) -> Self {
-        OrderProblem::NoShare.of_stream(stream, format!("its share of {what} {of} is 0"))
-    }
-
-    pub(crate) fn beyond_end(position: u64, samples: u64) -> Self {
-        OrderProblem::StatePosition.of(
-            "state",
-            format!("position {position} is beyond the {samples} samples of the epoch"),
-        )
-    }
-
-    pub(crate) fn no_such_step(step: u64, steps: u64) -> Self {
-        OrderProblem::NoSuchStep.error(format!(
-            "there is no step {step}: the epoch has {steps} from where it starts"
-        ))
-    }
-
-    pub(crate) fn no_such_sample(sample: u64, samples: u64) -> Self {
-        OrderProblem::NoSuchSample.error(format!(
-            "there is no sample {sample}: the streams have {samples}"
-        ))
-    }
-
-    pub(crate) fn lengths_count(found: u64, samples: u64) -> Self {
-        OrderProblem::Lengths.of(
-            "lengths",
-            format!("there are {found} lengths for {samples} samples"),
-        )
-    }
+/// Creates the error for an option whose value is not as `expected`.
+#[must_use]
+pub fn bad_value(option: &'static str, value: u64, expected: &'static str) -> Error {
+    OrderProblem::Option.at(option, format!("is {value}, which is not {expected}"))
 }
 
-impl Diagnostic for OrderError {
-    fn kind(&self) -> ErrorKind {
-        self.problem.facts().0
-    }
+/// Creates the error for a rank or worker outside the world, which has `of` of them.
+#[must_use]
+pub fn outside_world(what: &'static str, value: u64, of: u64) -> Error {
+    OrderProblem::OutsideWorld.error(format!("{what} {value} of {of}"))
+}
 
-    fn id(&self) -> &'static str {
-        self.problem.facts().1
-    }
+pub(crate) fn unknown_name(option: &'static str, value: &str, known: &str) -> Error {
+    OrderProblem::Option.at(option, format!("{value:?} is none of {known}"))
+}
 
-    fn object(&self) -> Option<String> {
-        self.object.clone()
-    }
+pub(crate) fn nothing_chosen() -> Error {
+    OrderProblem::Weights.error("no samples are left to choose")
+}
 
-    fn hint(&self) -> Option<String> {
-        self.problem.facts().2.map(str::to_owned)
-    }
+pub(crate) fn choose_too_many(wanted: u64, of: u64) -> Error {
+    OrderProblem::Weights.error(format!("{wanted} distinct values wanted of {of}"))
+}
+
+pub(crate) fn nodes_do_not_divide(canonical_nodes: u64, nodes: u64) -> Error {
+    OrderProblem::NodesDoNotDivide.error(format!(
+        "{canonical_nodes} canonical and {nodes} physical nodes: neither divides the other"
+    ))
+}
+
+pub(crate) fn empty_canonical_node(samples: u64, canonical_nodes: u64) -> Error {
+    OrderProblem::CanonicalNodes.error(format!(
+        "{samples} samples for {canonical_nodes} canonical nodes"
+    ))
+}
+
+pub(crate) fn no_share(stream: usize, what: &str, of: u64) -> Error {
+    OrderProblem::NoShare.of_stream(stream, format!("its share of {what} {of} is 0"))
+}
+
+pub(crate) fn beyond_end(position: u64, samples: u64) -> Error {
+    OrderProblem::StatePosition.at(
+        "state",
+        format!("position {position} is beyond the {samples} samples of the epoch"),
+    )
+}
+
+pub(crate) fn no_such_step(step: u64, steps: u64) -> Error {
+    OrderProblem::NoSuchStep.error(format!(
+        "there is no step {step}: the epoch has {steps} from where it starts"
+    ))
+}
+
+pub(crate) fn no_such_sample(sample: u64, samples: u64) -> Error {
+    OrderProblem::NoSuchSample.error(format!(
+        "there is no sample {sample}: the streams have {samples}"
+    ))
+}
+
+pub(crate) fn lengths_count(found: u64, samples: u64) -> Error {
+    OrderProblem::Lengths.at(
+        "lengths",
+        format!("there are {found} lengths for {samples} samples"),
+    )
 }
 
 /// Returns an error unless the value of an option is valid. `expected` describes the valid values.
@@ -162,20 +117,22 @@ pub(crate) fn ensure(
     option: &'static str,
     value: u64,
     expected: &'static str,
-) -> Result<(), OrderError> {
+) -> Result<(), Error> {
     match is_valid {
         true => Ok(()),
-        false => Err(OrderError::bad_value(option, value, expected)),
+        false => Err(bad_value(option, value, expected)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use shardmill_core::ErrorKind;
+
     use super::*;
     use crate::{Epoch, Request};
 
     /// Formats an error as the command line and Python do.
-    fn rendered(error: &OrderError) -> String {
+    fn rendered(error: &Error) -> String {
         let object = error
             .object()
             .map_or(String::new(), |object| format!("{object}: "));
@@ -288,23 +245,23 @@ mod tests {
     fn request_errors_have_readable_messages() {
         for (error, line) in [
             (
-                OrderError::choose_too_many(3, 2),
+                choose_too_many(3, 2),
                 "error[config-weights]: 3 distinct values wanted of 2",
             ),
             (
-                OrderError::no_such_step(9, 9),
+                no_such_step(9, 9),
                 "error[no-such-step]: there is no step 9: the epoch has 9 from where it starts; count steps from 0 at the start of the epoch or of the state",
             ),
             (
-                OrderError::no_such_sample(7, 7),
+                no_such_sample(7, 7),
                 "error[no-such-sample]: there is no sample 7: the streams have 7",
             ),
             (
-                OrderError::lengths_count(3, 4),
+                lengths_count(3, 4),
                 "error[config-lengths]: lengths: there are 3 lengths for 4 samples; pass one length for each sample, in the order of their numbers",
             ),
             (
-                OrderError::outside_world("rank", 8, 8),
+                outside_world("rank", 8, 8),
                 "error[config-world]: rank 8 of 8",
             ),
             (
@@ -313,7 +270,7 @@ mod tests {
             ),
         ] {
             assert_eq!(rendered(&error), line);
-            let is_memory = error.problem == OrderProblem::Memory;
+            let is_memory = error.id() == "out-of-memory";
             assert_eq!(error.kind() == ErrorKind::Resource, is_memory);
         }
     }

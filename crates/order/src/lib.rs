@@ -42,7 +42,7 @@
 //! config.world.ranks_per_node = 4;
 //! config.batch_size = 1;
 //! assert_eq!(Epoch::new(&config)?.batches(), 2);
-//! # Ok::<(), shardmill_order::OrderError>(())
+//! # Ok::<(), shardmill_core::Error>(())
 //! ```
 //!
 //! The crate has no Cargo features. Creating an epoch takes about a nanosecond per sample (nothing for `shardmill`);
@@ -81,7 +81,7 @@ pub use config::{
 };
 pub use cursor::Cursor;
 pub use epoch::{Entry, Epoch, SampleId};
-pub use error::OrderError;
+pub use error::{bad_value, outside_world};
 pub use lineage::Delivery;
 pub use mixture::{Mixture, MixtureWindow, WeightPoint, WhenExhausted};
 pub use orders::orders;

@@ -5,9 +5,11 @@
 //! way back from a sample inverts each stage: units, shuffle, partition and batching. Memory does not depend on the
 //! number of samples, except for the shuffle `naive`, which holds the whole order anyway.
 
+use shardmill_core::Error;
+
 use crate::batch_plan::BatchPlan;
 use crate::epoch::{Entry, Epoch, SampleId};
-use crate::error::OrderError;
+use crate::error;
 use crate::num::{count, index};
 
 /// The window length for reading a single step.
@@ -31,7 +33,7 @@ impl Epoch {
     ///
     /// # Errors
     /// `InvalidInput` if the epoch has fewer steps.
-    pub fn step(&self, step: u64) -> Result<Vec<Vec<Entry>>, OrderError> {
+    pub fn step(&self, step: u64) -> Result<Vec<Vec<Entry>>, Error> {
         let mut entries = Vec::new();
         if !self
             .all_ranks()
@@ -55,7 +57,7 @@ impl Epoch {
     ///
     /// # Errors
     /// `InvalidInput` if the rank does not exist, or if the epoch has fewer steps.
-    pub fn step_of_rank(&self, step: u64, rank: u64) -> Result<Vec<Entry>, OrderError> {
+    pub fn step_of_rank(&self, step: u64, rank: u64) -> Result<Vec<Entry>, Error> {
         let mut entries = Vec::new();
         let mut cursor = self.rank(rank)?.with_window(WINDOW);
         if !cursor.read(step, &mut entries) {
@@ -64,8 +66,8 @@ impl Epoch {
         Ok(entries)
     }
 
-    fn no_step(&self, step: u64) -> OrderError {
-        OrderError::no_such_step(step, self.batches())
+    fn no_step(&self, step: u64) -> Error {
+        error::no_such_step(step, self.batches())
     }
 
     /// Returns all deliveries of a sample in this epoch, in order. Deliveries before a resumption are not included.
@@ -75,10 +77,10 @@ impl Epoch {
     ///
     /// # Errors
     /// `InvalidInput` if the sample does not exist.
-    pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, OrderError> {
+    pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, Error> {
         let inner = &self.inner;
         let Some((shard, index_in_shard)) = inner.table.locate(sample.0) else {
-            return Err(OrderError::no_such_sample(sample.0, inner.table.samples()));
+            return Err(error::no_such_sample(sample.0, inner.table.samples()));
         };
         let mut found = Vec::new();
         for (number, source) in inner.sources.iter().enumerate() {

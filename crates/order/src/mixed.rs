@@ -6,8 +6,10 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use crate::config::{BatchingMethod, EpochConfig, Resolved, Weight};
-use crate::error::{OrderError, OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::mixture::{Mixture, MixturePlan};
 use crate::num::{count, index, real};
 use crate::partition::RankPosition;
@@ -35,8 +37,8 @@ impl Mixed {
         config: &EpochConfig,
         mixture: &Mixture,
         resolved: &Resolved,
-    ) -> Result<Self, OrderError> {
-        let refuse = |reason: &str| Err(OrderProblem::Mixture.of("mixture", reason));
+    ) -> Result<Self, Error> {
+        let refuse = |reason: &str| Err(OrderProblem::Mixture.at("mixture", reason));
         if config.batching_method != BatchingMethod::Random {
             return refuse("the weights over time go with batching `random` only");
         }
@@ -51,10 +53,7 @@ impl Mixed {
         let (sizes, epoch_size) = config.mixture_sizes()?;
         let plan = mixture.plan(&sizes, epoch_size, resolved.epoch)?;
         if resolved.sample_in_epoch > plan.samples {
-            return Err(OrderError::beyond_end(
-                resolved.sample_in_epoch,
-                plan.samples,
-            ));
+            return Err(error::beyond_end(resolved.sample_in_epoch, plan.samples));
         }
         let ranges = plan.ranges();
         let both = ranges.iter().zip(&sizes);
@@ -199,7 +198,7 @@ impl EpochConfig {
     ///
     /// # Errors
     /// `InvalidInput` for a stream without samples, and for too many samples.
-    pub fn mixture_sizes(&self) -> Result<(Vec<u64>, u64), OrderError> {
+    pub fn mixture_sizes(&self) -> Result<(Vec<u64>, u64), Error> {
         let sizes = stream_sizes(&self.streams)?;
         let given = self.epoch_size.filter(|size| *size > 0);
         check_samples("epoch_size", given.unwrap_or(0))?;

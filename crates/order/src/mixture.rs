@@ -5,9 +5,11 @@
 //! sample in its stream. In every window of the schedule, each stream's samples differ from their exact share by less
 //! than one. A window ends where weights change, where an epoch ends, and where a stream is used up.
 
+use shardmill_core::Error;
+
 use serde::{Deserialize, Serialize};
 
-use crate::error::{OrderError, OrderProblem, ensure};
+use crate::error::{OrderProblem, ensure};
 use crate::interleave::{MAX_IN_PIECE, Piece, SCALE, apportion};
 use crate::num::{real, share, trunc};
 
@@ -57,7 +59,7 @@ pub enum WhenExhausted {
 /// let epoch = Epoch::new(&config)?;
 /// let taken: Vec<u64> = epoch.shares().iter().map(|share| share.choose).collect();
 /// assert_eq!(taken, [135, 15]);
-/// # Ok::<(), shardmill_order::OrderError>(())
+/// # Ok::<(), shardmill_core::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,12 +123,12 @@ impl Span {
     }
 }
 
-fn wrong(reason: impl Into<String>) -> OrderError {
-    OrderProblem::Mixture.of("mixture", reason)
+fn wrong(reason: impl Into<String>) -> Error {
+    OrderProblem::Mixture.at("mixture", reason)
 }
 
 /// Scales weights to a sum of [`SCALE`].
-fn scaled(point: &WeightPoint, streams: usize) -> Result<Vec<u64>, OrderError> {
+fn scaled(point: &WeightPoint, streams: usize) -> Result<Vec<u64>, Error> {
     let weights = &point.weights;
     if weights.len() != streams {
         return Err(wrong(format!(
@@ -161,7 +163,7 @@ fn rescaled(weights: &[u64]) -> Option<Vec<u64>> {
 }
 
 /// Returns the spans of a schedule.
-fn spans_of(schedule: &[WeightPoint], streams: usize) -> Result<Vec<Span>, OrderError> {
+fn spans_of(schedule: &[WeightPoint], streams: usize) -> Result<Vec<Span>, Error> {
     let mut spans: Vec<Span> = Vec::with_capacity(schedule.len());
     for point in schedule {
         let weights = scaled(point, streams)?;
@@ -221,7 +223,7 @@ impl Mixture {
     }
 
     /// Returns the spans of the run, with the changes applied.
-    fn spans(&self, streams: usize) -> Result<Vec<Span>, OrderError> {
+    fn spans(&self, streams: usize) -> Result<Vec<Span>, Error> {
         let points = self.changes.iter().map(Vec::len).sum::<usize>() + self.schedule.len();
         if points > MAX_POINTS {
             return Err(wrong(format!(
@@ -255,7 +257,7 @@ impl Mixture {
     ///
     /// # Errors
     /// `InvalidInput` for anything else.
-    pub fn from_json(text: &[u8]) -> Result<Self, OrderError> {
+    pub fn from_json(text: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice(text).map_err(|error| wrong(format!("it is not a mixture: {error}")))
     }
 
@@ -277,7 +279,7 @@ impl Mixture {
         given: &Self,
         streams: usize,
         sample: u64,
-    ) -> Result<Result<Self, u64>, OrderError> {
+    ) -> Result<Result<Self, u64>, Error> {
         let is_known = given.changes.is_empty()
             && given.schedule == self.schedule
             && given.epochs == self.epochs
@@ -303,7 +305,7 @@ impl Mixture {
     }
 
     /// Returns the mixture that follows this one up to a sample of the run, and another one from there on.
-    fn followed_by(&self, other: &Self, streams: usize, sample: u64) -> Result<Self, OrderError> {
+    fn followed_by(&self, other: &Self, streams: usize, sample: u64) -> Result<Self, Error> {
         let mut change: Vec<WeightPoint> = Vec::new();
         for span in other.spans(streams)? {
             let end = span.end.min(span.cut);
@@ -336,7 +338,7 @@ impl Mixture {
         other: &Self,
         streams: usize,
         sample: u64,
-    ) -> Result<Option<u64>, OrderError> {
+    ) -> Result<Option<u64>, Error> {
         let no_limit = |epochs: &[Option<u64>]| epochs.iter().all(Option::is_none);
         let is_unlimited = no_limit(&self.epochs) && no_limit(&other.epochs);
         let has_same_limits =
@@ -380,7 +382,7 @@ impl Mixture {
         sizes: &[u64],
         epoch_size: u64,
         epoch: u64,
-    ) -> Result<MixturePlan, OrderError> {
+    ) -> Result<MixturePlan, Error> {
         ensure(
             epoch_size <= MAX_IN_PIECE,
             "epoch_size",
@@ -465,7 +467,7 @@ impl Mixture {
         sizes: &[u64],
         epoch_size: u64,
         epoch: u64,
-    ) -> Result<Vec<MixtureWindow>, OrderError> {
+    ) -> Result<Vec<MixtureWindow>, Error> {
         let plan = self.plan(sizes, epoch_size, epoch)?;
         let windows = plan.pieces.iter().map(|piece| {
             let (taken, planned) = piece.shares().into_iter().unzip();
@@ -489,7 +491,7 @@ impl Mixture {
         epoch_size: u64,
         epoch: u64,
         parts: u64,
-    ) -> Result<Vec<Vec<u64>>, OrderError> {
+    ) -> Result<Vec<Vec<u64>>, Error> {
         let plan = self.plan(sizes, epoch_size, epoch)?;
         let border = |part| share(plan.samples, part, parts.max(1));
         let counts = (0..parts).map(|part| {

@@ -1,9 +1,11 @@
 //! Numeric conversions that lose precision on purpose or cannot lose any here.
 
-use crate::error::{OrderError, OrderProblem};
+use shardmill_core::Error;
+
+use crate::error::OrderProblem;
 
 /// Returns an empty vector with capacity for `length` elements, or an error if there is not enough memory.
-pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, OrderError> {
+pub(crate) fn room<T>(length: u64, what: &'static str) -> Result<Vec<T>, Error> {
     let mut room = Vec::new();
     let size = count(std::mem::size_of::<T>());
     let bytes = length.saturating_mul(size);

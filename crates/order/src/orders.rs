@@ -1,8 +1,9 @@
 //! The whole order of an epoch, by rank and worker, as printed by `shardmill order --json`.
 
+use shardmill_core::Error;
+
 use crate::config::EpochConfig;
 use crate::epoch::{Entry, Epoch};
-use crate::error::OrderError;
 use crate::num::{count, index};
 
 /// Returns the sample ids of every worker of every rank of the world before replication: `[rank][worker][…]`. Includes
@@ -12,7 +13,7 @@ use crate::num::{count, index};
 ///
 /// # Errors
 /// `InvalidInput`, as for [`Epoch::new`].
-pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, OrderError> {
+pub fn orders(config: &EpochConfig) -> Result<Vec<Vec<Vec<u64>>>, Error> {
     let epoch = Epoch::new(config)?;
     let world = epoch.resolved().world;
     let workers = world.workers_per_rank;

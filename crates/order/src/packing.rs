@@ -11,12 +11,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_core::number::mix;
 
 use crate::config::{BatchingMethod, EpochConfig, State, World};
 use crate::cursor::Cursor;
 use crate::epoch::{Entry, Epoch, SampleId};
-use crate::error::{OrderError, OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::lineage::Delivery;
 use crate::num::{count, index, low64};
 use crate::skip::{Counted, Kept, Skip};
@@ -143,7 +144,7 @@ impl Iterator for Samples {
 }
 
 impl Packer {
-    fn new(rows: &PackedEpoch) -> Result<Self, OrderError> {
+    fn new(rows: &PackedEpoch) -> Result<Self, Error> {
         Ok(Self {
             samples: Samples {
                 cursor: rows.base.rank(0)?,
@@ -162,7 +163,7 @@ impl Packer {
         })
     }
 
-    fn next_row(&mut self) -> Result<Option<Vec<DocumentPiece>>, OrderError> {
+    fn next_row(&mut self) -> Result<Option<Vec<DocumentPiece>>, Error> {
         self.fill_pool()?;
         if let Some(row) = self.ready.pop_front() {
             return Ok(Some(row));
@@ -180,7 +181,7 @@ impl Packer {
     }
 
     /// Reads documents until the pool is full. A full context needs no other document, and is ready at once.
-    fn fill_pool(&mut self) -> Result<(), OrderError> {
+    fn fill_pool(&mut self) -> Result<(), Error> {
         let is_context = self.options.form == RowForm::Context;
         let is_used_up = self.ready.is_empty() && self.by_age.is_empty();
         // A pool of batches is cut as a whole.
@@ -193,9 +194,8 @@ impl Packer {
                 return Ok(());
             };
             let length = self.lengths.get(index(sample.0)).copied();
-            let mut left = length.ok_or_else(|| {
-                OrderError::lengths_count(count(self.lengths.len()), sample.0 + 1)
-            })?;
+            let mut left = length
+                .ok_or_else(|| error::lengths_count(count(self.lengths.len()), sample.0 + 1))?;
             let max = self.options.tokens;
             if left > max {
                 match self.options.long {
@@ -316,7 +316,7 @@ impl PackedEpoch {
     /// # Errors
     ///
     /// As [`EpochConfig::resolve`].
-    pub fn base_config(config: &EpochConfig) -> Result<EpochConfig, OrderError> {
+    pub fn base_config(config: &EpochConfig) -> Result<EpochConfig, Error> {
         let resolved = config.resolve()?;
         Ok(EpochConfig {
             batch_size: BASE_BATCH,
@@ -347,7 +347,7 @@ impl PackedEpoch {
         config: &EpochConfig,
         lengths: Arc<[u32]>,
         options: PackingOptions,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let resolved = config.resolve()?;
         ensure(options.tokens > 0, "length", 0, "positive")?;
         ensure(
@@ -357,7 +357,7 @@ impl PackedEpoch {
             "from 1 to 2^24",
         )?;
         if config.batching_method != BatchingMethod::Random {
-            return Err(OrderError::unknown_name(
+            return Err(error::unknown_name(
                 "batching_method",
                 config.batching_method.name(),
                 "the methods with packing: random",
@@ -365,7 +365,7 @@ impl PackedEpoch {
         }
         if config.sampling.mixture.is_some() {
             return Err(OrderProblem::Mixture
-                .of("mixture", "rows of tokens need weights that do not change"));
+                .at("mixture", "rows of tokens need weights that do not change"));
         }
         let samples = config
             .streams
@@ -373,7 +373,7 @@ impl PackedEpoch {
             .flat_map(|stream| stream.shards.iter());
         let samples = samples.fold(0_u64, |sum, samples| sum.saturating_add(*samples));
         if samples != count(lengths.len()) {
-            return Err(OrderError::lengths_count(count(lengths.len()), samples));
+            return Err(error::lengths_count(count(lengths.len()), samples));
         }
         let mut made = Self {
             base,
@@ -427,9 +427,9 @@ impl PackedEpoch {
     /// # Errors
     ///
     /// `InvalidInput` if the epoch has fewer steps; errors of [`PackedEpoch::new`].
-    pub fn step(&self, step: u64) -> Result<Vec<Vec<Row>>, OrderError> {
+    pub fn step(&self, step: u64) -> Result<Vec<Vec<Row>>, Error> {
         if step >= self.steps() {
-            return Err(OrderError::no_such_step(step, self.steps()));
+            return Err(error::no_such_step(step, self.steps()));
         }
         // All ranks as one, so that the rows are made once.
         let all = Self {
@@ -449,7 +449,7 @@ impl PackedEpoch {
     /// # Errors
     ///
     /// `InvalidInput` if a range does not consist of whole steps, or if a sample does not exist.
-    pub fn without(self, skip: &Skip) -> Result<Kept<Self>, OrderError> {
+    pub fn without(self, skip: &Skip) -> Result<Kept<Self>, Error> {
         let counted = Counted {
             what: "rows",
             start: self.start,
@@ -466,10 +466,10 @@ impl PackedEpoch {
     /// # Errors
     ///
     /// `InvalidInput` if the sample does not exist; errors of [`PackedEpoch::new`].
-    pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, OrderError> {
+    pub fn deliveries(&self, sample: SampleId) -> Result<Vec<Delivery>, Error> {
         let samples = count(self.lengths.len());
         if sample.0 >= samples {
-            return Err(OrderError::no_such_sample(sample.0, samples));
+            return Err(error::no_such_sample(sample.0, samples));
         }
         let global_batch = self.ranks * self.batch_size;
         let end = self.rows_before(self.steps());
@@ -511,10 +511,10 @@ impl PackedEpoch {
     /// # Errors
     ///
     /// `InvalidInput` if the rank does not exist.
-    pub fn rank(&self, rank: u64) -> Result<RowCursor, OrderError> {
+    pub fn rank(&self, rank: u64) -> Result<RowCursor, Error> {
         let replica_group = rank / self.replication;
         if replica_group >= self.ranks {
-            return Err(OrderError::outside_world(
+            return Err(error::outside_world(
                 "rank",
                 rank,
                 self.ranks * self.replication,
@@ -545,7 +545,7 @@ impl RowCursor {
     /// # Errors
     ///
     /// Those of [`PackedEpoch::new`].
-    pub fn read(&mut self, step: u64) -> Result<Vec<Row>, OrderError> {
+    pub fn read(&mut self, step: u64) -> Result<Vec<Row>, Error> {
         let epoch = &self.epoch;
         let (rows, batch_size) = (epoch.rows, epoch.batch_size);
         let first = epoch.start + (step * epoch.ranks + self.rank) * batch_size;

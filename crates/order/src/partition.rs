@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use crate::config::PartitionAlgo;
-use crate::error::{OrderError, OrderProblem};
+use crate::error::{self, OrderProblem};
 use crate::num::share;
 use crate::shuffle::layout::node_of;
 
@@ -69,17 +71,13 @@ impl Partition {
     /// `InvalidInput` if neither number of nodes divides the other, if the drop is beyond the end, or if a canonical
     /// node has too few samples for its padding. With `relaxed`, also if the devices of the first run cannot share the
     /// global batch equally.
-    pub fn new(
-        algo: PartitionAlgo,
-        cut: Cut,
-        initial_nodes: Option<u64>,
-    ) -> Result<Self, OrderError> {
+    pub fn new(algo: PartitionAlgo, cut: Cut, initial_nodes: Option<u64>) -> Result<Self, Error> {
         let ranks = cut.nodes * cut.ranks_per_node;
         if ranks == 0 || cut.samples == 0 {
-            return Err(OrderError::nothing_chosen());
+            return Err(error::nothing_chosen());
         }
         if cut.samples + (ranks - cut.samples % ranks) < cut.drop {
-            return Err(OrderError::beyond_end(cut.drop, cut.samples));
+            return Err(error::beyond_end(cut.drop, cut.samples));
         }
         let divides = cut.nodes.is_multiple_of(cut.canonical_nodes)
             || cut.canonical_nodes.is_multiple_of(cut.nodes);
@@ -102,11 +100,11 @@ impl Partition {
         })
     }
 
-    fn unchecked(mut cut: Cut) -> Result<Self, OrderError> {
+    fn unchecked(mut cut: Cut) -> Result<Self, Error> {
         let (canonical, nodes) = (cut.canonical_nodes, cut.nodes);
         let (small, large) = (canonical.min(nodes), canonical.max(nodes));
         if small == 0 || !large.is_multiple_of(small) {
-            return Err(OrderError::nodes_do_not_divide(canonical, nodes));
+            return Err(error::nodes_do_not_divide(canonical, nodes));
         }
         // COMPAT: the drop is rounded down, so a resumed run may repeat up to `nodes - 1` samples.
         cut.drop -= cut.drop % nodes;

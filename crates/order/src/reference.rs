@@ -5,8 +5,10 @@
 //!
 //! Source: MosaicML Streaming 0.13, `streaming/base/shuffle/`.
 
+use shardmill_core::Error;
+
 use crate::config::ShuffleAlgo;
-use crate::error::OrderError;
+use crate::error;
 use crate::num::{count, index, low32, real};
 use crate::rng::Pcg64;
 use crate::shuffle::layout::{Layout, ShuffleConfig, Span, block_range, cut, spans_of};
@@ -16,7 +18,7 @@ use crate::units::Units;
 ///
 /// # Errors
 /// As for the lazy form.
-pub fn shuffle(units: &Units, config: &ShuffleConfig) -> Result<Option<Vec<u64>>, OrderError> {
+pub fn shuffle(units: &Units, config: &ShuffleConfig) -> Result<Option<Vec<u64>>, Error> {
     let seed = u128::from(config.seed);
     let epoch_seed = seed + u128::from(config.epoch);
     match config.algo {
@@ -74,7 +76,7 @@ fn py2s(units: &Units, config: &ShuffleConfig) -> Vec<u64> {
     out
 }
 
-fn py1br(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
+fn py1br(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, Error> {
     let (layout, mut rng) = Layout::new(units, config.canonical_nodes, config.seed, config.epoch);
     let (low, high) = block_range(config.block);
     let mut out: Vec<u64> = layout.spans.iter().copied().flat_map(ids).collect();
@@ -100,7 +102,7 @@ fn py1br(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> 
     Ok(out)
 }
 
-fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
+fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, Error> {
     let (layout, mut rng) = Layout::new(units, config.canonical_nodes, config.seed, config.epoch);
     let (low, high) = block_range(config.block);
     let mut out = Vec::new();
@@ -108,7 +110,7 @@ fn py1e(units: &Units, config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
         let spans = &layout.spans[layout.node(node)];
         let length: u64 = spans.iter().map(|span| span.length).sum();
         if length == 0 {
-            return Err(OrderError::empty_canonical_node(
+            return Err(error::empty_canonical_node(
                 units.samples(),
                 config.canonical_nodes,
             ));

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
+
 use serde::Deserialize;
 
 use crate::config::{EpochConfig, State, StreamConfig, Weight, World};
-use crate::error::{OrderError, OrderProblem};
+use crate::error::OrderProblem;
 use crate::mixture::Mixture;
 
 /// An [`EpochConfig`] for JSON and similar formats, whose options may be absent or null.
@@ -56,7 +58,7 @@ impl Request {
     /// # Errors
     /// `InvalidInput` for a stream with several weights and for unknown names. [`Epoch::new`](crate::Epoch::new)
     /// validates everything else.
-    pub fn config(self) -> Result<EpochConfig, OrderError> {
+    pub fn config(self) -> Result<EpochConfig, Error> {
         let streams: Result<Vec<_>, _> = self.streams.into_iter().enumerate().map(stream).collect();
         let choices = self.choices;
         let mut config = EpochConfig::new(streams?, self.batch_size, self.world);
@@ -88,7 +90,7 @@ impl Request {
     }
 }
 
-fn stream((number, stream): (usize, Stream)) -> Result<StreamConfig, OrderError> {
+fn stream((number, stream): (usize, Stream)) -> Result<StreamConfig, Error> {
     let weights = [
         stream.proportion.map(Weight::Proportion),
         stream.repeat.map(Weight::Repeat),

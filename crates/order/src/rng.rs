@@ -10,7 +10,9 @@
 
 use std::collections::HashSet;
 
-use crate::error::{OrderError, OrderProblem};
+use shardmill_core::Error;
+
+use crate::error::{self, OrderProblem};
 use crate::num::{count, high32, index, low32, low64};
 
 const MULTIPLIER: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
@@ -264,9 +266,9 @@ impl Pcg64 {
     ///
     /// # Errors
     /// `InvalidInput` if the range is empty.
-    pub fn integers(&mut self, low: u64, high: u64) -> Result<u64, OrderError> {
+    pub fn integers(&mut self, low: u64, high: u64) -> Result<u64, Error> {
         if low >= high {
-            return Err(OrderProblem::ShuffleBlock.of(
+            return Err(OrderProblem::ShuffleBlock.at(
                 "shuffle_block_size",
                 format!("no integer is at least {low} and below {high}"),
             ));
@@ -426,9 +428,9 @@ impl Pcg64 {
     ///
     /// # Errors
     /// `InvalidInput` if `k > n`.
-    pub fn choice(&mut self, n: u64, k: u64) -> Result<Vec<u64>, OrderError> {
+    pub fn choice(&mut self, n: u64, k: u64) -> Result<Vec<u64>, Error> {
         if k > n {
-            return Err(OrderError::choose_too_many(k, n));
+            return Err(error::choose_too_many(k, n));
         }
         if uses_tail(n, k) {
             let mut x: Vec<u64> = (0..n).collect();

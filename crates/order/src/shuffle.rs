@@ -13,8 +13,9 @@ mod py2s;
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use crate::config::ShuffleAlgo;
-use crate::error::OrderError;
 use crate::num::{count, index, low32, room};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::{self, Kept};
@@ -84,7 +85,7 @@ impl Shuffle {
     ///
     /// # Errors
     /// `InvalidInput` if the block size is too small, or if a canonical node has no samples with `py1e`.
-    pub(crate) fn new(units: &Units, config: &ShuffleConfig) -> Result<Self, OrderError> {
+    pub(crate) fn new(units: &Units, config: &ShuffleConfig) -> Result<Self, Error> {
         Self::with_checkpoints(units, config, Kept::new(&[]))
     }
 
@@ -93,7 +94,7 @@ impl Shuffle {
         units: &Units,
         config: &ShuffleConfig,
         kept: Kept<'_>,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let (samples, nodes, block) = (units.samples(), config.canonical_nodes, config.block);
         let identity = match config.algo {
             ShuffleAlgo::Naive | ShuffleAlgo::Shardmill => 0,

@@ -7,8 +7,10 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use crate::epoch::{Entry, Epoch, SampleId};
-use crate::error::{OrderError, OrderProblem};
+use crate::error::{self, OrderProblem};
 
 /// What an epoch leaves out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +78,7 @@ impl Epoch {
     ///
     /// # Errors
     /// `InvalidInput` if a range does not consist of whole steps, or if a sample does not exist.
-    pub fn without(&self, skip: &Skip) -> Result<Kept, OrderError> {
+    pub fn without(&self, skip: &Skip) -> Result<Kept, Error> {
         let counted = Counted {
             what: "samples",
             start: self.resolved().sample_in_epoch,
@@ -89,7 +91,7 @@ impl Epoch {
 }
 
 impl<E> Kept<E> {
-    pub(crate) fn new(epoch: E, skip: &Skip, counted: &Counted) -> Result<Self, OrderError> {
+    pub(crate) fn new(epoch: E, skip: &Skip, counted: &Counted) -> Result<Self, Error> {
         let &Counted {
             what,
             start,
@@ -108,7 +110,7 @@ impl<E> Kept<E> {
                     .then_some(past / global_batch)
             };
             let (Some(first), Some(end)) = (steps(range.start), steps(range.end)) else {
-                return Err(OrderProblem::Skip.of(
+                return Err(OrderProblem::Skip.at(
                     "skip",
                     format!(
                         "the {what} {} to {} of the epoch are not whole steps: a step has {global_batch}, counted from {start}",
@@ -124,7 +126,7 @@ impl<E> Kept<E> {
         if let Some(&sample) = skip.samples.last()
             && sample >= samples
         {
-            return Err(OrderError::no_such_sample(sample, samples));
+            return Err(error::no_such_sample(sample, samples));
         }
         Ok(Self {
             epoch,
@@ -320,11 +322,11 @@ mod tests {
         let epoch = Epoch::new(&config(1, 8)).unwrap();
         for range in [8..16, 16..24, 1..33] {
             let error = epoch.without(&Skip::new([range], Vec::new())).unwrap_err();
-            assert_eq!(error.problem, OrderProblem::Skip, "{error}");
+            assert_eq!(error.id(), "config-skip", "{error}");
         }
         assert_eq!(
             epoch.without(&Skip::new([], vec![3, 101])).unwrap_err(),
-            OrderError::no_such_sample(101, 101)
+            error::no_such_sample(101, 101)
         );
         // Ranges after the end, and before a state, are of no concern.
         let kept = epoch

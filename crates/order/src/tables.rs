@@ -9,10 +9,12 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use crate::batch_plan::{BatchPlan, Terms};
 use crate::config::{BatchingMethod, PartitionAlgo, Resolved, ShuffleAlgo, World, check_count};
 use crate::epoch::block_of;
-use crate::error::{OrderError, ensure};
+use crate::error::ensure;
 use crate::num::{count, index, room};
 pub use crate::partition::Cut;
 use crate::partition::Partition;
@@ -48,7 +50,7 @@ pub fn partition(
     cut: Cut,
     workers_per_rank: u64,
     initial_nodes: Option<u64>,
-) -> Result<PartitionTable, OrderError> {
+) -> Result<PartitionTable, Error> {
     let world = World {
         nodes: cut.nodes,
         ranks_per_node: cut.ranks_per_node,
@@ -75,7 +77,7 @@ pub fn partition(
 /// # Errors
 /// `InvalidInput` if a block size is too small, or if a canonical node has no samples with `py1e`; `Resource` without
 /// enough memory.
-pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderError> {
+pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, Error> {
     check_count("num_canonical_nodes", config.canonical_nodes)?;
     check_samples("shuffle_block_size", config.block)?;
     let units = Units::of_sizes(sizes)?;
@@ -98,7 +100,7 @@ pub fn shuffle(sizes: &[u64], config: &ShuffleConfig) -> Result<Vec<u64>, OrderE
 ///
 /// # Errors
 /// `InvalidInput` for a granularity of 0 or more than 2^48 samples; `Resource` without enough memory.
-pub fn sample(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
+pub fn sample(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, Error> {
     check_sampling(sizes, choose, sampling)?;
     counts(sizes, choose, sampling)
 }
@@ -120,7 +122,7 @@ pub fn resample(
     shards: &[u64],
     streams: &[(Range<usize>, u64)],
     sampling: &Sampling,
-) -> Result<Resampled, OrderError> {
+) -> Result<Resampled, Error> {
     for (_, choose) in streams {
         check_sampling(shards, *choose, sampling)?;
     }
@@ -168,7 +170,7 @@ pub struct Work<'a> {
 /// # Errors
 /// As for [`Epoch::new`](crate::Epoch::new); `InvalidInput` if a source has more or fewer sample ids than samples in
 /// its units.
-pub fn work(work: &Work<'_>) -> Result<Vec<i64>, OrderError> {
+pub fn work(work: &Work<'_>) -> Result<Vec<i64>, Error> {
     let resolved = work.resolved;
     check_world(resolved.world, work.batch_size, resolved.canonical_nodes)?;
     let mut samples = Vec::with_capacity(work.sources.len());
@@ -233,7 +235,7 @@ fn spread(
     batch_size: u64,
     batches: u64,
     at: impl Fn(u64, u64) -> Option<u64>,
-) -> Result<Vec<i64>, OrderError> {
+) -> Result<Vec<i64>, Error> {
     let workers = world.workers_per_rank;
     let rounds = batches.div_ceil(workers);
     let length = [world.ranks(), workers, batch_size]
@@ -253,12 +255,12 @@ fn spread(
     Ok(entries)
 }
 
-fn check_world(world: World, batch_size: u64, canonical_nodes: u64) -> Result<(), OrderError> {
+fn check_world(world: World, batch_size: u64, canonical_nodes: u64) -> Result<(), Error> {
     world.check(batch_size)?;
     check_count("num_canonical_nodes", canonical_nodes)
 }
 
-fn check_sampling(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<(), OrderError> {
+fn check_sampling(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<(), Error> {
     total("samples_per_shard", sizes)?;
     check_samples("choose", choose)?;
     ensure(
@@ -269,7 +271,7 @@ fn check_sampling(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<(),
     )
 }
 
-fn total(option: &'static str, sizes: &[u64]) -> Result<u64, OrderError> {
+fn total(option: &'static str, sizes: &[u64]) -> Result<u64, Error> {
     let sum = sizes
         .iter()
         .fold(0, |sum: u64, size| sum.saturating_add(*size));

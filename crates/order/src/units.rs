@@ -10,7 +10,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::error::OrderError;
+use shardmill_core::Error;
+
+use crate::error;
 use crate::num::{count, index, low32, room, share};
 use crate::rng::{Checkpoint, Pcg64};
 use crate::weights::check_samples;
@@ -45,7 +47,7 @@ impl Sampling {
 ///
 /// # Errors
 /// `Resource` if there is not enough memory.
-pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, OrderError> {
+pub fn counts(sizes: &[u64], choose: u64, sampling: &Sampling) -> Result<Vec<u64>, Error> {
     counts_of(sizes, choose, sampling, EmptyShards::Stored)
 }
 
@@ -63,7 +65,7 @@ fn counts_of(
     choose: u64,
     sampling: &Sampling,
     empty: EmptyShards,
-) -> Result<Vec<u64>, OrderError> {
+) -> Result<Vec<u64>, Error> {
     let total: u64 = sizes.iter().sum();
     if total == 0 || choose.is_multiple_of(total) {
         let whole = sizes.iter().map(|size| share(choose, *size, total.max(1)));
@@ -205,7 +207,7 @@ impl Units {
     ///
     /// # Errors
     /// `InvalidInput` for more than 2^27 units or 2^48 samples.
-    pub fn of_sizes(sizes: &[u64]) -> Result<Self, OrderError> {
+    pub fn of_sizes(sizes: &[u64]) -> Result<Self, Error> {
         let mut units = Self {
             starts: vec![0],
             shards: Vec::with_capacity(sizes.len()),
@@ -231,7 +233,7 @@ impl Units {
         table: &ShardTable,
         streams: &[(Range<usize>, u64)],
         sampling: &Sampling,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let streams = streams.iter().cloned();
         Self::resample_streams(
             table,
@@ -245,7 +247,7 @@ impl Units {
         table: &ShardTable,
         streams: impl Iterator<Item = ((Range<usize>, u64), EmptyShards)> + Clone,
         sampling: &Sampling,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let mut rng = sampling.generator(sampling.epoch_members);
         let mut units = Self {
             starts: vec![0],
@@ -279,7 +281,7 @@ impl Units {
             }
         }
         if next == 0 {
-            return Err(OrderError::nothing_chosen());
+            return Err(error::nothing_chosen());
         }
         if plain {
             let mut firsts = streams.map(|((shards, _), _)| shards.start);
@@ -288,7 +290,7 @@ impl Units {
         Ok(units)
     }
 
-    fn push(&mut self, shard: u32, stop: u64) -> Result<u32, OrderError> {
+    fn push(&mut self, shard: u32, stop: u64) -> Result<u32, Error> {
         let unit = u32::try_from(self.shards.len())
             .ok()
             .filter(|unit| *unit < MAX_UNITS)
@@ -406,8 +408,8 @@ fn size(table: &ShardTable, shard: usize) -> u64 {
     samples.end - samples.start
 }
 
-fn too_many(value: u64) -> OrderError {
-    OrderError::bad_value("shards", value, "at most 2^27 shards, repetitions counted")
+fn too_many(value: u64) -> Error {
+    error::bad_value("shards", value, "at most 2^27 shards, repetitions counted")
 }
 
 /// The drawn members of partial units, kept so that a window draws them only once.

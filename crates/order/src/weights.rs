@@ -3,8 +3,10 @@
 //! Source: MosaicML Streaming 0.13, `streaming/base/stream.py`. Differs in that three errors are detected here instead
 //! of later: a mix without samples, a weight that is not a number, and a count above 2^48.
 
+use shardmill_core::Error;
+
 use crate::config::{StreamConfig, Weight};
-use crate::error::{OrderError, OrderProblem, ensure};
+use crate::error::{self, OrderProblem, ensure};
 use crate::num::{count, index, real, trunc};
 use crate::rng::Pcg64;
 
@@ -36,7 +38,7 @@ pub fn shares(
     streams: &[StreamConfig],
     epoch_size: Option<u64>,
     seed: u64,
-) -> Result<Vec<Share>, OrderError> {
+) -> Result<Vec<Share>, Error> {
     let sizes = stream_sizes(streams)?;
     let epoch_size = epoch_size.filter(|size| *size > 0);
     check_samples("epoch_size", epoch_size.unwrap_or(0))?;
@@ -80,19 +82,19 @@ pub fn shares(
     absolute(streams, &sizes)
 }
 
-fn bad(stream: usize, weight: &'static str, value: f64) -> OrderError {
+fn bad(stream: usize, weight: &'static str, value: f64) -> Error {
     OrderProblem::Weights.of_stream(
         stream,
         format!("{weight} is {value}, which is not a number from 0 to 2^63"),
     )
 }
 
-pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), OrderError> {
+pub(crate) fn check_samples(option: &'static str, value: u64) -> Result<(), Error> {
     ensure(value <= MAX_SAMPLES, option, value, "at most 2^48")
 }
 
 /// Returns the number of samples of each stream.
-pub(crate) fn stream_sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, OrderError> {
+pub(crate) fn stream_sizes(streams: &[StreamConfig]) -> Result<Vec<u64>, Error> {
     if streams.is_empty() {
         return Err(OrderProblem::Streams.error("there are no streams"));
     }
@@ -124,7 +126,7 @@ fn relative(
     mut proportions: Vec<f64>,
     epoch_size: u64,
     seed: u64,
-) -> Result<Vec<Share>, OrderError> {
+) -> Result<Vec<Share>, Error> {
     let sum = pairwise_sum(&proportions);
     if sum <= 0.0 || !sum.is_finite() {
         return Err(OrderProblem::Weights.error(format!("proportions add up to {sum}")));
@@ -139,7 +141,7 @@ fn relative(
     let given: u64 = chosen.iter().sum();
     let short = epoch_size
         .checked_sub(given)
-        .ok_or_else(|| OrderError::choose_too_many(given, epoch_size))?;
+        .ok_or_else(|| error::choose_too_many(given, epoch_size))?;
     for lucky in Pcg64::new(u128::from(seed)).choice(count(sizes.len()), short)? {
         chosen[index(lucky)] += 1;
     }
@@ -153,7 +155,7 @@ fn relative(
         .collect())
 }
 
-fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, OrderError> {
+fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, Error> {
     let mut chosen = Vec::with_capacity(sizes.len());
     let mut total = 0_u64;
     for (stream, (config, samples)) in streams.iter().zip(sizes).enumerate() {
@@ -169,7 +171,7 @@ fn absolute(streams: &[StreamConfig], sizes: &[u64]) -> Result<Vec<Share>, Order
         chosen.push(choose);
     }
     if total == 0 {
-        return Err(OrderError::nothing_chosen());
+        return Err(error::nothing_chosen());
     }
     let shares = sizes.iter().zip(chosen);
     Ok(shares
@@ -209,7 +211,7 @@ fn pairwise_sum(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
 
-    fn chosen(weights: &[(u64, Weight)], epoch_size: Option<u64>) -> Result<Vec<u64>, OrderError> {
+    fn chosen(weights: &[(u64, Weight)], epoch_size: Option<u64>) -> Result<Vec<u64>, Error> {
         let streams: Vec<_> = weights
             .iter()
             .map(|(size, weight)| StreamConfig::new(&[*size]).with_weight(*weight))

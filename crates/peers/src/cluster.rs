@@ -13,13 +13,13 @@ use hyper::header::{AUTHORIZATION, HOST};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use shardmill_codec::{HashAlgo, digest, hash_hex};
-use shardmill_core::{is_token, lock};
+use shardmill_core::{Error, escape, is_token, lock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, spawn_blocking};
 use tokio::time::timeout;
 
-use crate::error::PeersError;
+use crate::error::Problem;
 use crate::file::PeerFile;
 use crate::runtime::runtime;
 use crate::server::{HASH_HEADER, PeerFiles, serve};
@@ -91,8 +91,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`PeersError`], except for [`PeersError::Listen`].
-    pub fn new(options: ClusterOptions) -> Result<Self, PeersError> {
+    /// `InvalidInput`.
+    pub fn new(options: ClusterOptions) -> Result<Self, Error> {
         let peers = &options.peers;
         for (number, peer) in peers.iter().enumerate() {
             let reason = if peers.iter().take(number).any(|other| other == peer) {
@@ -102,19 +102,18 @@ impl Cluster {
             } else {
                 continue;
             };
-            let peer = peer.clone();
-            return Err(PeersError::Peer { peer, reason });
+            let reason = format!("the peer `{}` {reason}", escape(peer));
+            return Err(Problem::List.at("peers", reason));
         }
         let own = usize::try_from(options.node).unwrap_or(usize::MAX);
         if peers.len() as u64 != options.nodes || own >= peers.len() {
-            return Err(PeersError::Count {
-                peers: peers.len() as u64,
-                node: options.node,
-                nodes: options.nodes,
-            });
+            let (count, node, nodes) = (peers.len(), options.node, options.nodes);
+            let reason = format!("there are {count} peers, and this is node {node} of {nodes}");
+            return Err(Problem::List.at("peers", reason));
         }
         if !is_token(&options.token) {
-            return Err(PeersError::Token);
+            let reason = "the token of the peers is missing, or is not 16 or more letters, digits, `-` and `_`";
+            return Err(Problem::Token.at("peers", reason));
         }
         Ok(Self {
             own,
@@ -138,8 +137,8 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// [`PeersError::Listen`].
-    pub fn serve(&self, files: Weak<dyn PeerFiles>) -> Result<(), PeersError> {
+    /// `Storage` if the address of this node cannot be bound.
+    pub fn serve(&self, files: Weak<dyn PeerFiles>) -> Result<(), Error> {
         match self.options.peers.get(self.own) {
             Some(own) => serve(own, &self.options.token, self.tls.clone(), files),
             None => Ok(()),

@@ -21,7 +21,6 @@ mod server; // The files of this node.
 mod cluster; // The other nodes.
 
 pub use cluster::{Cluster, ClusterOptions, ClusterStats, Fetching, owner};
-pub use error::PeersError;
 pub use file::PeerFile;
 pub use server::PeerFiles;
 pub use tls::TlsOptions;

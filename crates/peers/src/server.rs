@@ -1,6 +1,5 @@
 //! The server of this node.
 
-use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -14,14 +13,14 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, http};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use shardmill_codec::{HashAlgo, hash_hex};
-use shardmill_core::{PerProcess, is_equal_token, lock};
+use shardmill_core::{Error, PerProcess, is_equal_token, lock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use crate::error::PeersError;
+use crate::error::Problem;
 use crate::file::PeerFile;
 use crate::runtime::{CONNECTIONS, runtime};
 use crate::tls::Tls;
@@ -65,7 +64,7 @@ pub(crate) fn serve(
     token: &str,
     tls: Option<Tls>,
     files: Weak<dyn PeerFiles>,
-) -> Result<(), PeersError> {
+) -> Result<(), Error> {
     let Some(servers) = SERVERS.get(Mutex::default) else {
         return Ok(());
     };
@@ -75,9 +74,9 @@ pub(crate) fn serve(
         served.add(files);
         return Ok(());
     }
-    let failed = |source| PeersError::Listen {
-        peer: peer.to_owned(),
-        source,
+    let failed = |source: io::Error| {
+        let reason = "cannot listen on the address of this node";
+        Problem::Listen.at(peer, reason).because(source)
     };
     let runtime = runtime().ok_or_else(|| failed(io::Error::other("no threads can be started")))?;
     let listener = match runtime.block_on(bind(peer)) {
@@ -141,7 +140,10 @@ impl Served {
         }
     }
 
-    async fn connected(&self, stream: TcpStream) -> Result<(), Box<dyn Error + Send + Sync>> {
+    async fn connected(
+        &self,
+        stream: TcpStream,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         match &self.tls {
             Some(tls) => self.exchange(tls.accept(stream).await?).await?,
             None => self.exchange(stream).await?,

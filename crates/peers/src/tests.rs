@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use shardmill_core::Diagnostic as _;
+use shardmill_core::Error;
 
-use crate::{Cluster, ClusterOptions, ClusterStats, PeerFile, PeerFiles, PeersError, TlsOptions};
+use crate::{Cluster, ClusterOptions, ClusterStats, PeerFile, PeerFiles, TlsOptions};
 
 const TOKEN: &str = "a-secret-of-this-run";
 
@@ -198,7 +198,7 @@ fn invalid_tls_files_are_errors() {
     let message = |change: &dyn Fn(&mut TlsOptions)| {
         let mut files = tls("node", "ca");
         change(&mut files);
-        let error: PeersError = crate::tls::Tls::new(&files).unwrap_err();
+        let error: Error = crate::tls::Tls::new(&files).unwrap_err();
         assert_eq!(error.id(), "config-peers-tls");
         let text = error.to_string();
         text.replace(&format!("{}", folder.path().display()), "FOLDER")

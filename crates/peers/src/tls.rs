@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::{Error, escape};
+
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::{self, PemObject};
@@ -14,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-use crate::error::PeersError;
+use crate::error::Problem;
 
 /// The time in which a peer must complete the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -38,32 +40,27 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn new(options: &TlsOptions) -> Result<Self, PeersError> {
+    pub(crate) fn new(options: &TlsOptions) -> Result<Self, Error> {
         let TlsOptions { cert, key, ca } = options;
         for (name, path) in [("CERT", cert), ("KEY", key), ("CA", ca)] {
             if path.as_os_str().is_empty() {
-                return Err(PeersError::TlsMissing { name });
+                let reason = format!("TLS between the peers needs SHARDMILL_PEERS_{name} as well");
+                return Err(Problem::Tls.at("peers", reason));
             }
         }
-        let content = |path: &Path, reason: String| PeersError::TlsContent {
-            path: path.display().to_string(),
-            reason,
-        };
         let chain = certificates(cert)?;
         let private = PrivateKeyDer::from_pem_file(key)
             .map_err(|error| unread(key, "has no private key without a passphrase", error))?;
         let mut roots = RootCertStore::empty();
         for root in certificates(ca)? {
             let added = roots.add(root);
-            added.map_err(|error| content(ca, unusable(&error)))?;
+            added.map_err(|error| content(ca, &unusable(&error)))?;
         }
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
         let versions = &[&rustls::version::TLS13];
         let failed = |error: rustls::Error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                content(key, "is not the key of the certificate".to_owned())
-            }
-            error => content(cert, unusable(&error)),
+            rustls::Error::InconsistentKeys(_) => content(key, "is not the key of the certificate"),
+            error => content(cert, &unusable(&error)),
         };
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
@@ -116,7 +113,7 @@ impl Tls {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeersError> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let missing = "has no certificate";
     let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<_, _>>);
     let found: Vec<_> = found.map_err(|error| unread(path, missing, error))?;
@@ -131,17 +128,20 @@ fn unusable(error: &dyn std::error::Error) -> String {
 }
 
 /// Returns the error of reading a PEM file.
-fn unread(path: &Path, missing: &str, error: pem::Error) -> PeersError {
-    let path = path.display().to_string();
+fn unread(path: &Path, missing: &str, error: pem::Error) -> Error {
     match error {
-        pem::Error::Io(source) => PeersError::TlsFile { path, source },
-        pem::Error::NoItemsFound => PeersError::TlsContent {
-            path,
-            reason: missing.to_owned(),
-        },
-        error => PeersError::TlsContent {
-            path,
-            reason: unusable(&error),
-        },
+        pem::Error::Io(source) => {
+            let shown = path.display().to_string();
+            let reason = format!("cannot read `{}` for TLS between the peers", escape(&shown));
+            Problem::Tls.at(shown, reason).because(source)
+        }
+        pem::Error::NoItemsFound => content(path, missing),
+        error => content(path, &unusable(&error)),
     }
+}
+
+/// Returns the error of a PEM file with another content.
+fn content(path: &Path, reason: &str) -> Error {
+    let shown = path.display().to_string();
+    Problem::Tls.at(&shown, format!("`{}` {reason}", escape(&shown)))
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_mmap::Buffer;
 use shardmill_order::Entry;
 
 use crate::cached::SharedShard;
-use crate::error::ReaderError;
 use shardmill_dataset::{Schema, Window};
 
 /// The samples of one step.
@@ -36,7 +36,7 @@ impl Held {
     /// # Errors
     ///
     /// `Storage`.
-    pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), ReaderError> {
+    pub fn leave_in_use(&self, owner: u64, epoch: u64) -> Result<(), Error> {
         for open in &self.0 {
             open.leave_in_use(owner, epoch)?;
         }

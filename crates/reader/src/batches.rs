@@ -11,12 +11,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use shardmill_cache::Activity;
-use shardmill_order::{Cursor, Entry, Epoch, EpochConfig, Kept, OrderError, ShuffleOptions, State};
+use shardmill_core::Error;
+use shardmill_order::{
+    Cursor, Entry, Epoch, EpochConfig, Kept, ShuffleOptions, State, outside_world,
+};
 
 use crate::batch::Batch;
 use crate::collate::Collator;
 use crate::context::FillContext;
-use crate::error::ReaderError;
+use crate::error::{collator_lost, no_thread};
 use crate::prefetch_planner::PrefetchPlanner;
 use shardmill_cache::Cancel;
 
@@ -132,7 +135,7 @@ struct Queue {
     /// The next batch that the caller will take.
     next: u64,
     /// The batches from `next` on; `None` for one that is still being filled.
-    ready: VecDeque<Option<Result<Batch, ReaderError>>>,
+    ready: VecDeque<Option<Result<Batch, Error>>>,
     /// Whether the caller is waiting.
     waiting: bool,
     /// The number of threads that wait for space.
@@ -169,7 +172,7 @@ impl Shared {
         }
     }
 
-    fn fill(&self, collator: &mut Collator, claim: Claim) -> Result<Batch, ReaderError> {
+    fn fill(&self, collator: &mut Collator, claim: Claim) -> Result<Batch, Error> {
         let step = self.step(claim.number);
         let tick = self.tick + step;
         let batch = collator.fill((step, claim.number == 0), claim.entries, tick, &self.cancel)?;
@@ -208,7 +211,7 @@ impl Queue {
         }
     }
 
-    fn put(&mut self, number: u64, batch: Result<Batch, ReaderError>) {
+    fn put(&mut self, number: u64, batch: Result<Batch, Error>) {
         let index = number.checked_sub(self.next).map(usize::try_from);
         if let Some(Ok(index)) = index
             && let Some(slot) = self.ready.get_mut(index)
@@ -224,10 +227,10 @@ impl Batches {
         prefetch_planner: Arc<PrefetchPlanner>,
         (kept, config, tick): (Kept, EpochConfig, u64),
         options: BatchOptions,
-    ) -> Result<Self, ReaderError> {
+    ) -> Result<Self, Error> {
         let stride = config.world.workers_per_rank;
         if options.worker >= stride {
-            return Err(OrderError::outside_world("worker", options.worker, stride).into());
+            return Err(outside_world("worker", options.worker, stride));
         }
         let batches = kept
             .steps()
@@ -325,12 +328,12 @@ impl Batches {
     ///
     /// # Errors
     ///
-    /// Errors of fetching, opening or reading a shard: see [`ReaderError`].
-    pub fn next_batch(&mut self) -> Result<Option<Batch>, ReaderError> {
+    /// Errors of fetching, opening or reading a shard.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, Error> {
         self.next(None)
     }
 
-    fn next(&mut self, cancel: Option<GoOn<'_>>) -> Result<Option<Batch>, ReaderError> {
+    fn next(&mut self, cancel: Option<GoOn<'_>>) -> Result<Option<Batch>, Error> {
         if self.over || self.stats.batches >= self.shared.batches {
             self.over = true;
             return Ok(None);
@@ -377,11 +380,11 @@ impl Batches {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Interrupted`] if `cancel` returns false; otherwise as [`Self::next_batch`].
+    /// `Interrupted` if `cancel` returns false; otherwise as [`Self::next_batch`].
     pub fn next_batch_while(
         &mut self,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Batch>, ReaderError> {
+    ) -> Result<Option<Batch>, Error> {
         if !self.shared.context.catalog.is_cached() || self.is_at_hand() {
             return self.next(Some(cancel));
         }
@@ -394,12 +397,12 @@ impl Batches {
             let spawned = std::thread::Builder::new()
                 .name("shardmill-wait".to_owned())
                 .spawn_scoped(scope, waiting);
-            spawned.map_err(|source| ReaderError::Thread { source })?;
+            spawned.map_err(no_thread)?;
             loop {
                 match receiver.recv_timeout(CHECK_EVERY) {
                     Ok(batch) => return batch,
                     Err(mpsc::RecvTimeoutError::Disconnected) => {
-                        return Err(ReaderError::CollatorLost);
+                        return Err(collator_lost());
                     }
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if !cancel() {
@@ -424,7 +427,7 @@ impl Batches {
     }
 
     /// Returns the next batch if it is ready.
-    fn take_ready(&mut self) -> Option<Result<Batch, ReaderError>> {
+    fn take_ready(&mut self) -> Option<Result<Batch, Error>> {
         let shared = &self.shared;
         let mut queue = shared.lock();
         let batch = queue.ready.front_mut()?.take()?;
@@ -435,7 +438,7 @@ impl Batches {
     }
 
     /// Returns the next batch. Fills it on this thread if no thread has claimed it.
-    fn take_or_fill(&mut self, mut cancel: Option<GoOn<'_>>) -> Result<Batch, ReaderError> {
+    fn take_or_fill(&mut self, mut cancel: Option<GoOn<'_>>) -> Result<Batch, Error> {
         let shared = Arc::clone(&self.shared);
         let mut queue = shared.lock();
         if queue.claimed == queue.next
@@ -453,7 +456,7 @@ impl Batches {
                 return batch;
             }
             if shared.lost.load(Ordering::Acquire) {
-                return Err(ReaderError::CollatorLost);
+                return Err(collator_lost());
             }
             queue.waiting = true;
             // No own deadline: the thread that fills the batch has one, and always stores a result.
@@ -479,14 +482,14 @@ impl Batches {
         self.options.rank / self.config.world.ranks_per_node.max(1)
     }
 
-    fn start_threads(&mut self) -> Result<(), ReaderError> {
+    fn start_threads(&mut self) -> Result<(), Error> {
         for number in 0..self.options.threads {
             let shared = Arc::clone(&self.shared);
             let queue = self.options.queue.max(1);
             let thread = std::thread::Builder::new()
                 .name(format!("shardmill-fill-{number}"))
                 .spawn(move || work(&shared, queue))
-                .map_err(|source| ReaderError::Thread { source })?;
+                .map_err(no_thread)?;
             self.threads.push(thread);
         }
         if !self.threads.is_empty() {

@@ -10,14 +10,13 @@ use shardmill_cache::{
     Activity, BlobCatalog, BlobEntry, BlobPart, BlobProblem, BlobResult, BlobSet, Blobs, Cache,
     CacheError, CacheOptions, CachedBlob, Done, KnownFiles, Pending, RawBlob, Timings,
 };
-use shardmill_core::{Diagnostic as _, lock};
+use shardmill_core::{Diagnostic as _, Error, lock};
 use shardmill_dataset::{Catalog, DatasetError, DatasetProblem, Entry, Piece, Stream, samples_of};
 use shardmill_mds::{Digest, FileInfo};
 use shardmill_peers::{Cluster, ClusterStats, PeerFiles};
 use shardmill_storage::{Dir, FileHandle};
 
 use crate::check::{self, Trust};
-use crate::error::ReaderError;
 use crate::open::OpenShard;
 use crate::origin::{self, FileRange};
 use crate::served::ServedShards;
@@ -304,7 +303,7 @@ impl ShardCache {
         timings: Arc<Timings>,
         options: &CacheOptions,
         cluster: Option<Cluster>,
-    ) -> Result<Self, ReaderError> {
+    ) -> Result<Self, Error> {
         let blobs = Arc::new(ShardBlobs {
             catalog: Arc::clone(&catalog),
             timings,
@@ -346,7 +345,7 @@ impl ShardCache {
     /// Returns the encoded bytes of samples, each given by its shard and its position in the shard. Samples of
     /// uncompressed shards that are not cached are fetched individually, all at once; their hash cannot be checked.
     /// The whole shard is fetched if it is compressed or if hashes have to be checked.
-    pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, ReaderError> {
+    pub(crate) fn samples(&self, wanted: &[(usize, u64)]) -> Result<Vec<Extract>, Error> {
         let engine = self.engine()?;
         let mut found: Vec<Extract> = vec![Extract::default(); wanted.len()];
         let mut ranges = Vec::new();
@@ -409,7 +408,7 @@ impl ShardCache {
         &self,
         wanted: Vec<(usize, usize, Range<u64>)>,
         found: &mut [Extract],
-    ) -> Result<(), ReaderError> {
+    ) -> Result<(), Error> {
         let catalog = &self.catalog;
         let offsets: Vec<FileRange> = wanted
             .iter()

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use shardmill_cache::Activity;
+use shardmill_core::Error;
 use shardmill_mmap::Buffer;
 use shardmill_order::Entry as OrderEntry;
 
 use crate::batch::{Batch, BatchData, BatchWindow, ColumnData, Held};
 use crate::cached::{Extract, SharedShard};
 use crate::context::FillContext;
-use crate::error::ReaderError;
 use shardmill_cache::{Access, Cancel};
 use shardmill_dataset::{
     DATA_COLUMN, Entry, FILE_COLUMN, Piece, SampleForm, Schema, SchemaColumn, TarProblem,
@@ -109,7 +109,7 @@ impl Collator {
         entries: Vec<OrderEntry>,
         tick: u64,
         cancel: &Cancel,
-    ) -> Result<Batch, ReaderError> {
+    ) -> Result<Batch, Error> {
         self.open(&entries, (tick, is_first), cancel)?;
         let alone = self.read_alone()?;
         let _step = self.context.timings.start(Activity::Fill);
@@ -135,7 +135,7 @@ impl Collator {
     }
 
     /// Reads the window of one sample, apart from any epoch.
-    pub(crate) fn fill_one(mut self, entry: OrderEntry) -> Result<Batch, ReaderError> {
+    pub(crate) fn fill_one(mut self, entry: OrderEntry) -> Result<Batch, Error> {
         self.locate(entry.sample.0)?;
         // Padding is one sample several times.
         let mut distinct = self.positions.clone();
@@ -160,7 +160,7 @@ impl Collator {
     }
 
     /// Appends the position of a sample, or those of its window.
-    fn locate(&mut self, sample: u64) -> Result<(), ReaderError> {
+    fn locate(&mut self, sample: u64) -> Result<(), Error> {
         let position = self.context.locate(sample)?;
         if !self.has_windows {
             self.positions.push(position);
@@ -220,7 +220,7 @@ impl Collator {
         entries: &[OrderEntry],
         (tick, is_first): (u64, bool),
         cancel: &Cancel,
-    ) -> Result<(), ReaderError> {
+    ) -> Result<(), Error> {
         self.release_old();
         self.filled += 1;
         self.positions.clear();
@@ -276,7 +276,7 @@ impl Collator {
     }
 
     /// Reads the samples whose shards are not cached; the results for other samples are empty.
-    fn read_alone(&self) -> Result<Vec<Extract>, ReaderError> {
+    fn read_alone(&self) -> Result<Vec<Extract>, Error> {
         if !self.used.iter().any(|shard| self.is_alone(*shard)) {
             return Ok(Vec::new());
         }
@@ -301,7 +301,7 @@ impl Collator {
         self.slots.get(shard).is_some_and(|slot| slot.alone)
     }
 
-    fn copy(&self, alone: &[Extract]) -> Result<BatchData, ReaderError> {
+    fn copy(&self, alone: &[Extract]) -> Result<BatchData, Error> {
         let joined = self.join_late()?;
         let mut samples: Vec<Piece<'_>> = Vec::with_capacity(self.positions.len());
         let mut schema: Option<&Arc<Schema>> = None;
@@ -344,7 +344,7 @@ impl Collator {
     }
 
     /// Joins the samples of open shards with their late columns.
-    fn join_late(&self) -> Result<Joined, ReaderError> {
+    fn join_late(&self) -> Result<Joined, Error> {
         let mut joined = Joined::default();
         let open = |shard: &usize| self.slots.get(*shard)?.open.as_deref();
         if !self
@@ -367,11 +367,7 @@ impl Collator {
     }
 
     /// Copies the values into one buffer per column.
-    fn columns(
-        &self,
-        schema: &Arc<Schema>,
-        samples: &[Piece<'_>],
-    ) -> Result<BatchData, ReaderError> {
+    fn columns(&self, schema: &Arc<Schema>, samples: &[Piece<'_>]) -> Result<BatchData, Error> {
         let Schema::Binary {
             columns,
             head,
@@ -457,7 +453,7 @@ impl Collator {
         &self,
         schema: &Arc<Schema>,
         samples: &[Piece<'_>],
-    ) -> Result<BatchData, ReaderError> {
+    ) -> Result<BatchData, Error> {
         let catalog = &self.context.catalog;
         let mut paths: Vec<&str> = Vec::with_capacity(samples.len());
         let mut files: Vec<String> = Vec::new();
@@ -491,7 +487,7 @@ impl Collator {
     }
 
     /// Copies each sample in encoded form.
-    pub(crate) fn rows(&self, samples: &[Piece<'_>]) -> Result<BatchData, ReaderError> {
+    pub(crate) fn rows(&self, samples: &[Piece<'_>]) -> Result<BatchData, Error> {
         // An encoded raw file is longer than the file, because it contains its paths.
         let more = |(shard, _): &(usize, u64)| match self.context.catalog.entry(*shard) {
             Some(Entry::File(file, _)) => {
@@ -538,7 +534,7 @@ impl Collator {
 
     /// Returns the error for a tar sample that cannot be encoded. An error about the file takes precedence over one
     /// about its bytes.
-    pub(crate) fn refused(&self, number: usize, problem: TarProblem) -> ReaderError {
+    pub(crate) fn refused(&self, number: usize, problem: TarProblem) -> Error {
         let (shard, at) = self.positions.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         let open = slot.and_then(|slot| slot.open.as_deref());
@@ -549,7 +545,7 @@ impl Collator {
     }
 
     /// Returns the error for a sample whose lengths do not fit its columns.
-    pub(crate) fn shape_error(&self, number: usize) -> ReaderError {
+    pub(crate) fn shape_error(&self, number: usize) -> Error {
         let (shard, at) = self.positions.get(number).copied().unwrap_or_default();
         let slot = self.slots.get(shard);
         self.context

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use shardmill_cache::{CachedBlob, Timings};
+use shardmill_core::Error;
 use shardmill_dataset::{Catalog, DatasetError};
 use shardmill_mmap::{Buffer, Pool};
 
 use crate::batch::ColumnData;
 use crate::cached::ShardCache;
-use crate::error::ReaderError;
+use crate::error::sample_beyond;
 use crate::open::OpenShard;
 
 /// The state that the threads that fill batches share.
@@ -22,11 +23,8 @@ pub(crate) struct FillContext {
 
 impl FillContext {
     /// Returns the shard of a sample, and the position of the sample in it.
-    pub(crate) fn locate(&self, sample: u64) -> Result<(usize, u64), ReaderError> {
-        let beyond = || ReaderError::SampleBeyond {
-            sample,
-            samples: self.catalog.samples(),
-        };
+    pub(crate) fn locate(&self, sample: u64) -> Result<(usize, u64), Error> {
+        let beyond = || sample_beyond(sample, self.catalog.samples());
         self.catalog.locate(sample).ok_or_else(beyond)
     }
 
@@ -41,7 +39,7 @@ impl FillContext {
         &self,
         count: usize,
         values: impl Fn() -> I,
-    ) -> Result<ColumnData, ReaderError> {
+    ) -> Result<ColumnData, Error> {
         let mut offsets = Vec::with_capacity(count + 1);
         let mut end = 0_u64;
         offsets.push(end);
@@ -59,11 +57,11 @@ impl FillContext {
         Ok(ColumnData::Variable { offsets, bytes })
     }
 
-    pub(crate) fn take(&self, bytes: usize) -> Result<Buffer, ReaderError> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<Buffer, Error> {
         self.pool.take(bytes).map_err(|_| self.no_memory(bytes))
     }
 
-    pub(crate) fn no_memory(&self, bytes: usize) -> ReaderError {
+    pub(crate) fn no_memory(&self, bytes: usize) -> Error {
         DatasetError::out_of_memory(bytes as u64).into()
     }
 
@@ -74,7 +72,7 @@ impl FillContext {
         open: Option<&CachedBlob<OpenShard>>,
         shard: usize,
         at: u64,
-    ) -> ReaderError {
+    ) -> Error {
         let changed = || self.catalog.changed(shard);
         let Some(open) = open else {
             return changed().into();

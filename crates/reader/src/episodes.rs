@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use shardmill_core::Error;
 use shardmill_dataset::{
     DatasetProblem, KEY_COLUMN, LiveSamples, Schema, StreamOptions, View, ViewTarget,
 };
 
-use crate::error::ReaderError;
 use crate::reader::{Reader, ReaderOptions};
 
 /// How many shards are fetched ahead of the one whose episodes are found.
@@ -25,7 +25,7 @@ pub fn find_episodes(
     stream: &StreamOptions,
     column: &str,
     options: &ReaderOptions,
-) -> Result<View, ReaderError> {
+) -> Result<View, Error> {
     let stream = StreamOptions {
         view: None,
         with_deleted: true,

@@ -32,7 +32,7 @@ mod windows;
 pub use batch::{Batch, BatchData, BatchWindow, ColumnData, Held};
 pub use batches::{BatchOptions, BatchStats, Batches};
 pub use episodes::find_episodes;
-pub use error::{ReaderError, ReaderProblem};
+pub use error::{ReaderProblem, interrupted, no_thread};
 pub use lineage::{Lineage, SamplePlace};
 pub use packed::{IGNORED_LABEL, PADDING_DOCUMENT, TokenBatch, TokenBatches, TokenOptions};
 pub use ranges::Ranges;

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_dataset::{Catalog, Entry, SampleSources};
 
-use crate::error::ReaderError;
+use crate::error::sample_beyond;
 use crate::origin::stream_number;
 use crate::reader::Reader;
 
@@ -38,7 +39,7 @@ pub struct SamplePlace {
 }
 
 impl Lineage {
-    pub(crate) fn new(catalog: &Arc<Catalog>) -> Result<Self, ReaderError> {
+    pub(crate) fn new(catalog: &Arc<Catalog>) -> Result<Self, Error> {
         let (mut sources, mut stored) = (Vec::new(), Vec::new());
         for stream in catalog.streams() {
             let mut next = 0_u64;
@@ -67,8 +68,8 @@ impl Lineage {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`].
-    pub fn place_of(&self, sample: u64) -> Result<SamplePlace, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have.
+    pub fn place_of(&self, sample: u64) -> Result<SamplePlace, Error> {
         let catalog = &self.catalog;
         let found = catalog.locate(sample).and_then(|(shard, index)| {
             let (_, in_stream) = catalog.stream_of(shard)?;
@@ -92,10 +93,7 @@ impl Lineage {
                 row: source.row,
             })
         });
-        found.ok_or_else(|| ReaderError::SampleBeyond {
-            sample,
-            samples: catalog.samples(),
-        })
+        found.ok_or_else(|| sample_beyond(sample, catalog.samples()))
     }
 }
 
@@ -104,8 +102,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Dataset`] if a side file cannot be read.
-    pub fn lineage(&self) -> Result<Lineage, ReaderError> {
+    /// An error of the dataset if a side file cannot be read.
+    pub fn lineage(&self) -> Result<Lineage, Error> {
         Lineage::new(self.catalog())
     }
 }

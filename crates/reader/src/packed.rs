@@ -6,20 +6,20 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use shardmill_cache::Cancel;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_dataset::{Catalog, DatasetError, Schema};
 use shardmill_mds::{DType, Encoding, NdArray, Value, decode};
 use shardmill_mmap::Buffer;
 use shardmill_order::{
-    DocumentPiece, Entry, EpochConfig, Kept, OrderError, PackedEpoch, PackingOptions, Row,
-    RowCursor, RowForm, Skip, State,
+    DocumentPiece, Entry, EpochConfig, Kept, PackedEpoch, PackingOptions, Row, RowCursor, RowForm,
+    Skip, State, bad_value, outside_world,
 };
 
 use crate::batch::{Batch, BatchData};
 use crate::batches::{BatchOptions, BatchStats, CHECK_EVERY};
 use crate::collate::Collator;
 use crate::context::FillContext;
-use crate::error::{ReaderError, ReaderProblem};
+use crate::error::{ReaderProblem, collator_lost, interrupted, no_thread};
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
 use crate::windows::mds_cells;
@@ -83,7 +83,7 @@ pub struct TokenBatch {
 #[derive(Debug)]
 pub struct TokenBatches {
     kept: Arc<Kept<PackedEpoch>>,
-    receiver: Option<Receiver<Result<TokenBatch, ReaderError>>>,
+    receiver: Option<Receiver<Result<TokenBatch, Error>>>,
     thread: Option<JoinHandle<()>>,
     cancel: Cancel,
     context: Arc<FillContext>,
@@ -97,18 +97,17 @@ impl TokenBatches {
         config: &EpochConfig,
         options: BatchOptions,
         (tokens, skip): (TokenOptions, &Skip),
-    ) -> Result<Self, ReaderError> {
+    ) -> Result<Self, Error> {
         let workers = config.world.workers_per_rank;
         if options.worker >= workers {
-            return Err(OrderError::outside_world("worker", options.worker, workers).into());
+            return Err(outside_world("worker", options.worker, workers));
         }
         if tokens.packing.form != RowForm::Context && config.batch_size != 1 {
-            return Err(OrderError::bad_value(
+            return Err(bad_value(
                 "batch_size",
                 config.batch_size,
                 "1: with a limit of tokens, each item is a batch",
-            )
-            .into());
+            ));
         }
         let base = PackedEpoch::base_config(config)?;
         let (order, tick) = prefetch_planner.begin(&base, 0)?;
@@ -131,7 +130,7 @@ impl TokenBatches {
         let thread = std::thread::Builder::new()
             .name("shardmill-pack".to_owned())
             .spawn(move || filler.work(numbers, &sender))
-            .map_err(|source| ReaderError::Thread { source })?;
+            .map_err(no_thread)?;
         Ok(Self {
             kept,
             receiver: Some(receiver),
@@ -159,7 +158,7 @@ impl TokenBatches {
     /// # Errors
     ///
     /// Errors of reading a shard; [`ReaderProblem::TokensColumn`], [`ReaderProblem::TokensLength`].
-    pub fn next_batch(&mut self) -> Result<Option<TokenBatch>, ReaderError> {
+    pub fn next_batch(&mut self) -> Result<Option<TokenBatch>, Error> {
         self.next_batch_while(&mut || true)
     }
 
@@ -168,11 +167,11 @@ impl TokenBatches {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Interrupted`] if `cancel` returns false; otherwise as [`Self::next_batch`].
+    /// `Interrupted` if `cancel` returns false; otherwise as [`Self::next_batch`].
     pub fn next_batch_while(
         &mut self,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<TokenBatch>, ReaderError> {
+    ) -> Result<Option<TokenBatch>, Error> {
         let Some(receiver) = &self.receiver else {
             return Ok(None);
         };
@@ -182,7 +181,7 @@ impl TokenBatches {
                 Ok(batch) => break batch.map(Some),
                 Err(RecvTimeoutError::Disconnected) => break Ok(None),
                 Err(RecvTimeoutError::Timeout) if cancel() => {}
-                Err(RecvTimeoutError::Timeout) => break Err(ReaderError::Interrupted),
+                Err(RecvTimeoutError::Timeout) => break Err(interrupted()),
             }
         };
         self.stats.wait(start.elapsed());
@@ -194,7 +193,7 @@ impl TokenBatches {
                 Ok(Some(batch))
             }
             Ok(None) => match self.stop() {
-                true => Err(ReaderError::CollatorLost),
+                true => Err(collator_lost()),
                 false => Ok(None),
             },
             Err(error) => {
@@ -245,7 +244,7 @@ impl Filler {
     fn work(
         mut self,
         numbers: impl Iterator<Item = u64>,
-        sender: &SyncSender<Result<TokenBatch, ReaderError>>,
+        sender: &SyncSender<Result<TokenBatch, Error>>,
     ) {
         let mut is_first = true;
         for number in numbers {
@@ -274,7 +273,7 @@ impl Filler {
         }
     }
 
-    fn fill(&mut self, step: u64, is_first: bool) -> Result<TokenBatch, ReaderError> {
+    fn fill(&mut self, step: u64, is_first: bool) -> Result<TokenBatch, Error> {
         let rows = self.cursor.read(step)?;
         let mut entries: Vec<Entry> = Vec::new();
         let mut positions = Vec::new();
@@ -312,7 +311,7 @@ impl Filler {
         rows: &[Row],
         batch: &Batch,
         positions: &[Option<usize>],
-    ) -> Result<TokenBatch, ReaderError> {
+    ) -> Result<TokenBatch, Error> {
         let packing = &self.tokens.packing;
         let pieces = || rows.iter().flat_map(|row| &row.pieces);
         let all_tokens: u64 = pieces().map(|piece| u64::from(piece.tokens)).sum();
@@ -347,7 +346,7 @@ impl Filler {
         Ok(made.batch)
     }
 
-    fn check_length(&self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), ReaderError> {
+    fn check_length(&self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), Error> {
         let found = array.data.len() as u64 / array.dtype.size_bytes();
         let sample = piece.sample.0;
         let expected = self.tokens.lengths.get(usize_of(sample)).copied();
@@ -361,7 +360,7 @@ impl Filler {
     }
 
     /// Returns the tokens of a sample of the batch.
-    fn array<'a>(&self, batch: &'a Batch, position: usize) -> Result<NdArray<'a>, ReaderError> {
+    fn array<'a>(&self, batch: &'a Batch, position: usize) -> Result<NdArray<'a>, Error> {
         let tokens = &self.tokens;
         let limits = self.collator.context.catalog.limits();
         tokens_of(batch, position, &tokens.column, tokens.dtype, limits)
@@ -375,7 +374,7 @@ pub(crate) fn tokens_of<'a>(
     column: &str,
     dtype: Option<DType>,
     limits: &Limits,
-) -> Result<NdArray<'a>, ReaderError> {
+) -> Result<NdArray<'a>, Error> {
     let refused = |reason: &str| {
         let column = escape(column);
         ReaderProblem::TokensColumn.error(format!("the column `{column}` has no tokens: {reason}"))
@@ -457,7 +456,7 @@ pub(crate) fn measure(
     catalog: &Catalog,
     column: &str,
     dtype: Option<DType>,
-) -> Result<Vec<u32>, ReaderError> {
+) -> Result<Vec<u32>, Error> {
     let mut lengths = Vec::new();
     let mut start = 0;
     while start < catalog.samples() {
@@ -484,7 +483,7 @@ struct TokenRows {
 }
 
 impl TokenRows {
-    fn new(context: &FillContext, width: usize, rows: usize) -> Result<Self, ReaderError> {
+    fn new(context: &FillContext, width: usize, rows: usize) -> Result<Self, Error> {
         let tokens = width.saturating_mul(rows);
         let wide = tokens.saturating_mul(8);
         if i32::try_from(tokens).is_err() {
@@ -511,7 +510,7 @@ impl TokenRows {
         })
     }
 
-    fn push(&mut self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), ReaderError> {
+    fn push(&mut self, array: &NdArray<'_>, piece: &DocumentPiece) -> Result<(), Error> {
         let size = usize_of(array.dtype.size_bytes());
         let (start, tokens) = (usize_of(piece.start.into()), usize_of(piece.tokens.into()));
         let data = array.data.get(start * size..(start + tokens) * size);
@@ -571,7 +570,7 @@ impl TokenRows {
     }
 
     /// Adds padding in place of a piece. The other pieces of the row keep their positions and numbers.
-    fn leave_out(&mut self, piece: &DocumentPiece, padding_id: i64) -> Result<(), ReaderError> {
+    fn leave_out(&mut self, piece: &DocumentPiece, padding_id: i64) -> Result<(), Error> {
         let tokens = usize_of(piece.tokens.into());
         self.documents += 1;
         self.used += tokens;
@@ -579,14 +578,14 @@ impl TokenRows {
     }
 
     /// Fills the rest of the row.
-    fn end_row(&mut self, padding_id: i64, repeated: bool) -> Result<(), ReaderError> {
+    fn end_row(&mut self, padding_id: i64, repeated: bool) -> Result<(), Error> {
         self.pad(self.batch.width.saturating_sub(self.used), padding_id)?;
         self.batch.repeated.push(repeated);
         (self.documents, self.used) = (0, 0);
         Ok(())
     }
 
-    fn pad(&mut self, tokens: usize, padding_id: i64) -> Result<(), ReaderError> {
+    fn pad(&mut self, tokens: usize, padding_id: i64) -> Result<(), Error> {
         for (buffer, value) in [
             (&mut self.batch.input_ids, padding_id),
             (&mut self.batch.labels, IGNORED_LABEL),
@@ -601,7 +600,7 @@ impl TokenRows {
         Ok(())
     }
 
-    fn fill_documents(&mut self, document: i32, tokens: usize) -> Result<(), ReaderError> {
+    fn fill_documents(&mut self, document: i32, tokens: usize) -> Result<(), Error> {
         add(
             &mut self.batch.document_ids,
             &document.to_le_bytes().repeat(tokens),
@@ -616,7 +615,7 @@ impl TokenRows {
     }
 }
 
-fn add(buffer: &mut Buffer, bytes: &[u8]) -> Result<(), ReaderError> {
+fn add(buffer: &mut Buffer, bytes: &[u8]) -> Result<(), Error> {
     let added = buffer.extend_from_slice(bytes);
     added.map_err(|_| DatasetError::out_of_memory(bytes.len() as u64).into())
 }

@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use shardmill_order::{Epoch, EpochConfig};
 
 use crate::context::FillContext;
-use crate::error::ReaderError;
 use crate::walks::Walks;
 use shardmill_cache::AccessPlan;
 use shardmill_dataset::Catalog;
@@ -54,11 +53,7 @@ impl PrefetchPlanner {
     }
 
     /// Returns the order of an epoch that a rank of `node` starts to read, and the tick of its first batch.
-    pub(crate) fn begin(
-        &self,
-        config: &EpochConfig,
-        node: u64,
-    ) -> Result<(Epoch, u64), ReaderError> {
+    pub(crate) fn begin(&self, config: &EpochConfig, node: u64) -> Result<(Epoch, u64), Error> {
         let ahead = lock(&self.ahead).take();
         let made = ahead.and_then(|ahead| {
             let wanted = ahead.node == node && ahead.config.is_same_order(config);

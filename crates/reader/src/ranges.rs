@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use shardmill_cache::Cancel;
+use shardmill_core::Error;
 use shardmill_order::{Entry, SampleId};
 
 use crate::batch::Batch;
 use crate::collate::Collator;
 use crate::context::FillContext;
-use crate::error::ReaderError;
 
 /// Reads ranges of samples in the order of their numbers, without windows. An epoch that is being read is not disturbed.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl Ranges {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; errors of fetching, opening or reading a shard.
-    pub fn read(&mut self, samples: Range<u64>, cancel: &Cancel) -> Result<Batch, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have; errors of fetching, opening or reading a shard.
+    pub fn read(&mut self, samples: Range<u64>, cancel: &Cancel) -> Result<Batch, Error> {
         let context = &self.0.context;
         if let Some(last) = samples.end.checked_sub(1) {
             context.locate(last)?;

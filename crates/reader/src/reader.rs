@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use shardmill_cache::{Activity, Timings, TraceStep};
-use shardmill_core::{Limits, escape, lock};
+use shardmill_core::{Error, Limits, escape, lock};
 use shardmill_mds::{DType, HashAlgo};
 use shardmill_mmap::Pool;
 use shardmill_order::{Entry as OrderEntry, EpochConfig, SampleId, Skip, World};
@@ -19,7 +19,7 @@ use crate::batches::{BatchOptions, Batches};
 use crate::cached::{Extract, ShardCache, SharedShard};
 use crate::collate::Collator;
 use crate::context::FillContext;
-use crate::error::{ReaderError, ReaderProblem};
+use crate::error::ReaderProblem;
 use crate::packed::{TokenBatches, TokenOptions, measure};
 use crate::prefetch_planner::PrefetchPlanner;
 use crate::ranges::Ranges;
@@ -48,8 +48,8 @@ pub struct ReaderOptions {
     pub validate_hash: Option<HashAlgo>,
     /// The neighbours that are returned with each sample.
     pub window: Option<Arc<Window>>,
-    /// The nodes that share their caches. Compressed shards are then kept compressed as well, because the nodes exchange
-    /// them in this form.
+    /// The nodes that share their caches. Compressed shards are then kept compressed as well, because the nodes
+    /// exchange them in this form.
     pub cluster: Option<ClusterOptions>,
 }
 
@@ -58,8 +58,9 @@ pub struct ReaderOptions {
 /// ```
 /// # use shardmill_dataset::StreamOptions;
 /// # use shardmill_order::World;
-/// # use shardmill_reader::{BatchOptions, Reader, ReaderError, ReaderOptions};
-/// # fn read() -> Result<(), ReaderError> {
+/// # use shardmill_core::Error;
+/// # use shardmill_reader::{BatchOptions, Reader, ReaderOptions};
+/// # fn read() -> Result<(), Error> {
 /// let reader = Reader::open(&[StreamOptions::local("data/train")], &ReaderOptions::default())?;
 /// let mut config = reader.epoch_config(64, World::SINGLE);
 /// config.shuffle.enabled = true;
@@ -104,9 +105,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Dataset`]: an index that is missing or cannot be used, a hash that the index lacks, options that
+    /// Errors of datasets: an index that is missing or cannot be used, a hash that the index lacks, options that
     /// contradict each other, or an error of the remote.
-    pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, ReaderError> {
+    pub fn open(streams: &[StreamOptions], options: &ReaderOptions) -> Result<Self, Error> {
         raise_file_limit();
         let timings = Arc::new(Timings::default());
         let step = timings.start(Activity::Open);
@@ -206,12 +207,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Order`] for an invalid configuration.
-    pub fn epoch(
-        &self,
-        config: &EpochConfig,
-        options: BatchOptions,
-    ) -> Result<Batches, ReaderError> {
+    /// `InvalidInput` for an invalid configuration.
+    pub fn epoch(&self, config: &EpochConfig, options: BatchOptions) -> Result<Batches, Error> {
         self.epoch_without(config, options, &Skip::default())
     }
 
@@ -219,13 +216,13 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// As [`Reader::epoch`], and [`ReaderError::Order`] if the skipped samples are not whole steps.
+    /// As [`Reader::epoch`], and `InvalidInput` if the skipped samples are not whole steps.
     pub fn epoch_without(
         &self,
         config: &EpochConfig,
         options: BatchOptions,
         skip: &Skip,
-    ) -> Result<Batches, ReaderError> {
+    ) -> Result<Batches, Error> {
         let node = options.rank / config.world.ranks_per_node.max(1);
         let (epoch, tick) = self.prefetch_planner.begin(config, node)?;
         Batches::new(
@@ -241,7 +238,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::Order`] for an invalid configuration, lengths that are not those of the samples, or skipped rows
+    /// `InvalidInput` for an invalid configuration, lengths that are not those of the samples, or skipped rows
     /// that are not whole steps.
     pub fn token_batches(
         &self,
@@ -249,7 +246,7 @@ impl Reader {
         options: BatchOptions,
         tokens: TokenOptions,
         skip: &Skip,
-    ) -> Result<TokenBatches, ReaderError> {
+    ) -> Result<TokenBatches, Error> {
         TokenBatches::new(
             Arc::clone(&self.context),
             Arc::clone(&self.prefetch_planner),
@@ -264,11 +261,7 @@ impl Reader {
     /// # Errors
     ///
     /// [`ReaderProblem::TokensColumn`]; errors of fetching, opening or reading a shard.
-    pub fn token_lengths(
-        &self,
-        column: &str,
-        dtype: Option<DType>,
-    ) -> Result<Vec<u32>, ReaderError> {
+    pub fn token_lengths(&self, column: &str, dtype: Option<DType>) -> Result<Vec<u32>, Error> {
         measure(self.ranges(), &self.context.catalog, column, dtype)
     }
 
@@ -280,8 +273,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; errors of reading the shard.
-    pub fn sample(&self, sample: u64) -> Result<EncodedSample, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the shard.
+    pub fn sample(&self, sample: u64) -> Result<EncodedSample, Error> {
         let catalog = &self.context.catalog;
         let (shard, at) = self.context.locate(sample)?;
         if catalog
@@ -314,7 +307,7 @@ impl Reader {
     /// # Errors
     ///
     /// As for [`Reader::sample`].
-    pub fn window(&self, sample: u64) -> Result<Batch, ReaderError> {
+    pub fn window(&self, sample: u64) -> Result<Batch, Error> {
         let (shard, _) = self.context.locate(sample)?;
         self.count_read(shard)?;
         let entry = OrderEntry {
@@ -349,7 +342,7 @@ impl Reader {
     }
 
     /// Counts a single-sample read of a shard, and fetches the whole shard if it is read often.
-    fn count_read(&self, shard: usize) -> Result<(), ReaderError> {
+    fn count_read(&self, shard: usize) -> Result<(), Error> {
         let shard_cache = &self.context.shard_cache;
         if !self.context.is_fetched(shard) || shard_cache.get(shard).is_some() {
             return Ok(());
@@ -373,13 +366,13 @@ impl Reader {
         Ok(())
     }
 
-    fn extract(&self, shard: usize, at: u64) -> Result<Extract, ReaderError> {
+    fn extract(&self, shard: usize, at: u64) -> Result<Extract, Error> {
         let found = self.context.shard_cache.samples(&[(shard, at)])?.pop();
         Ok(found.ok_or_else(|| self.context.catalog.changed(shard))?)
     }
 
     /// Reads a raw file as a sample.
-    fn file_sample(&self, shard: usize) -> Result<EncodedSample, ReaderError> {
+    fn file_sample(&self, shard: usize) -> Result<EncodedSample, Error> {
         let catalog = &self.context.catalog;
         // Dropped outside the lock, because the drop may close the file.
         let before = lock(&self.last).take();
@@ -421,8 +414,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::KeyTwice`]; [`ReaderError::Dataset`] if the samples have no keys or a shard cannot be read.
-    pub fn find_key(&self, key: &str) -> Result<Option<u64>, ReaderError> {
+    /// [`ReaderProblem::KeyTwice`]; an error of the dataset if the samples have no keys or a shard cannot be read.
+    pub fn find_key(&self, key: &str) -> Result<Option<u64>, Error> {
         let keys = {
             // The lock is held while the map is built: other threads that look up keys wait for it.
             let mut keys = lock(&self.keys);
@@ -451,8 +444,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; errors of reading the sample.
-    pub fn key_of(&self, sample: u64) -> Result<Option<String>, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the sample.
+    pub fn key_of(&self, sample: u64) -> Result<Option<String>, Error> {
         let catalog = &self.context.catalog;
         let (shard, at) = self.context.locate(sample)?;
         if !matches!(catalog.entry(shard), Some(Entry::Tar(_))) {
@@ -478,19 +471,19 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; [`CacheError::NoRoom`](crate::ReaderError::Cache) if other pins fill the cache
+    /// `InvalidInput` for a sample that the streams do not have; `Resource` if other pins fill the cache
     /// for too long; errors of fetching the file.
-    pub fn hold_file(&self, sample: u64) -> Result<FileUse, ReaderError> {
+    pub fn hold_file(&self, sample: u64) -> Result<FileUse, Error> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
         FileUse::new(&self.context, shard, &Cancel::default())
     }
 
-    fn shard_of(&self, sample: u64) -> Result<usize, ReaderError> {
+    fn shard_of(&self, sample: u64) -> Result<usize, Error> {
         Ok(self.context.locate(sample)?.0)
     }
 
-    fn raw_file(&self, shard: usize) -> Result<&FileEntry, ReaderError> {
+    fn raw_file(&self, shard: usize) -> Result<&FileEntry, Error> {
         let entry = self.context.catalog.entry(shard);
         let file = entry.and_then(Entry::raw_file);
         Ok(file.ok_or_else(DatasetError::no_tree)?)
@@ -500,8 +493,9 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`], [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree); errors of reading the source.
-    pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have,
+    /// [`DatasetProblem::NoTree`](shardmill_dataset::DatasetProblem::NoTree); errors of reading the source.
+    pub fn read_file(&self, sample: u64) -> Result<Vec<u8>, Error> {
         let shard = self.shard_of(sample)?;
         self.raw_file(shard)?;
         let open = self.context.shard_cache.engine()?.load_once(shard)?;
@@ -514,8 +508,10 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`DatasetProblem::FileMissing`](shardmill_dataset::DatasetProblem::FileMissing), [`DatasetProblem::ListedFileChanged`](shardmill_dataset::DatasetProblem::ListedFileChanged); errors of the source.
-    pub fn check_file(&self, sample: u64) -> Result<(), ReaderError> {
+    /// [`DatasetProblem::FileMissing`](shardmill_dataset::DatasetProblem::FileMissing),
+    /// [`DatasetProblem::ListedFileChanged`](shardmill_dataset::DatasetProblem::ListedFileChanged); errors of the
+    /// source.
+    pub fn check_file(&self, sample: u64) -> Result<(), Error> {
         let catalog = &self.context.catalog;
         let shard = self.shard_of(sample)?;
         let file = self.raw_file(shard)?;
@@ -553,7 +549,7 @@ impl Reader {
 
     /// Returns the smallest cache limit that can hold the `count` largest raw files at the same time; 0 if the cache
     /// keeps no raw files.
-    pub fn least_limit(&self, count: usize) -> Result<u64, ReaderError> {
+    pub fn least_limit(&self, count: usize) -> Result<u64, Error> {
         let mut sizes: Vec<u64> = Vec::new();
         for stream in self.context.catalog.streams() {
             let is_remote = stream.origin.is_some();
@@ -572,7 +568,7 @@ impl Reader {
     }
 
     /// Returns the smallest cache limit that these streams can be opened with; 0 if any limit works.
-    pub fn least_cache_limit(&self) -> Result<u64, ReaderError> {
+    pub fn least_cache_limit(&self) -> Result<u64, Error> {
         Ok(self.context.shard_cache.engine()?.minimum())
     }
 
@@ -581,8 +577,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`].
-    pub fn preload(&self, samples: &[u64]) -> Result<u64, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have.
+    pub fn preload(&self, samples: &[u64]) -> Result<u64, Error> {
         let shards = samples.iter().map(|sample| self.shard_of(*sample));
         let shards = shards.collect::<Result<Vec<_>, _>>()?;
         Ok(self.context.shard_cache.engine()?.preload(&shards))
@@ -599,8 +595,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; errors of reading the cache folder.
-    pub fn is_here(&self, sample: u64) -> Result<bool, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the cache folder.
+    pub fn is_here(&self, sample: u64) -> Result<bool, Error> {
         let shard = self.shard_of(sample)?;
         Ok(self.context.shard_cache.engine()?.has(shard)?)
     }
@@ -666,7 +662,7 @@ pub struct FileUse {
 }
 
 impl FileUse {
-    fn new(context: &Arc<FillContext>, shard: usize, cancel: &Cancel) -> Result<Self, ReaderError> {
+    fn new(context: &Arc<FillContext>, shard: usize, cancel: &Cancel) -> Result<Self, Error> {
         let engine = context.shard_cache.engine()?;
         let open = match engine.need_now(shard, cancel)? {
             Access::Open(open) => Some(open),

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use shardmill_core::Error;
 use shardmill_order::{EpochConfig, Mixture, State};
 use shardmill_storage::FileHandle;
 
@@ -16,7 +17,7 @@ mod adopt;
 mod identity;
 mod json;
 
-use crate::error::{ReaderError, ReaderProblem};
+use crate::error::{ReaderProblem, STATE, state_field};
 pub use identity::{Fingerprint, OrderIdentity};
 pub use json::MAX_STATE_BYTES;
 use json::{Json, Object, check_size, parse_json};
@@ -32,7 +33,7 @@ use json::{Json, Object, check_size, parse_json};
 ///                   "initial_physical_nodes": 2}"#;
 /// let state = RunState::parse(theirs)?;
 /// assert_eq!((state.state.sample_in_epoch, state.fingerprint()), (640, None));
-/// # Ok::<(), shardmill_reader::ReaderError>(())
+/// # Ok::<(), shardmill_core::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunState {
@@ -68,12 +69,13 @@ impl RunState {
     ///
     /// [`ReaderProblem::StateSize`], [`ReaderProblem::StatePickle`], [`ReaderProblem::StateFormat`],
     /// [`ReaderProblem::StatePosition`], [`ReaderProblem::StateNewer`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, ReaderError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         check_size(bytes.len() as u64)?;
         if let Some(what) = pickled(bytes) {
-            return Err(ReaderProblem::StatePickle.error(format!(
-                "it is {what}, which is not read because it could run code"
-            )));
+            return Err(ReaderProblem::StatePickle.at(
+                STATE,
+                format!("it is {what}, which is not read because it could run code"),
+            ));
         }
         let root: Json = parse_json(bytes)?;
         let root = Object::new("the state", &root)?;
@@ -99,7 +101,7 @@ impl RunState {
             },
         };
         let recorded: RecordedMixture = serde_json::from_slice(bytes)
-            .map_err(|error| ReaderProblem::state_field("mixture", error, "a mixture"))?;
+            .map_err(|error| state_field("mixture", error, "a mixture"))?;
         Ok(Self {
             state,
             identity,
@@ -111,8 +113,8 @@ impl RunState {
     ///
     /// # Errors
     ///
-    /// As [`RunState::parse`]; [`ReaderError::Dataset`].
-    pub fn load(path: &Path) -> Result<Self, ReaderError> {
+    /// As [`RunState::parse`]; an error of the dataset.
+    pub fn load(path: &Path) -> Result<Self, Error> {
         let file = FileHandle::open(path)?;
         check_size(file.len())?;
         Self::parse(&file.read_all(MAX_STATE_BYTES)?)
@@ -151,8 +153,8 @@ impl RunState {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::StateMixture`] if it differs before that; [`ReaderError::Order`] for an invalid mixture.
-    pub fn resume_mixture(&self, config: &mut EpochConfig) -> Result<(), ReaderError> {
+    /// [`ReaderProblem::StateMixture`] if it differs before that; `InvalidInput` for an invalid mixture.
+    pub fn resume_mixture(&self, config: &mut EpochConfig) -> Result<(), Error> {
         if let Some(recorded) = &self.mixture {
             let mixture = continued_mixture(recorded, config, &self.state)?;
             config.sampling.mixture = Some(Arc::new(mixture));
@@ -164,8 +166,8 @@ impl RunState {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
-    pub fn resume(&self, config: &EpochConfig) -> Result<State, ReaderError> {
+    /// [`ReaderProblem::StateForeign`] with the differences; `InvalidInput` for invalid weights.
+    pub fn resume(&self, config: &EpochConfig) -> Result<State, Error> {
         if let Some(identity) = &self.identity {
             identity.check(config, self.state.num_canonical_nodes)?;
         }
@@ -178,12 +180,12 @@ impl RunState {
 /// # Errors
 ///
 /// [`ReaderProblem::StateMixture`] if the mixture of the run differs before the position of the state;
-/// [`ReaderError::Order`] for an invalid mixture.
+/// `InvalidInput` for an invalid mixture.
 pub fn continued_mixture(
     recorded: &Mixture,
     config: &EpochConfig,
     state: &State,
-) -> Result<Mixture, ReaderError> {
+) -> Result<Mixture, Error> {
     let Some(given) = &config.sampling.mixture else {
         return Ok(recorded.clone());
     };
@@ -193,7 +195,7 @@ pub fn continued_mixture(
     recorded
         .resumed_with(given, sizes.len(), position)?
         .map_err(|sample| {
-            ReaderProblem::StateMixture.error(format!(
+            ReaderProblem::StateMixture.at(STATE, format!(
                 "its weights and those of this run differ from sample {sample} on, and it is at sample {position} of the run"
             ))
         })

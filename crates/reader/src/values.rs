@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use shardmill_cache::BlobPart;
+use shardmill_core::Error;
 use shardmill_dataset::{DatasetProblem, Entry};
 
-use crate::error::ReaderError;
 use crate::origin::{self, FileRange};
 use crate::reader::Reader;
 
@@ -25,8 +25,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`].
-    pub fn stored_place(&self, sample: u64) -> Result<StoredPlace, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have.
+    pub fn stored_place(&self, sample: u64) -> Result<StoredPlace, Error> {
         let catalog = self.catalog();
         let (shard, at) = self.context().locate(sample)?;
         let (stream, number) = catalog
@@ -45,12 +45,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`ReaderError::SampleBeyond`]; errors of reading the shard.
-    pub fn value_at(
-        &self,
-        sample: u64,
-        column: &str,
-    ) -> Result<Option<(u64, Vec<u8>)>, ReaderError> {
+    /// `InvalidInput` for a sample that the streams do not have; errors of reading the shard.
+    pub fn value_at(&self, sample: u64, column: &str) -> Result<Option<(u64, Vec<u8>)>, Error> {
         let catalog = self.catalog();
         let (shard, at) = self.context().locate(sample)?;
         let open = self.shard_cache().engine()?.whole(shard)?;
@@ -66,11 +62,7 @@ impl Reader {
     /// # Errors
     ///
     /// [`DatasetProblem::Indivisible`] if the source has no such ranges; errors of reading them.
-    pub fn read_ranges(
-        &self,
-        sample: u64,
-        ranges: &[Range<u64>],
-    ) -> Result<Vec<Vec<u8>>, ReaderError> {
+    pub fn read_ranges(&self, sample: u64, ranges: &[Range<u64>]) -> Result<Vec<Vec<u8>>, Error> {
         let catalog = self.catalog();
         let (shard, _) = self.context().locate(sample)?;
         let engine = self.shard_cache().engine()?;
@@ -82,7 +74,7 @@ impl Reader {
                     .map(<[u8]>::to_vec)
                     .ok_or_else(|| catalog.changed(shard).into())
             });
-            let read = read.collect::<Result<_, ReaderError>>()?;
+            let read = read.collect::<Result<_, Error>>()?;
             open.check(catalog)?;
             return Ok(read);
         }

@@ -4,7 +4,8 @@
 //! A walk records what it was computed from, and has its own hash ([`Epoch::with_checkpoints`]): a stored walk is used only if
 //! it fits. A missing walk costs time only, so errors when reading or writing one are ignored.
 
-use shardmill_order::{Epoch, EpochConfig, OrderError};
+use shardmill_core::Error;
+use shardmill_order::{Epoch, EpochConfig};
 use shardmill_storage::{Dir, PublishMode};
 
 use shardmill_cache::own_folder;
@@ -40,7 +41,7 @@ impl Walks {
     }
 
     /// Computes the order of an epoch, from the stored walk if one fits.
-    pub(crate) fn order(&self, config: &EpochConfig) -> Result<Epoch, OrderError> {
+    pub(crate) fn order(&self, config: &EpochConfig) -> Result<Epoch, Error> {
         let samples = config
             .streams
             .iter()

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_dataset::{Piece, SampleForm, Schema, SchemaColumn, TarSample, Window};
 
 use crate::batch::{BatchData, ColumnData};
 use crate::collate::Collator;
-use crate::error::ReaderError;
 
 /// The positions of the values of a sample without a window.
 const ALONE: &[usize] = &[0];
@@ -19,7 +19,7 @@ impl Collator {
         window: Option<&Arc<Window>>,
         schema: &Arc<Schema>,
         samples: &[Piece<'_>],
-    ) -> Result<BatchData, ReaderError> {
+    ) -> Result<BatchData, Error> {
         let Schema::Binary {
             form,
             columns,

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use shardmill_core::Error;
+
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
 
-use crate::{Rows, Source, SourceError};
+use crate::error;
+use crate::{Rows, Source};
 
 /// Adds the nulls of one more file or unit; unknown if either count is.
 pub(crate) fn add_nulls(total: &mut Option<u64>, own: Option<u64>) {
@@ -20,7 +23,7 @@ pub(crate) fn open_columns(
     source: &dyn Source,
     unit: usize,
     columns: &[usize],
-) -> Result<Box<dyn Rows>, SourceError> {
+) -> Result<Box<dyn Rows>, Error> {
     let mut ascending = columns.to_vec();
     ascending.sort_unstable();
     ascending.dedup();
@@ -40,8 +43,8 @@ pub(crate) fn open_columns(
 /// The rows that a function returns until it fails or has no more.
 struct Pulled<F>(Option<F>);
 
-impl<F: FnMut() -> Result<Option<RecordBatch>, SourceError> + Send> Rows for Pulled<F> {
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+impl<F: FnMut() -> Result<Option<RecordBatch>, Error> + Send> Rows for Pulled<F> {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         let Some(pull) = &mut self.0 else {
             return Ok(None);
         };
@@ -55,7 +58,7 @@ impl<F: FnMut() -> Result<Option<RecordBatch>, SourceError> + Send> Rows for Pul
 
 /// Returns the batches of a function as rows. After an error or the end, the function is dropped.
 pub fn rows_from(
-    pull: impl FnMut() -> Result<Option<RecordBatch>, SourceError> + Send + 'static,
+    pull: impl FnMut() -> Result<Option<RecordBatch>, Error> + Send + 'static,
 ) -> Box<dyn Rows> {
     Box::new(Pulled(Some(pull)))
 }
@@ -63,7 +66,7 @@ pub fn rows_from(
 /// Converts each batch of rows.
 pub fn map_rows(
     mut rows: Box<dyn Rows>,
-    mut convert: impl FnMut(RecordBatch) -> Result<RecordBatch, SourceError> + Send + 'static,
+    mut convert: impl FnMut(RecordBatch) -> Result<RecordBatch, Error> + Send + 'static,
 ) -> Box<dyn Rows> {
     rows_from(move || rows.next_batch()?.map(&mut convert).transpose())
 }
@@ -73,7 +76,7 @@ pub(crate) fn pick(
     found: &RecordBatch,
     positions: &[usize],
     schema: &SchemaRef,
-) -> Result<RecordBatch, SourceError> {
+) -> Result<RecordBatch, Error> {
     let columns = positions.iter();
     let columns = columns.filter_map(|position| found.columns().get(*position).cloned());
     batch(schema, columns.collect(), found.num_rows())
@@ -94,10 +97,10 @@ pub(crate) fn batch(
     schema: &SchemaRef,
     columns: Vec<ArrayRef>,
     rows: usize,
-) -> Result<RecordBatch, SourceError> {
+) -> Result<RecordBatch, Error> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
-        .map_err(|error| SourceError::bug(format!("columns do not fit their schema: {error}")))
+        .map_err(|error| error::bug(format!("columns do not fit their schema: {error}")))
 }
 
 /// Returns columns of a file by name, in the order of a schema. Columns that the file lacks are null.

@@ -4,13 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
+use shardmill_core::Error;
+
 use arrow::datatypes::{DataType, Schema};
 use datafusion::logical_expr::ExprSchemable as _;
 use datafusion::sql::sqlparser::ast;
 
 use crate::expr::{named_columns, named_schema, plan_expr, wildcard_exceptions};
 use crate::query::{parse_expr, parse_select, session};
-use crate::{ReadAs, SourceError, SourceOptions};
+use crate::{ReadAs, SourceOptions};
 
 /// How expressions use the columns of a source.
 #[derive(Default)]
@@ -24,7 +26,7 @@ struct Uses {
 }
 
 /// Returns the options, extended by the types that columns are cast to.
-pub(crate) fn with_casts(options: &SourceOptions) -> Result<SourceOptions, SourceError> {
+pub(crate) fn with_casts(options: &SourceOptions) -> Result<SourceOptions, Error> {
     let mut options = options.clone();
     if options.query.sql.is_some() {
         return Ok(options);
@@ -96,7 +98,7 @@ impl Uses {
     }
 
     /// Returns the columns of which every use is a cast to the same type.
-    fn finish(self, options: &SourceOptions) -> Result<Vec<ReadAs>, SourceError> {
+    fn finish(self, options: &SourceOptions) -> Result<Vec<ReadAs>, Error> {
         let mut found = Vec::new();
         if self.casts.is_empty() {
             return Ok(found);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array as _, StringArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
+use shardmill_core::Error;
 use shardmill_storage::Location;
 
 use crate::base::{batch, by_name, project, rows_from};
@@ -15,7 +16,7 @@ use crate::exact::{inexact, is_exact_text};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::input::WHOLE_BYTES;
 use crate::unite::match_fields;
-use crate::{Rows, Source, SourceError, SourceKind, SourceOptions, TableFacts, Unit};
+use crate::{Rows, Source, SourceKind, SourceOptions, TableFacts, Unit};
 
 /// What the values of one column look like.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +62,7 @@ pub(crate) fn open(
     locations: &[Location],
     kind: SourceKind,
     options: &SourceOptions,
-) -> Result<CsvTable, SourceError> {
+) -> Result<CsvTable, Error> {
     let mut options = options.clone();
     if kind == SourceKind::Tsv {
         options.csv.delimiter.get_or_insert(b'\t');
@@ -150,11 +151,7 @@ fn text_fields(header: &[String]) -> Fields {
         .collect()
 }
 
-fn scan(
-    number: usize,
-    input: &InputFile,
-    options: &Arc<SourceOptions>,
-) -> Result<Scanned, SourceError> {
+fn scan(number: usize, input: &InputFile, options: &Arc<SourceOptions>) -> Result<Scanned, Error> {
     let header = Records::header(input, options)?;
     let max = match input.file_version.bytes <= WHOLE_BYTES {
         true => u64::MAX,
@@ -232,7 +229,7 @@ impl Source for CsvTable {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let input = file_of_unit(&self.files, &self.facts.units, unit)?;
         let header = self.headers.get(unit).map_or(&[][..], Vec::as_slice);
         if header.is_empty() {

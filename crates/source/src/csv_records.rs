@@ -7,15 +7,16 @@ use arrow::array::{BinaryArray, RecordBatch, StringArray};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{Schema, SchemaRef};
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
-use shardmill_core::column_option;
+use shardmill_core::{Error, column_option};
 use shardmill_records::{CsvColumn, CsvColumns};
 
 use crate::base::batch;
 use crate::csv_values::parse;
+use crate::error;
 use crate::files::InputFile;
 use crate::hints::USED;
 use crate::input::{Text, WHOLE_BYTES};
-use crate::{SourceError, SourceOptions, SourceProblem};
+use crate::{SourceOptions, SourceProblem};
 
 /// The category of a mistake in a CSV record.
 #[derive(Clone, Copy)]
@@ -35,7 +36,7 @@ impl CsvProblem {
         column: Option<&str>,
         reason: String,
         options: &SourceOptions,
-    ) -> SourceError {
+    ) -> Error {
         let text = column_option(column.unwrap_or("NAME"), ":str");
         let hint = match self {
             Self::Quote => "close the quote, or double it (\"\") where it is part of a quoted value".to_owned(),
@@ -53,7 +54,7 @@ impl CsvProblem {
     }
 }
 
-pub(crate) fn header_error(input: &InputFile, reason: impl Into<String>) -> SourceError {
+pub(crate) fn header_error(input: &InputFile, reason: impl Into<String>) -> Error {
     SourceProblem::CsvHeader.at(&input.shown, format!("header: {}", reason.into()))
 }
 
@@ -90,10 +91,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn open(
-        input: &InputFile,
-        options: &Arc<SourceOptions>,
-    ) -> Result<Self, SourceError> {
+    pub(crate) fn open(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Self, Error> {
         let mut text = Text::open(input)?;
         let mark = "\u{feff}".as_bytes();
         if text.fill()?.starts_with(mark) {
@@ -115,10 +113,7 @@ impl Records {
     }
 
     /// Opens the records of a file after its header.
-    pub(crate) fn of_rows(
-        input: &InputFile,
-        options: &Arc<SourceOptions>,
-    ) -> Result<Self, SourceError> {
+    pub(crate) fn of_rows(input: &InputFile, options: &Arc<SourceOptions>) -> Result<Self, Error> {
         let mut records = Self::open(input, options)?;
         if options.csv.header {
             records.read(&mut CsvColumns::new(0))?;
@@ -132,7 +127,7 @@ impl Records {
     pub(crate) fn header(
         input: &InputFile,
         options: &Arc<SourceOptions>,
-    ) -> Result<Vec<String>, SourceError> {
+    ) -> Result<Vec<String>, Error> {
         let mut records = Self::open(input, options)?;
         let delimiter = options.csv.delimiter.unwrap_or(b',');
         let is_white = delimiter.is_ascii_whitespace();
@@ -169,12 +164,12 @@ impl Records {
         if let Some(number) = names.iter().position(String::is_empty) {
             return Err(wrong(format!("column {} has no name", number + 1)));
         }
-        SourceError::check_names(names.iter().map(String::as_str), || input.shown.clone())?;
+        error::check_names(names.iter().map(String::as_str), || input.shown.clone())?;
         Ok(names)
     }
 
     /// Adds the fields of the next record to the columns. Returns their number; 0 at the end.
-    fn read(&mut self, columns: &mut CsvColumns) -> Result<usize, SourceError> {
+    fn read(&mut self, columns: &mut CsvColumns) -> Result<usize, Error> {
         self.skip_empty_lines()?;
         let mut count = 0;
         loop {
@@ -200,7 +195,7 @@ impl Records {
 
     /// Reads a field that is quoted, or continues after the buffer. Returns whether it is quoted, and whether it is the last
     /// of its record; `None` at the end of the file.
-    fn read_field(&mut self, is_after_field: bool) -> Result<Option<(bool, bool)>, SourceError> {
+    fn read_field(&mut self, is_after_field: bool) -> Result<Option<(bool, bool)>, Error> {
         let before = if is_after_field {
             self.delimiter
         } else {
@@ -247,7 +242,7 @@ impl Records {
     }
 
     /// Skips line breaks, which are no records.
-    fn skip_empty_lines(&mut self) -> Result<(), SourceError> {
+    fn skip_empty_lines(&mut self) -> Result<(), Error> {
         loop {
             let bytes = self.text.fill()?;
             let is_break = |byte: &&u8| matches!(byte, b'\n' | b'\r');
@@ -263,7 +258,7 @@ impl Records {
         }
     }
 
-    fn unclosed(&self, line: u64) -> SourceError {
+    fn unclosed(&self, line: u64) -> Error {
         let reason = format!("a quote opens on line {line} and is never closed");
         let input = &self.text.input;
         if self.is_header {
@@ -272,7 +267,7 @@ impl Records {
         CsvProblem::Quote.at(input, line, None, reason, &self.options)
     }
 
-    fn check_size(&self) -> Result<(), SourceError> {
+    fn check_size(&self) -> Result<(), Error> {
         let limits = &self.options.limits;
         let (name, max) = match self.is_header {
             true => ("string-bytes", limits.string_bytes.max(16 << 20)),
@@ -299,7 +294,7 @@ impl Records {
         &mut self,
         schema: &Schema,
         max: usize,
-    ) -> Result<Option<Vec<StringArray>>, SourceError> {
+    ) -> Result<Option<Vec<StringArray>>, Error> {
         let width = schema.fields().len();
         let options = Arc::clone(&self.options);
         let mut columns = CsvColumns::new(width);
@@ -334,7 +329,7 @@ impl Records {
     }
 
     /// Returns the error about the first value that is not UTF-8.
-    fn not_utf8(&self, columns: &[BinaryArray], schema: &Schema, first: u64) -> SourceError {
+    fn not_utf8(&self, columns: &[BinaryArray], schema: &Schema, first: u64) -> Error {
         let wrong = columns
             .iter()
             .zip(schema.fields())
@@ -354,7 +349,7 @@ impl Records {
         &mut self,
         schema: &SchemaRef,
         max: usize,
-    ) -> Result<Option<RecordBatch>, SourceError> {
+    ) -> Result<Option<RecordBatch>, Error> {
         let first = self.before;
         let is_scanned = self.text.input.file_version.bytes <= WHOLE_BYTES;
         let Some(texts) = self.texts(schema, max)? else {

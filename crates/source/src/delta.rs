@@ -7,19 +7,20 @@ use arrow::datatypes::Fields;
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use roaring::RoaringTreemap;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Error, ErrorKind};
 use shardmill_delta::{ColumnOrigin, DeltaHistory, DeltaSummary, LogFile, Version, file_fields};
 use shardmill_parquet::{GroupPart, group_null_count, group_sizes};
 use shardmill_storage::Location;
 
 use crate::base::add_nulls;
+use crate::error;
 use crate::files::{Fingerprint, InputFile, Origin as FileOrigin, check_overlap, describe, stat};
 use crate::objects::Store;
 use crate::parquet::{
     Form, GroupFiles, GroupPlan, GroupTable, Groups, Origin, RowGroups, fold_footers,
 };
 use crate::walk::{FileVersion, on_pool};
-use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
+use crate::{SourceKind, SourceOptions, SourceProblem};
 
 /// The files of one version of a Delta table.
 struct DeltaFiles {
@@ -48,10 +49,7 @@ struct Summary {
 }
 
 /// Reads the log and every footer.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<GroupTable, SourceError> {
+pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<GroupTable, Error> {
     let given = the_table(locations, options)?;
     check_overlap(given, options)?;
     let (table, bucket) = table(given, options)?;
@@ -71,7 +69,7 @@ pub(crate) fn open(
     let inputs = listed
         .par_iter()
         .map(|file| Ok((*file, table.input(file)?)));
-    let inputs: Vec<Result<(&LogFile, InputFile), SourceError>> = inputs.collect();
+    let inputs: Vec<Result<(&LogFile, InputFile), Error>> = inputs.collect();
     fold_footers(
         &inputs.into_iter().collect::<Result<Vec<_>, _>>()?,
         options,
@@ -112,11 +110,11 @@ pub fn history(
     location: &Location,
     options: &SourceOptions,
     after: u64,
-) -> Result<DeltaHistory, SourceError> {
+) -> Result<DeltaHistory, Error> {
     let given = the_table(std::slice::from_ref(location), options)?;
     on_pool(options.resources.jobs, || {
         let (table, _) = table(given, options)?;
-        Ok(table.history(&options.delta.choice, after)?)
+        table.history(&options.delta.choice, after)
     })?
 }
 
@@ -124,7 +122,7 @@ pub fn history(
 fn the_table<'a>(
     locations: &'a [Location],
     options: &SourceOptions,
-) -> Result<&'a Location, SourceError> {
+) -> Result<&'a Location, Error> {
     let [given] = locations else {
         return Err(SourceProblem::Option.at("SOURCE", "a Delta table is read alone"));
     };
@@ -144,7 +142,7 @@ fn the_table<'a>(
 fn table(
     given: &Location,
     options: &SourceOptions,
-) -> Result<(shardmill_delta::DeltaTable, Option<Arc<Store>>), SourceError> {
+) -> Result<(shardmill_delta::DeltaTable, Option<Arc<Store>>), Error> {
     let bucket = match given {
         Location::Local(_) => None,
         Location::Remote(remote) => Some(Store::open(&remote.root(), options)?),
@@ -182,7 +180,7 @@ fn fingerprint(identity: &str, files: &[LogFile]) -> String {
 
 impl DeltaFiles {
     /// Returns a data file. The log records the length of one in a store.
-    fn input(&self, file: &LogFile) -> Result<InputFile, SourceError> {
+    fn input(&self, file: &LogFile) -> Result<InputFile, Error> {
         let relative = &file.path.shown;
         if let Some(store) = &self.bucket
             && let Some(name) = file.path.file.to_str()
@@ -197,9 +195,9 @@ impl DeltaFiles {
         let shown = self.version.shown(file);
         let metadata = std::fs::metadata(&file.path.file).map_err(|source| {
             if source.kind() == std::io::ErrorKind::NotFound {
-                self.version.missing(&shown).into()
+                self.version.missing(&shown)
             } else {
-                SourceError::io("open", &shown, source)
+                error::io("open", &shown, source)
             }
         })?;
         Ok(InputFile {
@@ -215,11 +213,11 @@ impl DeltaFiles {
         &self,
         file: &LogFile,
         input: &InputFile,
-        groups: Result<Groups, SourceError>,
-    ) -> Result<Summary, SourceError> {
+        groups: Result<Groups, Error>,
+    ) -> Result<Summary, Error> {
         // A missing object is noticed when its end is fetched.
         let (metadata, parts) = groups.map_err(|error| match error.kind() {
-            ErrorKind::NotFound => self.version.missing(&input.shown).into(),
+            ErrorKind::NotFound => self.version.missing(&input.shown),
             _ => error,
         })?;
         let rows: u64 = group_sizes(&metadata).iter().map(|(rows, _)| rows).sum();
@@ -267,9 +265,9 @@ impl GroupFiles for DeltaFiles {
         number: usize,
         metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
-    ) -> Result<GroupPlan, SourceError> {
+    ) -> Result<GroupPlan, Error> {
         let data = self.files.get(number);
-        let data = data.ok_or_else(|| SourceError::bug(format!("there is no file {number}")))?;
+        let data = data.ok_or_else(|| error::bug(format!("there is no file {number}")))?;
         let fields = file_fields(&data.input.shown, metadata)?;
         let columns = columns.iter().copied();
         let (shown, values) = (&data.input.shown, &data.partition_values);

@@ -10,16 +10,17 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use shardmill_core::{
-    Contents, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict, begins_as_tar_index, escape,
+    Contents, Error, FileClass, INDEX_NAME, JOURNAL_NAME, Verdict, begins_as_tar_index, escape,
 };
 use shardmill_storage::{Location, RemoteOptions};
 
+use crate::error;
 use crate::file_names::{file_of, has_extension, is_hidden, kind_of_name};
 use crate::files::{find, shown_below, shown_location, stat};
 use crate::hints::choices;
 use crate::objects::{Folder, Found};
 use crate::walk::{MAX_DEPTH, shown};
-use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
+use crate::{SourceKind, SourceOptions, SourceProblem};
 
 /// Detects the kind of data that all locations hold, from their names and, for folders, the names in them.
 ///
@@ -30,9 +31,9 @@ use crate::{SourceError, SourceKind, SourceOptions, SourceProblem};
 ///
 /// # Errors
 ///
-/// [`SourceError`] when a location does not exist, is a file whose name does not identify a kind, or when locations
-/// or the files of one location differ in kind.
-pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, SourceError> {
+/// `NotFound` when a location does not exist; `InvalidInput` when it is a file whose name does not identify a kind, or
+/// when locations or the files of one location differ in kind.
+pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKind, Error> {
     let options = SourceOptions {
         remote: remote.clone(),
         ..SourceOptions::default()
@@ -40,7 +41,7 @@ pub fn detect(locations: &[Location], remote: &RemoteOptions) -> Result<SourceKi
     detect_all(locations, &options)
 }
 
-fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind, SourceError> {
+fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind, Error> {
     let found = find(location, options)?;
     one_kind(found.iter().map(|found| {
         let location = found.location();
@@ -48,7 +49,7 @@ fn detect_one(location: &Location, options: &SourceOptions) -> Result<SourceKind
     }))
 }
 
-fn kind_of(found: &Found, location: &Location) -> Result<SourceKind, SourceError> {
+fn kind_of(found: &Found, location: &Location) -> Result<SourceKind, Error> {
     match found {
         Found::Path(path) if stat(path)?.is_dir() => detect_directory(path),
         Found::Path(path) => {
@@ -67,7 +68,7 @@ fn kind_of(found: &Found, location: &Location) -> Result<SourceKind, SourceError
 pub(crate) fn detect_all(
     locations: &[Location],
     options: &SourceOptions,
-) -> Result<SourceKind, SourceError> {
+) -> Result<SourceKind, Error> {
     let kinds = locations
         .iter()
         .map(|location| (shown_location(location), detect_one(location, options)));
@@ -75,8 +76,8 @@ pub(crate) fn detect_all(
 }
 
 fn one_kind(
-    kinds: impl Iterator<Item = (String, Result<SourceKind, SourceError>)>,
-) -> Result<SourceKind, SourceError> {
+    kinds: impl Iterator<Item = (String, Result<SourceKind, Error>)>,
+) -> Result<SourceKind, Error> {
     let mut first: Option<(String, SourceKind)> = None;
     for (second, kind) in kinds {
         let second_kind = kind?;
@@ -101,8 +102,8 @@ fn one_kind(
 fn kind_of_single(
     path: &str,
     location: &Location,
-    head: impl FnOnce() -> Result<Vec<u8>, SourceError>,
-) -> Result<SourceKind, SourceError> {
+    head: impl FnOnce() -> Result<Vec<u8>, Error>,
+) -> Result<SourceKind, Error> {
     let name = file_of(path);
     if let Some(kind) = kind_of_name(name) {
         return Ok(kind);
@@ -118,7 +119,7 @@ fn kind_of_single(
     Err(error.with_hint("set its format with --from KIND, such as --from csv"))
 }
 
-fn detect_folder(folder: &Folder, location: &Location) -> Result<SourceKind, SourceError> {
+fn detect_folder(folder: &Folder, location: &Location) -> Result<SourceKind, Error> {
     if folder.has_folder("_delta_log/")? {
         return Ok(SourceKind::Delta);
     }
@@ -140,10 +141,10 @@ fn detect_folder(folder: &Folder, location: &Location) -> Result<SourceKind, Sou
 const HEAD: u64 = 256;
 
 /// Reads the first bytes of a file.
-fn head(path: &Path) -> Result<Vec<u8>, SourceError> {
+fn head(path: &Path) -> Result<Vec<u8>, Error> {
     let mut head = Vec::new();
     let read = fs::File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
-    read.map_err(|source| SourceError::io("read", shown(path, ""), source))?;
+    read.map_err(|source| error::io("read", shown(path, ""), source))?;
     Ok(head)
 }
 
@@ -188,8 +189,8 @@ impl Census {
     fn kind(
         mut self,
         location: &Location,
-        head: impl Fn(&str, u64) -> Result<Vec<u8>, SourceError>,
-    ) -> Result<SourceKind, SourceError> {
+        head: impl Fn(&str, u64) -> Result<Vec<u8>, Error>,
+    ) -> Result<SourceKind, Error> {
         let shown = |name: &str| shown_below(location, name);
         let root = || escape(shown("").trim_end_matches('/')).into_owned();
         let refused = |reason: String| SourceProblem::Option.at("--from", reason);
@@ -265,7 +266,7 @@ impl Census {
     }
 }
 
-fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
+fn detect_directory(root: &Path) -> Result<SourceKind, Error> {
     if root.join("_delta_log").is_dir() {
         return Ok(SourceKind::Delta);
     }
@@ -280,7 +281,7 @@ fn detect_directory(root: &Path) -> Result<SourceKind, SourceError> {
     let mut links = Links::default();
     let mut pending = vec![(root.to_owned(), String::new(), 0)];
     while let Some((directory, prefix, depth)) = pending.pop() {
-        let io = |source| SourceError::io("list", shown(&directory, ""), source);
+        let io = |source| error::io("list", shown(&directory, ""), source);
         for entry in fs::read_dir(&directory).map_err(io)? {
             let entry = entry.map_err(io)?;
             let name = entry.file_name();
@@ -332,9 +333,8 @@ fn begins_as_index(head: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardmill_core::Diagnostic as _;
 
-    fn detect(path: &Path) -> Result<SourceKind, SourceError> {
+    fn detect(path: &Path) -> Result<SourceKind, Error> {
         detect_all(&[path.into()], &SourceOptions::default())
     }
 

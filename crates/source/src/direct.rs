@@ -4,25 +4,27 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef, Fields, Schema};
+use shardmill_core::Error;
 use shardmill_parquet::{media_bytes, media_column};
 
 use crate::base::{batch, map_rows, open_columns, project};
+use crate::error;
 use crate::expr::expanded;
-use crate::{RowOrigin, Rows, SelectColumn, Source, SourceError, TableFacts};
+use crate::{RowOrigin, Rows, SelectColumn, Source, TableFacts};
 
 /// Returns a source with the named columns, or with all of them.
 pub(crate) fn selected(
     source: Arc<dyn Source>,
     wanted: &[SelectColumn],
-) -> Result<Arc<dyn Source>, SourceError> {
+) -> Result<Arc<dyn Source>, Error> {
     let schema = source.schema();
     let mut columns = Vec::with_capacity(wanted.len());
     for column in expanded(wanted, &schema) {
         let (index, _) = schema
             .column_with_name(&column.name)
-            .ok_or_else(|| SourceError::no_column("--column", &column.name, &schema))?;
+            .ok_or_else(|| error::no_column("--column", &column.name, &schema))?;
         if columns.contains(&index) {
-            return Err(SourceError::duplicate_column("--column", &column.name));
+            return Err(error::duplicate_column("--column", &column.name));
         }
         columns.push(index);
     }
@@ -83,7 +85,7 @@ impl Source for Selected {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let own = columns.iter();
         let own: Vec<usize> = own
             .filter_map(|at| self.columns.get(*at).copied())
@@ -97,10 +99,10 @@ impl Source for Selected {
         Ok(map_rows(rows, move |found| {
             let columns = found.columns().iter().zip(&are_media);
             let columns = columns.map(|(column, is_media)| match is_media {
-                true => media_bytes(column).map_err(|error| SourceError::bug(error.to_string())),
+                true => media_bytes(column).map_err(|error| error::bug(error.to_string())),
                 false => Ok(Arc::clone(column)),
             });
-            let columns: Result<_, SourceError> = columns.collect();
+            let columns: Result<_, Error> = columns.collect();
             batch(&schema, columns?, found.num_rows())
         }))
     }

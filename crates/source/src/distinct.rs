@@ -12,8 +12,9 @@ use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::aggregate::AggregateExprBuilder;
 use datafusion::physical_expr::expressions::Column;
 use serde::Serialize;
+use shardmill_core::Error;
 
-use crate::SourceError;
+use crate::error;
 
 /// The most values that are remembered one by one.
 const MAX_EXACT: usize = 4096;
@@ -42,7 +43,7 @@ impl DistinctValues {
     /// # Errors
     ///
     /// The query engine has no estimate.
-    pub fn new() -> Result<Self, SourceError> {
+    pub fn new() -> Result<Self, Error> {
         Ok(Self {
             few: HashSet::new(),
             estimate: estimate().map_err(refused)?,
@@ -54,7 +55,7 @@ impl DistinctValues {
     /// # Errors
     ///
     /// The query engine refuses the values.
-    pub fn add(&mut self, values: &ArrayRef) -> Result<(), SourceError> {
+    pub fn add(&mut self, values: &ArrayRef) -> Result<(), Error> {
         let mut hashes = vec![0; values.len()];
         create_hashes([values], &HLL_RANDOM_STATE, &mut hashes).map_err(refused)?;
         self.add_few(&hashes);
@@ -73,7 +74,7 @@ impl DistinctValues {
     /// # Errors
     ///
     /// The query engine refuses them.
-    pub fn merge(&mut self, mut other: Self) -> Result<(), SourceError> {
+    pub fn merge(&mut self, mut other: Self) -> Result<(), Error> {
         self.add_few(&other.few);
         let state = other.estimate.state().map_err(refused)?;
         let state: EngineResult<Vec<_>> = state.iter().map(ScalarValue::to_array).collect();
@@ -87,7 +88,7 @@ impl DistinctValues {
     /// # Errors
     ///
     /// The query engine has no estimate.
-    pub fn count(&mut self) -> Result<DistinctCount, SourceError> {
+    pub fn count(&mut self) -> Result<DistinctCount, Error> {
         let exact = self.few.len() <= MAX_EXACT;
         let count = match self.estimate.evaluate().map_err(refused)? {
             ScalarValue::UInt64(Some(count)) if !exact => count,
@@ -108,8 +109,8 @@ fn estimate() -> EngineResult<Box<dyn Accumulator>> {
     function.create_accumulator()
 }
 
-fn refused(error: DataFusionError) -> SourceError {
-    SourceError::bug(error.strip_backtrace())
+fn refused(error: DataFusionError) -> Error {
+    error::bug(error.strip_backtrace())
 }
 
 #[cfg(test)]

@@ -5,11 +5,8 @@ use std::io;
 
 use arrow::datatypes::{Field, Schema};
 use shardmill_core::{
-    Diagnostic, ErrorKind, LimitExceeded, Limits, Unfinished, escape, io_error_id, omit_option,
-    shell_word, sql_name,
+    Error, ErrorKind, LimitExceeded, Limits, Unfinished, escape, omit_option, shell_word, sql_name,
 };
-use shardmill_delta::DeltaError;
-use shardmill_storage::StorageError;
 
 use crate::hints::near_names;
 use crate::options::SourceKind;
@@ -19,7 +16,7 @@ const SHOWN_COLUMNS: usize = 20;
 
 shardmill_core::problems! {
     /// What is wrong with an input. The page of errors of the manual describes each problem under its id.
-    pub(crate) enum SourceProblem {
+    pub(crate) enum SourceProblem -> Error {
         NotFound => (NotFound, "source-not-found"),
         Changed => (Corrupt, "source-changed", "run again when nothing writes to the source"),
         Option => (InvalidInput, "source-option"),
@@ -107,227 +104,153 @@ impl SourceProblem {
         ];
         Self::of_format(kind, problems)
     }
+}
 
-    /// Builds the error with this problem about an object.
-    pub(crate) fn at(self, object: impl AsRef<str>, message: impl Into<String>) -> SourceError {
-        let (kind, id, hint) = self.facts();
-        SourceError::Described {
-            kind,
-            id,
-            object: Some(escape(object.as_ref()).into_owned()),
-            message: message.into(),
-            hint: hint.map(str::to_owned),
-        }
+/// Builds an error of the operating system about a path. `action` is what was attempted: `open`, `read`, `list`.
+pub(crate) fn io(action: &'static str, path: impl AsRef<str>, source: io::Error) -> Error {
+    Error::io(format!("cannot {action}"), source).about(path)
+}
+
+/// Builds an error about a broken invariant.
+#[must_use]
+pub fn bug(what: impl Into<String>) -> Error {
+    SourceProblem::Bug.error(what)
+}
+
+/// Builds the error about a unit that does not exist.
+pub(crate) fn no_unit(unit: usize) -> Error {
+    bug(format!("there is no unit {unit}"))
+}
+
+/// Builds the error about a location that does not exist.
+pub(crate) fn not_found(location: impl AsRef<str>) -> Error {
+    SourceProblem::NotFound.at(location, "no such file or directory")
+}
+
+/// Builds the error about two columns with the same name.
+pub(crate) fn duplicate_column(object: impl AsRef<str>, name: &str) -> Error {
+    let reason = format!("has two columns called `{}`", escape(name));
+    SourceProblem::DuplicateColumn.at(object, reason)
+}
+
+/// Builds the error about a requested column that a schema does not have. `clause` is the option that names it.
+pub(crate) fn no_column(clause: &str, name: &str, schema: &Schema) -> Error {
+    let error = SourceProblem::Column.at(clause, format!("there is no column `{}`", escape(name)));
+    let near = near_names(name, schema);
+    if !near.is_empty() {
+        let near = near.iter().map(|name| format!("`{}`", escape(name)));
+        let near: Vec<_> = near.collect();
+        return error.with_hint(format!("did you mean {}?", near.join(", ")));
+    }
+    let fields = schema.fields();
+    let mut known: Vec<_> = fields.iter().map(|field| escape(field.name())).collect();
+    if known.len() > SHOWN_COLUMNS {
+        known.truncate(SHOWN_COLUMNS);
+        known.push("…".into());
+    }
+    match known.is_empty() {
+        true => error,
+        false => error.with_hint(format!("the columns are {}", known.join(", "))),
     }
 }
 
-/// An error that occurs when a source is opened or read.
-///
-/// Paths are as opened. Rows and row groups count from 0, lines from 1.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the messages explain the fields")]
-pub enum SourceError {
-    /// An input that is not valid, not supported or not found, or any failure of a source of another crate.
-    #[error("{message}")]
-    Described {
-        kind: ErrorKind,
-        id: &'static str,
-        /// The location, file, column, option or clause, escaped.
-        object: Option<String>,
-        /// What is wrong, with the facts and the causes.
-        message: String,
-        hint: Option<String>,
-    },
-    /// The operating system reported an error.
-    #[error("cannot {action}")]
-    Io {
-        /// What was attempted: `open`, `read`, `list`.
-        action: &'static str,
-        path: String,
-        #[source]
-        source: io::Error,
-    },
-    /// A store reported an error, or has a name that cannot be a file name.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
+/// Builds the error about a column that `lacking` lacks and `having` has.
+pub(crate) fn lacking_column(kind: SourceKind, column: &str, files: [&str; 2]) -> Error {
+    let problems = [
+        SourceProblem::ArrowMissingColumn,
+        SourceProblem::CsvMissingColumn,
+        SourceProblem::JsonlMissingColumn,
+        SourceProblem::ParquetMissingColumn,
+    ];
+    let (name, having) = (escape(column), escape(files[1]));
+    let reason = format!("lacks the column `{name}` of {having}");
+    let error = SourceProblem::of_format(kind, problems).at(files[0], reason);
+    error.with_hint(missing_hint(kind, column))
 }
 
-impl SourceError {
-    /// Builds an error of the operating system about a path.
-    pub(crate) fn io(action: &'static str, path: impl Into<String>, source: io::Error) -> Self {
-        Self::Io {
-            action,
-            path: path.into(),
-            source,
-        }
-    }
+/// Builds the error about a column of a file that the first file does not have.
+pub(crate) fn extra_column(kind: SourceKind, column: &str, files: [&str; 2]) -> Error {
+    let problems = [
+        SourceProblem::ArrowExtraColumn,
+        SourceProblem::CsvExtraColumn,
+        SourceProblem::JsonlExtraColumn,
+        SourceProblem::ParquetExtraColumn,
+    ];
+    let (name, first) = (escape(column), escape(files[1]));
+    let reason = format!("has a column `{name}` that {first} does not have");
+    let error = SourceProblem::of_format(kind, problems).at(files[0], reason);
+    error.with_hint(missing_hint(kind, column))
+}
 
-    /// Builds an error about a broken invariant.
-    #[must_use]
-    pub fn bug(what: impl Into<String>) -> Self {
-        let (kind, id, _) = SourceProblem::Bug.facts();
-        Self::Described {
-            kind,
-            id,
-            object: None,
-            message: what.into(),
-            hint: None,
-        }
-    }
+/// Builds the error about a value of a file that does not fit the column of the table.
+pub(crate) fn conversion(file: &str, field: &Field, reason: &str) -> Error {
+    let reason = format!(
+        "column `{}` is read as {}: {reason}",
+        escape(field.name()),
+        field.data_type()
+    );
+    let name = sql_name(field.name());
+    let list = format!("* EXCEPT ({name}), CAST({name} AS VARCHAR) AS {name}");
+    SourceProblem::Conversion
+        .at(file, reason)
+        .with_hint(format!(
+            "read all files as another type, as in --select {}",
+            shell_word(&list)
+        ))
+}
 
-    /// Builds the error about a unit that does not exist.
-    pub(crate) fn no_unit(unit: usize) -> Self {
-        Self::bug(format!("there is no unit {unit}"))
-    }
+/// Builds the error about a size in Parquet metadata that exceeds a limit.
+pub(crate) fn parquet_limit(object: &str, what: &str, limit: &LimitExceeded) -> Error {
+    let (value, max) = (limit.value, limit.limit);
+    let reason = format!("{what} is {value} bytes, above the limit of {max}");
+    let error = SourceProblem::ParquetLimit.at(object, reason);
+    error.with_hint(limit.hint())
+}
 
-    /// Builds the error about a location that does not exist.
-    pub(crate) fn not_found(location: impl AsRef<str>) -> Self {
-        SourceProblem::NotFound.at(location, "no such file or directory")
-    }
+/// Builds the error about a file that has changed since it was listed.
+pub(crate) fn changed(path: &str, listed: u64, found: u64, touched: bool) -> Error {
+    let touched = match touched {
+        true => ", and was modified since",
+        false => "",
+    };
+    let reason = format!("had {listed} bytes when it was listed and has {found}{touched}");
+    SourceProblem::Changed.at(path, reason)
+}
 
-    /// Builds the error about two columns with the same name.
-    pub(crate) fn duplicate_column(object: impl AsRef<str>, name: &str) -> Self {
-        let reason = format!("has two columns called `{}`", escape(name));
-        SourceProblem::DuplicateColumn.at(object, reason)
-    }
+/// Builds the error about the destination of an unfinished conversion, which does not contain all of its data.
+pub(crate) fn unfinished(location: &str, found: Unfinished) -> Error {
+    Error::new(ErrorKind::Conflict, found.id(), found.to_string())
+        .about(location)
+        .with_hint(found.hint(location))
+}
 
-    /// Builds the error about a requested column that a schema does not have. `clause` is the option that names it.
-    pub(crate) fn no_column(clause: &str, name: &str, schema: &Schema) -> Self {
-        let error =
-            SourceProblem::Column.at(clause, format!("there is no column `{}`", escape(name)));
-        let near = near_names(name, schema);
-        if !near.is_empty() {
-            let near = near.iter().map(|name| format!("`{}`", escape(name)));
-            let near: Vec<_> = near.collect();
-            return error.with_hint(format!("did you mean {}?", near.join(", ")));
-        }
-        let fields = schema.fields();
-        let mut known: Vec<_> = fields.iter().map(|field| escape(field.name())).collect();
-        if known.len() > SHOWN_COLUMNS {
-            known.truncate(SHOWN_COLUMNS);
-            known.push("…".into());
-        }
-        match known.is_empty() {
-            true => error,
-            false => error.with_hint(format!("the columns are {}", known.join(", "))),
-        }
+/// Checks that no two columns have the same name.
+pub(crate) fn check_names<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    object: impl FnOnce() -> String,
+) -> Result<(), Error> {
+    let mut seen = BTreeSet::new();
+    match names.into_iter().find(|name| !seen.insert(*name)) {
+        None => Ok(()),
+        Some(name) => Err(duplicate_column(object(), name)),
     }
+}
 
-    /// Builds the error about a column that `lacking` lacks and `having` has.
-    pub(crate) fn lacking_column(kind: SourceKind, column: &str, files: [&str; 2]) -> Self {
-        let problems = [
-            SourceProblem::ArrowMissingColumn,
-            SourceProblem::CsvMissingColumn,
-            SourceProblem::JsonlMissingColumn,
-            SourceProblem::ParquetMissingColumn,
-        ];
-        let (name, having) = (escape(column), escape(files[1]));
-        let reason = format!("lacks the column `{name}` of {having}");
-        let error = SourceProblem::of_format(kind, problems).at(files[0], reason);
-        error.with_hint(missing_hint(kind, column))
-    }
+/// Builds the error about a number above a limit of [`Limits`](shardmill_core::Limits).
+pub(crate) fn limit(limit: &LimitExceeded, object: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, limit.id(), limit.to_string())
+        .about(object)
+        .with_hint(limit.hint())
+}
 
-    /// Builds the error about a column of a file that the first file does not have.
-    pub(crate) fn extra_column(kind: SourceKind, column: &str, files: [&str; 2]) -> Self {
-        let problems = [
-            SourceProblem::ArrowExtraColumn,
-            SourceProblem::CsvExtraColumn,
-            SourceProblem::JsonlExtraColumn,
-            SourceProblem::ParquetExtraColumn,
-        ];
-        let (name, first) = (escape(column), escape(files[1]));
-        let reason = format!("has a column `{name}` that {first} does not have");
-        let error = SourceProblem::of_format(kind, problems).at(files[0], reason);
-        error.with_hint(missing_hint(kind, column))
-    }
-
-    /// Builds the error about a value of a file that does not fit the column of the table.
-    pub(crate) fn conversion(file: &str, field: &Field, reason: &str) -> Self {
-        let reason = format!(
-            "column `{}` is read as {}: {reason}",
-            escape(field.name()),
-            field.data_type()
-        );
-        let name = sql_name(field.name());
-        let list = format!("* EXCEPT ({name}), CAST({name} AS VARCHAR) AS {name}");
-        SourceProblem::Conversion
-            .at(file, reason)
-            .with_hint(format!(
-                "read all files as another type, as in --select {}",
-                shell_word(&list)
-            ))
-    }
-
-    /// Builds the error about a size in Parquet metadata that exceeds a limit.
-    pub(crate) fn parquet_limit(object: &str, what: &str, limit: &LimitExceeded) -> Self {
-        let (value, max) = (limit.value, limit.limit);
-        let reason = format!("{what} is {value} bytes, above the limit of {max}");
-        let error = SourceProblem::ParquetLimit.at(object, reason);
-        error.with_hint(limit.hint())
-    }
-
-    /// Builds the error about a file that has changed since it was listed.
-    pub(crate) fn changed(path: &str, listed: u64, found: u64, touched: bool) -> Self {
-        let touched = match touched {
-            true => ", and was modified since",
-            false => "",
-        };
-        let reason = format!("had {listed} bytes when it was listed and has {found}{touched}");
-        SourceProblem::Changed.at(path, reason)
-    }
-
-    /// Builds the error about the destination of an unfinished conversion, which does not contain all of its data.
-    pub(crate) fn unfinished(location: &str, found: Unfinished) -> Self {
-        Self::Described {
-            kind: ErrorKind::Conflict,
-            id: found.id(),
-            object: Some(escape(location).into_owned()),
-            message: found.to_string(),
-            hint: Some(found.hint(location)),
-        }
-    }
-
-    /// Adds what to do about the error, which replaces the hint of its problem.
-    pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
-        if let Self::Described { hint, .. } = &mut self {
-            *hint = Some(text.into());
-        }
-        self
-    }
-
-    /// Checks that no two columns have the same name.
-    pub(crate) fn check_names<'a>(
-        names: impl IntoIterator<Item = &'a str>,
-        object: impl FnOnce() -> String,
-    ) -> Result<(), Self> {
-        let mut seen = BTreeSet::new();
-        match names.into_iter().find(|name| !seen.insert(*name)) {
-            None => Ok(()),
-            Some(name) => Err(Self::duplicate_column(object(), name)),
-        }
-    }
-
-    /// Builds the error about a number above a limit of [`Limits`](shardmill_core::Limits).
-    pub(crate) fn limit(limit: &LimitExceeded, object: &str) -> Self {
-        Self::Described {
-            kind: ErrorKind::Corrupt,
-            id: limit.id(),
-            object: Some(escape(object).into_owned()),
-            message: limit.to_string(),
-            hint: Some(limit.hint()),
-        }
-    }
-
-    /// Checks a limit of [`Limits`](shardmill_core::Limits).
-    pub(crate) fn check_limit(
-        name: &'static str,
-        value: u64,
-        limit: u64,
-        object: impl FnOnce() -> String,
-    ) -> Result<(), Self> {
-        Limits::check(name, value, limit).map_err(|limit| Self::limit(&limit, &object()))
-    }
+/// Checks a limit of [`Limits`](shardmill_core::Limits).
+pub(crate) fn check_limit(
+    name: &'static str,
+    value: u64,
+    max: u64,
+    object: impl FnOnce() -> String,
+) -> Result<(), Error> {
+    Limits::check(name, value, max).map_err(|exceeded| limit(&exceeded, &object()))
 }
 
 /// Returns a hint for a column that some files lack.
@@ -338,59 +261,5 @@ fn missing_hint(kind: SourceKind, column: &str) -> String {
             omit_option(column)
         ),
         _ => "convert these files apart".to_owned(),
-    }
-}
-
-impl From<DeltaError> for SourceError {
-    fn from(error: DeltaError) -> Self {
-        match error {
-            DeltaError::Storage(error) => error.into(),
-            DeltaError::Io {
-                action,
-                path,
-                source,
-            } => Self::io(action, path, source),
-            error => Self::Described {
-                kind: error.kind(),
-                id: error.id(),
-                object: error.object(),
-                message: error.to_string(),
-                hint: error.hint(),
-            },
-        }
-    }
-}
-
-impl Diagnostic for SourceError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Described { kind, .. } => *kind,
-            Self::Io { source, .. } => source.into(),
-            Self::Storage(error) => error.kind(),
-        }
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::Described { id, .. } => id,
-            Self::Io { source, .. } => io_error_id(source),
-            Self::Storage(error) => error.id(),
-        }
-    }
-
-    fn object(&self) -> Option<String> {
-        match self {
-            Self::Described { object, .. } => object.clone(),
-            Self::Io { path, .. } => Some(escape(path).into_owned()),
-            Self::Storage(error) => error.object(),
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Described { hint, .. } => hint.clone(),
-            Self::Storage(error) => error.hint(),
-            Self::Io { .. } => None,
-        }
     }
 }

@@ -15,15 +15,15 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 
 use crate::base::{batch, project, rows_from};
+use crate::error;
 use crate::query::{
     Phase, TABLE, check_scalar, convert, parse_expr, parse_select, run_engine, session,
 };
 use crate::{
-    RowOrigin, Rows, SelectColumn, Source, SourceError, SourceOptions, SourceProblem, TableFacts,
-    Unit,
+    RowOrigin, Rows, SelectColumn, Source, SourceOptions, SourceProblem, TableFacts, Unit,
 };
 
 const WHERE: &str = "--where";
@@ -76,7 +76,7 @@ struct Program {
 }
 
 /// Returns a schema whose columns can be referred to as `name` and `source.name`.
-pub(crate) fn named_schema(clause: &'static str, schema: &Schema) -> Result<DFSchema, SourceError> {
+pub(crate) fn named_schema(clause: &'static str, schema: &Schema) -> Result<DFSchema, Error> {
     DFSchema::try_from_qualified_schema(TableReference::bare(TABLE), schema)
         .map_err(|error| convert(error, clause, schema, Phase::Plan, None))
 }
@@ -87,7 +87,7 @@ pub(crate) fn plan_expr(
     clause: &'static str,
     schema: &Schema,
     parsed: ast::Expr,
-) -> Result<Expr, SourceError> {
+) -> Result<Expr, Error> {
     let named = named_schema(clause, schema)?;
     let aliased = ast::ExprWithAlias {
         expr: parsed,
@@ -109,7 +109,7 @@ fn compile(
     clause: &'static str,
     schema: &Schema,
     expr: Expr,
-) -> Result<Arc<dyn PhysicalExpr>, SourceError> {
+) -> Result<Arc<dyn PhysicalExpr>, Error> {
     let named = named_schema(clause, schema)?;
     run_engine(clause, schema, Phase::Plan, || {
         // Some functions (`coalesce`, `nvl`) cannot be executed: the simplifier replaces them.
@@ -169,7 +169,7 @@ pub(crate) fn column_items(
     context: &SessionContext,
     schema: &Schema,
     wanted: &[SelectColumn],
-) -> Result<Vec<Item>, SourceError> {
+) -> Result<Vec<Item>, Error> {
     let mut items = Vec::with_capacity(wanted.len());
     for SelectColumn { name, expr, .. } in wanted {
         items.push(match expr {
@@ -179,7 +179,7 @@ pub(crate) fn column_items(
                 expr: plan_expr(context, COLUMN, schema, parse_expr(COLUMN, text)?)?,
             },
             None if schema.column_with_name(name).is_some() => Item::copy(COLUMN, name),
-            None => return Err(SourceError::no_column(COLUMN, name, schema)),
+            None => return Err(error::no_column(COLUMN, name, schema)),
         });
     }
     Ok(items)
@@ -190,7 +190,7 @@ fn select_items(
     context: &SessionContext,
     schema: &Schema,
     parsed: Vec<ast::SelectItem>,
-) -> Result<Vec<Item>, SourceError> {
+) -> Result<Vec<Item>, Error> {
     let mut items = Vec::with_capacity(parsed.len());
     for item in parsed {
         let (name, expr) = match item {
@@ -219,7 +219,7 @@ fn select_items(
 }
 
 /// Returns the name of an expression without an alias. Only columns have one.
-fn own_name(expr: &ast::Expr) -> Result<String, SourceError> {
+fn own_name(expr: &ast::Expr) -> Result<String, Error> {
     match expr {
         ast::Expr::Identifier(name) => Ok(name.value.clone()),
         ast::Expr::CompoundIdentifier(parts) => Ok(parts
@@ -254,7 +254,7 @@ fn check_wildcard(
     schema: &Schema,
     options: &ast::WildcardAdditionalOptions,
     left_out: &BTreeSet<String>,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     if options.opt_ilike.is_some() || options.opt_replace.is_some() || options.opt_rename.is_some()
     {
         return Err(
@@ -264,7 +264,7 @@ fn check_wildcard(
     let mut names = left_out.iter();
     match names.find(|name| schema.column_with_name(name).is_none()) {
         None => Ok(()),
-        Some(name) => Err(SourceError::no_column(SELECT, name, schema)),
+        Some(name) => Err(error::no_column(SELECT, name, schema)),
     }
 }
 
@@ -279,12 +279,12 @@ impl Projection {
         context: &SessionContext,
         schema: &Schema,
         items: Vec<Item>,
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Self, Error> {
         let mut fields: Vec<FieldRef> = Vec::with_capacity(items.len());
         let mut outputs = Vec::with_capacity(items.len());
         for Item { clause, name, expr } in items {
             if fields.iter().any(|field| field.name() == &name) {
-                return Err(SourceError::duplicate_column(clause, &name));
+                return Err(error::duplicate_column(clause, &name));
             }
             let copied = copied_column(&expr, schema).and_then(|index| schema.fields().get(index));
             let compiled = compile(context, clause, schema, expr.clone())?;
@@ -315,7 +315,7 @@ impl Projection {
         &self,
         input: &RecordBatch,
         columns: &[usize],
-    ) -> Result<RecordBatch, SourceError> {
+    ) -> Result<RecordBatch, Error> {
         let outputs = columns.iter().filter_map(|at| self.outputs.get(*at));
         let arrays = outputs.map(|(clause, expr)| evaluate(expr, input, clause));
         let arrays = arrays.collect::<Result<_, _>>()?;
@@ -327,7 +327,7 @@ fn evaluate(
     expr: &Arc<dyn PhysicalExpr>,
     input: &RecordBatch,
     clause: &'static str,
-) -> Result<ArrayRef, SourceError> {
+) -> Result<ArrayRef, Error> {
     run_engine(clause, &input.schema(), Phase::Run, || {
         expr.evaluate(input)?.into_array(input.num_rows())
     })
@@ -344,22 +344,18 @@ fn copied_column(expr: &Expr, schema: &Schema) -> Option<usize> {
 
 impl Program {
     /// Returns which rows meet the condition; `None` without a condition.
-    fn mask(&self, input: &RecordBatch) -> Result<Option<BooleanArray>, SourceError> {
+    fn mask(&self, input: &RecordBatch) -> Result<Option<BooleanArray>, Error> {
         let Some(filter) = &self.filter else {
             return Ok(None);
         };
         let value = evaluate(filter, input, WHERE)?;
         let mask = value
             .as_boolean_opt()
-            .ok_or_else(|| SourceError::bug("a condition that is not a boolean"))?;
+            .ok_or_else(|| error::bug("a condition that is not a boolean"))?;
         Ok(Some(mask.clone()))
     }
 
-    fn project(
-        &self,
-        mut input: RecordBatch,
-        columns: &[usize],
-    ) -> Result<RecordBatch, SourceError> {
+    fn project(&self, mut input: RecordBatch, columns: &[usize]) -> Result<RecordBatch, Error> {
         if let Some(inner) = &self.inner {
             let all: Vec<usize> = (0..inner.outputs.len()).collect();
             input = inner.apply(&input, &all)?;
@@ -375,7 +371,7 @@ impl Program {
 
 impl Computed {
     /// Plans the condition and the columns of the options.
-    pub(crate) fn new(base: Arc<dyn Source>, options: &SourceOptions) -> Result<Self, SourceError> {
+    pub(crate) fn new(base: Arc<dyn Source>, options: &SourceOptions) -> Result<Self, Error> {
         let context = session(options, 8192)?;
         let full = base.schema();
         let columns = &options.query.columns;
@@ -513,7 +509,7 @@ impl Computed {
 }
 
 /// Returns `--column` options as the text of a select list.
-pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, SourceError> {
+pub(crate) fn column_text(columns: &[SelectColumn]) -> Result<String, Error> {
     let mut list = Vec::with_capacity(columns.len());
     for SelectColumn { name, expr, .. } in columns {
         let name = ast::Ident::with_quote('"', name);
@@ -536,9 +532,9 @@ impl Source for Computed {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let number = self.base_units.get(unit).copied();
-        let number = number.ok_or_else(|| SourceError::no_unit(unit))?;
+        let number = number.ok_or_else(|| error::no_unit(unit))?;
         let mut rows = self.base.open(number, &self.needed)?;
         let (program, columns) = (Arc::clone(&self.program), columns.to_vec());
         Ok(rows_from(move || {

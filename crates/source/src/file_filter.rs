@@ -1,10 +1,10 @@
 //! Which files of a directory are read, by patterns of their relative paths.
 
 use glob::Pattern;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 
 use crate::file_names::PATTERN_RULES;
-use crate::{FileOptions, SourceError, SourceProblem};
+use crate::{FileOptions, SourceProblem};
 
 /// The compiled patterns of [`FileOptions`].
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct FileFilter {
 
 impl FileFilter {
     /// Compiles the patterns.
-    pub(crate) fn new(options: &FileOptions) -> Result<Self, SourceError> {
+    pub(crate) fn new(options: &FileOptions) -> Result<Self, Error> {
         let compile = |option: &str, texts: &[String]| {
             let one = |text: &String| {
                 Pattern::new(text).map_err(|error| {

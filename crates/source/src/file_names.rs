@@ -1,9 +1,9 @@
 //! Classifies files by their names.
 
-use shardmill_core::FileClass;
+use shardmill_core::{Error, FileClass};
 
+use crate::SourceProblem;
 use crate::options::SourceKind;
-use crate::{SourceError, SourceProblem};
 
 /// Returns whether a component of a name begins with `.` or `_`, as do the files that Spark, Hive and editors keep next
 /// to the data. Folders called `key=value` do not count.
@@ -51,7 +51,7 @@ pub(crate) const PATTERN_RULES: glob::MatchOptions = glob::MatchOptions {
 };
 
 /// Builds the error about a pattern that does not parse.
-pub(crate) fn bad_pattern(pattern: &str, error: &glob::PatternError) -> SourceError {
+pub(crate) fn bad_pattern(pattern: &str, error: &glob::PatternError) -> Error {
     let pattern = shardmill_core::escape(pattern);
     SourceProblem::Option.at(
         "SOURCE",

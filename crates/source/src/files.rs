@@ -8,19 +8,18 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_storage::Location;
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::error;
 use crate::file_filter::FileFilter;
 use crate::file_names::{
     PATTERN_RULES, bad_pattern, file_of, has_extension, is_hidden, is_pattern, join, kind_of_name,
 };
 use crate::objects::{self, Found, Object, Store};
 use crate::walk::{FileVersion, Listing, WalkOptions, on_pool, resolve, shown, special, walk};
-use crate::{
-    SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions, SourceProblem, Unit,
-};
+use crate::{SourceDescription, SourceFile, SourceKind, SourceOptions, SourceProblem, Unit};
 
 /// The fewest threads that inspect files in stores.
 const INSPECT_THREADS: usize = 16;
@@ -64,11 +63,11 @@ impl InputFile {
 
     /// Opens the file, provided that it is still the one that was listed. The caller must read by position, because the
     /// file offset may be shared. An object is downloaded completely.
-    pub(crate) fn open(&self) -> Result<File, SourceError> {
+    pub(crate) fn open(&self) -> Result<File, Error> {
         match &self.origin {
             Origin::Local(path) => {
-                let file = File::open(path)
-                    .map_err(|source| SourceError::io("open", &self.shown, source))?;
+                let file =
+                    File::open(path).map_err(|source| error::io("open", &self.shown, source))?;
                 self.check(&file)?;
                 Ok(file)
             }
@@ -78,7 +77,7 @@ impl InputFile {
 
     /// Refuses a file that is no longer the one that was listed. The file of an object never changes, because only bytes
     /// of the listed version are written to it.
-    pub(crate) fn check(&self, file: &File) -> Result<(), SourceError> {
+    pub(crate) fn check(&self, file: &File) -> Result<(), Error> {
         if self.object().is_some() {
             return Ok(());
         }
@@ -88,17 +87,12 @@ impl InputFile {
     }
 
     /// Returns the error of the operating system when it read the file.
-    pub(crate) fn read_error(&self, source: io::Error) -> SourceError {
-        SourceError::io("read", &self.shown, source)
+    pub(crate) fn read_error(&self, source: io::Error) -> Error {
+        error::io("read", &self.shown, source)
     }
 
     /// Fills a buffer with the bytes of the open file at an offset.
-    pub(crate) fn read_at(
-        &self,
-        file: &File,
-        into: &mut [u8],
-        offset: u64,
-    ) -> Result<(), SourceError> {
+    pub(crate) fn read_at(&self, file: &File, into: &mut [u8], offset: u64) -> Result<(), Error> {
         let read = file.read_exact_at(into, offset);
         read.map_err(|source| self.read_error(source))
     }
@@ -109,8 +103,8 @@ impl InputFile {
         name: &'static str,
         value: u64,
         limit: u64,
-    ) -> Result<(), SourceError> {
-        SourceError::check_limit(name, value, limit, || self.shown.clone())
+    ) -> Result<(), Error> {
+        error::check_limit(name, value, limit, || self.shown.clone())
     }
 
     /// Returns the object, if the file is in a store.
@@ -135,10 +129,10 @@ pub(crate) fn file_of_unit<'a>(
     files: &'a [InputFile],
     units: &[Unit],
     unit: usize,
-) -> Result<&'a InputFile, SourceError> {
+) -> Result<&'a InputFile, Error> {
     let number = units.get(unit).and_then(|unit| unit.file);
     let found = number.and_then(|number| Some((number, files.get(number)?)));
-    let (number, input) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+    let (number, input) = found.ok_or_else(|| error::no_unit(unit))?;
     if let Some(next) = files.get(number + 1)
         && let Some(object) = next.object()
     {
@@ -150,15 +144,14 @@ pub(crate) fn file_of_unit<'a>(
 /// Inspects files on several threads, in order. Files in stores get more threads, because these mostly wait.
 pub(crate) fn inspect_each<T: Send>(
     files: &[InputFile],
-    inspect: impl Fn(usize, &InputFile) -> Result<T, SourceError> + Sync,
-) -> Result<Vec<T>, SourceError> {
+    inspect: impl Fn(usize, &InputFile) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
     let run = || {
         let files = files.par_iter().enumerate();
         files.map(|(number, file)| inspect(number, file)).collect()
     };
     // The first error in the order of the files is returned, so that it does not depend on the threads.
-    let found: Vec<Result<T, SourceError>> = match files.iter().any(|file| file.object().is_some())
-    {
+    let found: Vec<Result<T, Error>> = match files.iter().any(|file| file.object().is_some()) {
         true => on_pool(INSPECT_THREADS.max(rayon::current_num_threads()), run)?,
         false => run(),
     };
@@ -171,7 +164,7 @@ pub(crate) fn list_tables(
     locations: &[Location],
     kind: SourceKind,
     options: &SourceOptions,
-) -> Result<Vec<InputFile>, SourceError> {
+) -> Result<Vec<InputFile>, Error> {
     let filter = FileFilter::new(&options.files)?;
     let mut files = Vec::new();
     for location in locations {
@@ -219,7 +212,7 @@ fn take(
     kind: SourceKind,
     options: &SourceOptions,
     files: &mut Vec<InputFile>,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     if let Found::Path(path) = &found {
         return take_path(location, path, kind, options, files);
     }
@@ -253,7 +246,7 @@ fn take_path(
     kind: SourceKind,
     options: &SourceOptions,
     files: &mut Vec<InputFile>,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let metadata = stat(path)?;
     check_overlap(&path.into(), options)?;
     let relative = match location {
@@ -293,7 +286,7 @@ fn take_path(
 }
 
 /// Returns the path of a match relative to the part of the pattern before the first wildcard.
-fn below_pattern<'a>(pattern: &Path, path: &'a Path) -> Result<&'a str, SourceError> {
+fn below_pattern<'a>(pattern: &Path, path: &'a Path) -> Result<&'a str, Error> {
     let is_exact = |part: &Component<'_>| {
         let part = part.as_os_str().to_str();
         part.is_some_and(|part| !is_pattern(part))
@@ -329,7 +322,7 @@ fn may_be(file: &str, kind: SourceKind) -> bool {
 
 /// Lists the files of a kind below a directory. If no name has a fitting extension (Hive writes `000000_0`), files
 /// without an extension count, and `.tsv` counts as CSV: the caller has specified the kind.
-fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError> {
+fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, Error> {
     let options = WalkOptions {
         follow_links: true,
         skip_hidden: true,
@@ -348,22 +341,19 @@ fn list_directory(path: &Path, kind: SourceKind) -> Result<Listing, SourceError>
     )
 }
 
-pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, SourceError> {
+pub(crate) fn stat(path: &Path) -> Result<fs::Metadata, Error> {
     fs::metadata(path).map_err(|source| {
         if source.kind() == io::ErrorKind::NotFound {
-            SourceError::not_found(shown(path, ""))
+            error::not_found(shown(path, ""))
         } else {
-            SourceError::io("open", shown(path, ""), source)
+            error::io("open", shown(path, ""), source)
         }
     })
 }
 
 /// Finds out what a location refers to, or what matches its pattern, sorted by bytes. A pattern has `*`, `?` or `[…]`, and
 /// no file has exactly that name.
-pub(crate) fn find(
-    location: &Location,
-    options: &SourceOptions,
-) -> Result<Vec<Found>, SourceError> {
+pub(crate) fn find(location: &Location, options: &SourceOptions) -> Result<Vec<Found>, Error> {
     let path = match location {
         Location::Local(path) => path,
         Location::Remote(remote) => return objects::find(remote, options),
@@ -378,21 +368,18 @@ pub(crate) fn find(
     for path in found {
         matches.push(path.map_err(|error| {
             let path = shown(error.path(), "");
-            SourceError::io("list", path, error.into())
+            error::io("list", path, error.into())
         })?);
     }
     if matches.is_empty() {
-        return Err(SourceError::not_found(pattern));
+        return Err(error::not_found(pattern));
     }
     matches.sort();
     Ok(matches.into_iter().map(Found::Path).collect())
 }
 
 /// Refuses a location inside the destination, or one that contains it.
-pub(crate) fn check_overlap(
-    location: &Location,
-    options: &SourceOptions,
-) -> Result<(), SourceError> {
+pub(crate) fn check_overlap(location: &Location, options: &SourceOptions) -> Result<(), Error> {
     let Some(exclude) = &options.files.destination else {
         return Ok(());
     };
@@ -494,7 +481,6 @@ impl Fingerprint {
 mod tests {
     use super::*;
     use crate::FileOptions;
-    use shardmill_core::Diagnostic as _;
 
     fn touch(root: &Path, paths: &[&str]) {
         for path in paths {
@@ -508,7 +494,7 @@ mod tests {
         files.iter().map(|file| file.relative.as_str()).collect()
     }
 
-    fn list(locations: &[PathBuf]) -> Result<Vec<InputFile>, SourceError> {
+    fn list(locations: &[PathBuf]) -> Result<Vec<InputFile>, Error> {
         let locations: Vec<Location> = locations.iter().cloned().map(Location::from).collect();
         list_tables(&locations, SourceKind::Parquet, &SourceOptions::default())
     }

@@ -6,10 +6,10 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 
+use crate::SourceProblem;
 use crate::files::InputFile;
-use crate::{SourceError, SourceProblem};
 use shardmill_core::catch_panic::one_line;
 
 /// How a text file is compressed, detected from its first bytes.
@@ -65,12 +65,12 @@ impl Read for Range {
 
 impl Text {
     /// Opens a whole file.
-    pub(crate) fn open(input: &InputFile) -> Result<Self, SourceError> {
+    pub(crate) fn open(input: &InputFile) -> Result<Self, Error> {
         Self::open_range(input, 0, input.file_version.bytes)
     }
 
     /// Opens a range of a file. If the file is compressed, the range must be the whole file.
-    pub(crate) fn open_range(input: &InputFile, start: u64, end: u64) -> Result<Self, SourceError> {
+    pub(crate) fn open_range(input: &InputFile, start: u64, end: u64) -> Result<Self, Error> {
         let file = Arc::new(input.open()?);
         let packing = match start {
             0 => packing(&file).map_err(|source| input.read_error(source))?,
@@ -85,7 +85,7 @@ impl Text {
         file: Arc<File>,
         packing: Packing,
         range: std::ops::Range<u64>,
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Self, Error> {
         let range = Range::new(Arc::clone(&file), range.start, range.end);
         let plain: Box<dyn Read + Send> = match packing {
             Packing::None => Box::new(range),
@@ -107,7 +107,7 @@ impl Text {
     }
 
     /// Returns the buffered bytes; empty at the end.
-    pub(crate) fn fill(&mut self) -> Result<&[u8], SourceError> {
+    pub(crate) fn fill(&mut self) -> Result<&[u8], Error> {
         let (input, file) = (&self.input, &self.file);
         match self.reader.fill_buf() {
             Ok(bytes) => {
@@ -165,7 +165,7 @@ impl Lines {
 
     /// Replaces `into` with complete lines of at least `wanted` bytes in total, or with the remaining lines. `into` is
     /// empty at the end.
-    pub(crate) fn read(&mut self, wanted: usize, into: &mut Vec<u8>) -> Result<(), SourceError> {
+    pub(crate) fn read(&mut self, wanted: usize, into: &mut Vec<u8>) -> Result<(), Error> {
         into.clear();
         let mut line_start = 0;
         loop {
@@ -204,7 +204,6 @@ mod tests {
     use super::*;
     use crate::files::Origin;
     use crate::walk::FileVersion;
-    use shardmill_core::Diagnostic as _;
     use std::io::Write as _;
 
     fn input(directory: &tempfile::TempDir, bytes: &[u8]) -> InputFile {
@@ -218,11 +217,7 @@ mod tests {
         }
     }
 
-    fn blocks(
-        input: &InputFile,
-        wanted: usize,
-        limits: &Limits,
-    ) -> Result<Vec<String>, SourceError> {
+    fn blocks(input: &InputFile, wanted: usize, limits: &Limits) -> Result<Vec<String>, Error> {
         let mut lines = Lines::new(Text::open(input)?, limits);
         let mut blocks = Vec::new();
         let mut block = Vec::new();

@@ -12,16 +12,15 @@ use arrow::ipc::{
     Block, MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_footer,
     root_as_message,
 };
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use shardmill_storage::Location;
 
 use crate::base::{add_nulls, batch, by_name, project, rows_from};
+use crate::error;
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::slices::Slices;
 use crate::unite::{Form, United, Uniter};
-use crate::{
-    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
-};
+use crate::{Rows, Source, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit};
 use shardmill_core::catch_panic::{attempt, catch, one_line};
 use shardmill_parquet::{plain_field, plain_values};
 
@@ -74,10 +73,7 @@ pub(crate) struct ArrowTable {
 type LastDecoder = ((usize, usize), Arc<FileDecoder>);
 
 /// Lists the files and finds their record batches.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<ArrowTable, SourceError> {
+pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<ArrowTable, Error> {
     let files = list_tables(locations, SourceKind::Arrow, options)?;
     let layouts = inspect_each(&files, |_, input| layout(input))?;
     let mut uniter = Uniter::new(options);
@@ -85,7 +81,7 @@ pub(crate) fn open(
         let own: Fields = layout.schema.fields().iter().map(own_field).collect();
         let names = own.iter().map(|field| field.name().as_str());
         let file = files.get(number).map_or("", |file| &file.shown);
-        SourceError::check_names(names, || file.to_owned())?;
+        error::check_names(names, || file.to_owned())?;
         uniter.add(&options.schema.columns_of(&own));
     }
     let united = uniter.finish();
@@ -152,12 +148,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn wrong(&self, reason: impl Into<String>) -> SourceError {
+    fn wrong(&self, reason: impl Into<String>) -> Error {
         SourceProblem::ArrowFormat.at(&self.input.shown, reason)
     }
 
     /// Reads bytes at an offset of the file.
-    fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, SourceError> {
+    fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         let size = self.input.file_version.bytes;
         if offset.checked_add(length).is_none_or(|end| end > size) {
             return Err(self.wrong(format!(
@@ -170,12 +166,12 @@ impl Reader<'_> {
         Ok(bytes)
     }
 
-    fn guarded<T>(&self, run: impl FnOnce() -> Result<T, String>) -> Result<T, SourceError> {
+    fn guarded<T>(&self, run: impl FnOnce() -> Result<T, String>) -> Result<T, Error> {
         attempt(run).map_err(|reason| self.wrong(reason))
     }
 
     /// Reads the metadata of the message at an offset; `None` at the end of a stream.
-    fn frame(&self, offset: u64) -> Result<Option<(Frame, Vec<u8>)>, SourceError> {
+    fn frame(&self, offset: u64) -> Result<Option<(Frame, Vec<u8>)>, Error> {
         let size = self.input.file_version.bytes;
         if offset == size {
             return Ok(None);
@@ -221,7 +217,7 @@ impl Reader<'_> {
         Ok(Some((frame, metadata)))
     }
 
-    fn file_layout(&self) -> Result<Layout, SourceError> {
+    fn file_layout(&self) -> Result<Layout, Error> {
         let size = self.input.file_version.bytes;
         if size < 18 {
             return Err(self.wrong("is cut short: no room for a footer"));
@@ -261,7 +257,7 @@ impl Reader<'_> {
         })
     }
 
-    fn stream_layout(&self) -> Result<Layout, SourceError> {
+    fn stream_layout(&self) -> Result<Layout, Error> {
         let Some((first, metadata)) = self.frame(0)? else {
             return Err(self.wrong("is empty"));
         };
@@ -304,7 +300,7 @@ impl Reader<'_> {
         metadata: &[u8],
         schema: &Schema,
         dictionaries: usize,
-    ) -> Result<Batch, SourceError> {
+    ) -> Result<Batch, Error> {
         self.guarded(|| {
             let message = root_as_message(metadata).map_err(|error| error.to_string())?;
             let header = message
@@ -322,7 +318,7 @@ impl Reader<'_> {
     }
 
     /// Loads a message and its body in the form that the decoder needs.
-    fn load(&self, frame: Frame) -> Result<(Block, Buffer), SourceError> {
+    fn load(&self, frame: Frame) -> Result<(Block, Buffer), Error> {
         let end = frame.metadata.checked_add(frame.body);
         let end = end.and_then(|total| frame.offset.checked_add(total));
         let end = end.filter(|end| *end <= self.input.file_version.bytes);
@@ -340,7 +336,7 @@ impl Reader<'_> {
     }
 
     /// Returns a decoder that has read the first `count` dictionaries.
-    fn decoder(&self, layout: &Layout, count: usize) -> Result<FileDecoder, SourceError> {
+    fn decoder(&self, layout: &Layout, count: usize) -> Result<FileDecoder, Error> {
         let mut decoder = FileDecoder::new(Arc::clone(&layout.schema), layout.version);
         for frame in layout.dictionaries.iter().take(count) {
             let (block, buffer) = self.load(*frame)?;
@@ -392,7 +388,7 @@ fn frames<'a>(blocks: Option<impl IntoIterator<Item = &'a Block>>) -> Result<Vec
     blocks.into_iter().flatten().map(frame).collect()
 }
 
-fn layout(input: &InputFile) -> Result<Layout, SourceError> {
+fn layout(input: &InputFile) -> Result<Layout, Error> {
     let reader = Reader {
         file: input.open()?,
         input,
@@ -464,7 +460,7 @@ impl ArrowTable {
         reader: &Reader<'_>,
         layout: &Layout,
         count: usize,
-    ) -> Result<Arc<FileDecoder>, SourceError> {
+    ) -> Result<Arc<FileDecoder>, Error> {
         let file = self.facts.units.get(unit).and_then(|unit| unit.file);
         let key = (file.unwrap_or_default(), count);
         let last = || lock(&self.last);
@@ -523,15 +519,15 @@ impl Source for ArrowTable {
         &self.facts
     }
 
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+    fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         self.united.check(columns, SourceKind::Arrow, &self.files)
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let input = file_of_unit(&self.files, self.units(), unit)?;
         let found = self.batch_of_unit(unit);
         let found = found.and_then(|(layout, at)| Some((layout, at, layout.batches.get(at)?)));
-        let (layout, number, own) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        let (layout, number, own) = found.ok_or_else(|| error::no_unit(unit))?;
         let reader = Reader {
             file: input.open()?,
             input,
@@ -575,7 +571,7 @@ impl Source for ArrowTable {
                 });
                 let formed = formed.map_err(|reason| corrupt(&reason))?;
                 let formed = formed.map_err(|error| {
-                    SourceError::conversion(&file, field, &one_line(&error.to_string()))
+                    error::conversion(&file, field, &one_line(&error.to_string()))
                 })?;
                 if !field.is_nullable() && formed.logical_null_count() > 0 {
                     return Err(corrupt(&format!(
@@ -597,7 +593,7 @@ impl Source for ArrowTable {
 }
 
 /// Selects the wanted columns of a batch, with the types of the file.
-fn select(found: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, SourceError> {
+fn select(found: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
     let own = found.schema();
     let names = own.fields().iter().map(|field| field.name().clone());
     let columns = by_name(found, &names.zip(0..).collect(), schema.fields());

@@ -18,11 +18,9 @@ use crate::json_pairs::with_plain_pairs;
 use crate::raw_json_fields::{RawField, quoted};
 use crate::shape::{Line, Member, Object, Taken};
 use crate::shape_reader::{has_digits, shape_of_line};
-use crate::{
-    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
-};
+use crate::{Rows, Source, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit};
 use shardmill_core::catch_panic::{attempt, one_line};
-use shardmill_core::column_option;
+use shardmill_core::{Error, column_option};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -48,10 +46,7 @@ struct Scanned {
 }
 
 /// Lists the files and infers the types of their fields.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<JsonTable, SourceError> {
+pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<JsonTable, Error> {
     let files = list_tables(locations, SourceKind::JsonLines, options)?;
     let taken = |name: &str| taken(name, options);
     let scanned = inspect_each(&files, |number, input| scan(input, number, &taken, options))?;
@@ -154,7 +149,7 @@ fn row_error(
     line: u64,
     reason: impl Into<String>,
     options: &SourceOptions,
-) -> SourceError {
+) -> Error {
     let reason = reason.into();
     let error = SourceProblem::JsonRow.at(format!("{} line {line}", input.shown), &reason);
     let path = reason.strip_prefix(AFTER_FILES).unwrap_or(&reason);
@@ -201,7 +196,7 @@ fn scan(
     file: usize,
     taken: &dyn Fn(&str) -> Taken,
     options: &SourceOptions,
-) -> Result<Scanned, SourceError> {
+) -> Result<Scanned, Error> {
     let mut lines = Lines::new(Text::open(input)?, &options.limits);
     let read_all = input.file_version.bytes <= WHOLE_BYTES;
     let max = if read_all {
@@ -241,7 +236,7 @@ fn scan(
 }
 
 /// Splits a large uncompressed file after the line that crosses each multiple of the range size.
-fn range_ends(input: &InputFile) -> Result<Vec<u64>, SourceError> {
+fn range_ends(input: &InputFile) -> Result<Vec<u64>, Error> {
     let size = input.file_version.bytes;
     let failed = |source| input.read_error(source);
     let mut ends = Vec::new();
@@ -268,7 +263,7 @@ impl Source for JsonTable {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let input = file_of_unit(&self.files, &self.facts.units, unit)?;
         let (start, end) = self.ranges.get(unit).copied().unwrap_or_default();
         let text = Text::open_range(input, start, end)?;
@@ -350,7 +345,7 @@ fn decode(schema: &SchemaRef, bytes: &[u8], rows: usize) -> Result<RecordBatch, 
 }
 
 impl JsonRows {
-    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
             self.lines.read(self.batch_bytes, &mut self.block)?;
             if self.block.is_empty() {
@@ -383,7 +378,7 @@ impl JsonRows {
     }
 
     /// Refuses whole numbers that the decoder would round, in rows that type inference did not examine.
-    fn check_numbers(&self, examined: &Object) -> Result<(), SourceError> {
+    fn check_numbers(&self, examined: &Object) -> Result<(), Error> {
         // Only numbers with at least this many digits are rounded.
         let is_long = |text: &[u8]| has_digits(text, EXACT_DIGITS + 1);
         if !is_long(&self.block) {
@@ -407,7 +402,7 @@ impl JsonRows {
     }
 
     /// Returns the error of the first line that does not decode on its own.
-    fn blame(&self, reason: &str) -> SourceError {
+    fn blame(&self, reason: &str) -> Error {
         let lines = self.block.split_inclusive(|byte| *byte == b'\n');
         let mut lines = lines.enumerate().filter(|(_, line)| !is_blank(line));
         let wrong = lines.find_map(|(number, line)| {
@@ -418,7 +413,7 @@ impl JsonRows {
     }
 
     /// Returns the error about a line of the block.
-    fn error_at(&self, number: usize, reason: impl Into<String>) -> SourceError {
+    fn error_at(&self, number: usize, reason: impl Into<String>) -> Error {
         let input = &self.lines.text.input;
         let before = self.line + count_lines(input, self.start, |_| true);
         row_error(input, before + number as u64 + 1, reason, &self.options)

@@ -11,11 +11,12 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, UIn
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 
+use crate::ResourceOptions;
+use crate::error;
 use crate::input::Range;
 use crate::slices::used_bytes;
-use crate::{ResourceOptions, SourceError};
 
 /// The maximum number of files that are written at the same time.
 pub(crate) const MAX_FILES: u64 = 256;
@@ -64,7 +65,7 @@ impl RowStore {
         &self,
         batch: &RecordBatch,
         keys: impl Iterator<Item = u128>,
-    ) -> Result<RecordBatch, SourceError> {
+    ) -> Result<RecordBatch, Error> {
         #[expect(clippy::cast_possible_truncation, reason = "the halves of the key")]
         let (high, low): (Vec<u64>, Vec<u64>) =
             keys.map(|key| ((key >> 64) as u64, key as u64)).unzip();
@@ -78,22 +79,22 @@ impl RowStore {
             .map_err(|error| self.failed("shuffle rows in", error))
     }
 
-    fn failed(&self, action: &'static str, error: ArrowError) -> SourceError {
+    fn failed(&self, action: &'static str, error: ArrowError) -> Error {
         match error {
             ArrowError::IoError(_, error) => self.io(action, error),
-            other => SourceError::bug(format!("rows cannot be shuffled: {other}")),
+            other => error::bug(format!("rows cannot be shuffled: {other}")),
         }
     }
 
-    fn io(&self, action: &'static str, error: io::Error) -> SourceError {
-        SourceError::io(action, self.temp_dir.to_string_lossy(), error)
+    fn io(&self, action: &'static str, error: io::Error) -> Error {
+        error::io(action, self.temp_dir.to_string_lossy(), error)
     }
 
     /// Reads all batches of a file from its beginning. Several threads may read it at the same time.
     fn batches(
         &self,
         file: &Arc<File>,
-    ) -> Result<impl Iterator<Item = Result<RecordBatch, SourceError>>, SourceError> {
+    ) -> Result<impl Iterator<Item = Result<RecordBatch, Error>>, Error> {
         let failed = |error| self.failed("read shuffled rows in", error);
         let whole = Range::new(Arc::clone(file), 0, u64::MAX);
         let reader = BufReader::with_capacity(1 << 20, whole);
@@ -187,11 +188,11 @@ pub(crate) struct KeyFiles<'a> {
 
 impl<'a> KeyFiles<'a> {
     /// Creates `count` files for all keys.
-    pub(crate) fn new(store: &'a RowStore, count: usize) -> Result<Self, SourceError> {
+    pub(crate) fn new(store: &'a RowStore, count: usize) -> Result<Self, Error> {
         Self::of_range(store, KeyRange::ALL, count)
     }
 
-    fn of_range(store: &'a RowStore, range: KeyRange, count: usize) -> Result<Self, SourceError> {
+    fn of_range(store: &'a RowStore, range: KeyRange, count: usize) -> Result<Self, Error> {
         let writer = |_| {
             let file = tempfile::tempfile_in(&store.temp_dir)
                 .map_err(|error| store.io("make a temporary file in", error))?;
@@ -202,12 +203,12 @@ impl<'a> KeyFiles<'a> {
         Ok(Self {
             store,
             range,
-            writers: (0..count).map(writer).collect::<Result<_, SourceError>>()?,
+            writers: (0..count).map(writer).collect::<Result<_, Error>>()?,
         })
     }
 
     /// Writes the rows of batches with keys, and clears the list.
-    fn write(&self, batches: &mut Vec<RecordBatch>) -> Result<(), SourceError> {
+    fn write(&self, batches: &mut Vec<RecordBatch>) -> Result<(), Error> {
         let mut rows: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.writers.len()];
         for (number, batch) in batches.iter().enumerate() {
             for (row, high) in halves(batch)[0].values().iter().enumerate() {
@@ -232,7 +233,7 @@ impl<'a> KeyFiles<'a> {
     }
 
     /// Returns the files in the order of their ranges.
-    pub(crate) fn finish(self) -> Result<Vec<KeyFile>, SourceError> {
+    pub(crate) fn finish(self) -> Result<Vec<KeyFile>, Error> {
         let count = self.writers.len();
         let files = self.writers.into_iter().enumerate().map(|(number, file)| {
             let (writer, rows) = file.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +276,7 @@ impl<'a> KeyBuffer<'a> {
         }
     }
 
-    pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<(), SourceError> {
+    pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<(), Error> {
         let bytes = used_bytes(&batch);
         if self.bytes.saturating_add(bytes) > self.files.store.rows_bytes {
             self.flush()?;
@@ -285,7 +286,7 @@ impl<'a> KeyBuffer<'a> {
         Ok(())
     }
 
-    pub(crate) fn flush(&mut self) -> Result<(), SourceError> {
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.bytes = 0;
         self.files.write(&mut self.batches)
     }
@@ -317,7 +318,7 @@ impl SortedRows {
         }
     }
 
-    pub(crate) fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    pub(crate) fn pull(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
             if let Some(batch) = self.next_batch()? {
                 return Ok(Some(batch));
@@ -337,14 +338,14 @@ impl SortedRows {
     }
 
     /// Returns the size of a file in memory.
-    fn size(&self, file: &KeyFile) -> Result<usize, SourceError> {
+    fn size(&self, file: &KeyFile) -> Result<usize, Error> {
         let metadata = file.file.metadata();
         let bytes = metadata.map_err(|error| self.store.io("read shuffled rows in", error))?;
         Ok(usize::try_from(bytes.len()).unwrap_or(usize::MAX))
     }
 
     /// Divides a file by its keys.
-    fn divide(&mut self, file: &KeyFile, count: usize) -> Result<(), SourceError> {
+    fn divide(&mut self, file: &KeyFile, count: usize) -> Result<(), Error> {
         let files = KeyFiles::of_range(&self.store, file.range, count)?;
         let mut buffer = KeyBuffer::new(&files);
         for batch in self.store.batches(&file.file)? {
@@ -356,7 +357,7 @@ impl SortedRows {
     }
 
     /// Reads a file and sorts its rows.
-    fn sort(&mut self, file: &KeyFile, bytes: usize) -> Result<(), SourceError> {
+    fn sort(&mut self, file: &KeyFile, bytes: usize) -> Result<(), Error> {
         let batches = self.store.batches(&file.file)?;
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let mut keys: Vec<(u64, u64, (usize, usize))> = Vec::new();
@@ -376,7 +377,7 @@ impl SortedRows {
     }
 
     /// Returns the next rows as a batch of the source.
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
         let end = self.order.len().min(self.next + self.rows_per_batch);
         let rows = self.order.get(self.next..end).unwrap_or_default();
         if rows.is_empty() {

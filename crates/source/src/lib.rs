@@ -46,7 +46,7 @@ mod delta; // Delta tables.
 mod detect; // What a location holds.
 mod direct; // Selected columns, and the bytes of images and audio.
 mod distinct; // Numbers of distinct values.
-mod error; // The error of this crate.
+mod error; // The errors of this crate.
 mod exact; // Whole numbers that floats represent exactly.
 mod expr; // Computed columns and filtered rows.
 mod feature_columns; // Features of examples as columns.
@@ -83,13 +83,14 @@ mod zarr; // Windows of Zarr arrays.
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_storage::{Location, RemoteOptions};
 
 pub use base::{map_rows, project, rows_from};
 pub use delta::history as delta_history;
 pub use detect::detect;
 pub use distinct::{DistinctCount, DistinctValues};
-pub use error::SourceError;
+pub use error::bug;
 pub use options::{
     CsvOptions, DeltaOptions, FileOptions, QueryOptions, ReadAs, ResourceOptions, SampleOptions,
     SchemaOptions, SchemaRule, SelectColumn, SourceKind, SourceOptions, TextOptions, TreeGroup,
@@ -113,11 +114,8 @@ pub(crate) use error::SourceProblem;
 ///
 /// # Errors
 ///
-/// [`SourceError`] when an option, a location or its metadata is not usable.
-pub fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<Arc<dyn Source>, SourceError> {
+/// `InvalidInput`, `NotFound`, `Corrupt` or `Unsupported` when an option, a location or its metadata is not usable.
+pub fn open(locations: &[Location], options: &SourceOptions) -> Result<Arc<dyn Source>, Error> {
     check_options(options)?;
     let kind = match options.kind {
         Some(kind) => kind,
@@ -129,7 +127,7 @@ pub fn open(
         return Err(SourceProblem::Option.at("--view", fact));
     }
     let options = &casts::with_casts(options)?;
-    let open = || -> Result<Arc<dyn Source>, SourceError> {
+    let open = || -> Result<Arc<dyn Source>, Error> {
         Ok(match kind {
             SourceKind::Delta => Arc::new(delta::open(locations, options)?),
             SourceKind::Parquet => Arc::new(parquet::open(locations, options)?),
@@ -157,11 +155,11 @@ pub fn open(
 ///
 /// # Errors
 ///
-/// [`SourceError`] for a pattern that is invalid or matches nothing.
+/// `InvalidInput` or `NotFound` for a pattern that is invalid or matches nothing.
 pub fn expand_patterns(
     locations: &[Location],
     remote: &RemoteOptions,
-) -> Result<Vec<Location>, SourceError> {
+) -> Result<Vec<Location>, Error> {
     let options = SourceOptions {
         remote: remote.clone(),
         ..SourceOptions::default()
@@ -186,11 +184,8 @@ pub fn expand_patterns(
 ///
 /// # Errors
 ///
-/// [`SourceError`] when an option is not usable.
-pub fn over(
-    source: Arc<dyn Source>,
-    options: &SourceOptions,
-) -> Result<Arc<dyn Source>, SourceError> {
+/// `InvalidInput` when an option is not usable.
+pub fn over(source: Arc<dyn Source>, options: &SourceOptions) -> Result<Arc<dyn Source>, Error> {
     check_options(options)?;
     check_travel(source.description().kind, options)?;
     with_options(source, options)
@@ -211,8 +206,8 @@ pub fn shuffled(source: Arc<dyn Source>, seed: u64, options: &ResourceOptions) -
 ///
 /// # Errors
 ///
-/// [`SourceError`] for any other text.
-pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
+/// `InvalidInput` for any other text.
+pub fn parse_timestamp(text: &str) -> Result<i64, Error> {
     shardmill_delta::parse_time(text)
         .map_err(|reason| SourceProblem::Option.at("--delta-timestamp", reason))
 }
@@ -220,7 +215,7 @@ pub fn parse_timestamp(text: &str) -> Result<i64, SourceError> {
 fn with_options(
     source: Arc<dyn Source>,
     options: &SourceOptions,
-) -> Result<Arc<dyn Source>, SourceError> {
+) -> Result<Arc<dyn Source>, Error> {
     let source: Arc<dyn Source> = match &options.query.number {
         Some(name) => Arc::new(numbered::Numbered::new(source, name)?),
         None => source,
@@ -237,7 +232,7 @@ fn with_options(
 }
 
 /// Refuses `--delta-version` and `--delta-timestamp` for anything but a Delta table.
-fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceError> {
+fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), Error> {
     let option = match (
         options.delta.choice.version,
         options.delta.choice.timestamp_ms,
@@ -255,7 +250,7 @@ fn check_travel(kind: SourceKind, options: &SourceOptions) -> Result<(), SourceE
     ))
 }
 
-fn check_options(options: &SourceOptions) -> Result<(), SourceError> {
+fn check_options(options: &SourceOptions) -> Result<(), Error> {
     let wrong = |option, reason: &str| Err(SourceProblem::Option.at(option, reason));
     if options.query.sql.is_some() && options.query.filter.is_some() {
         return wrong(

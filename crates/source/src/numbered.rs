@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use shardmill_core::Error;
+
 use arrow::array::{ArrayRef, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::physical_expr::PhysicalExpr;
@@ -9,7 +11,7 @@ use datafusion::physical_expr::utils::collect_columns;
 
 use crate::base::{batch, map_rows, project};
 use crate::error::SourceProblem;
-use crate::{RowOrigin, Rows, Source, SourceError, TableFacts, unit_rows};
+use crate::{RowOrigin, Rows, Source, TableFacts, unit_rows};
 
 /// A source with one more column, the last, which numbers all rows from 0.
 pub(crate) struct Numbered {
@@ -20,7 +22,7 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    pub(crate) fn new(source: Arc<dyn Source>, name: &str) -> Result<Self, SourceError> {
+    pub(crate) fn new(source: Arc<dyn Source>, name: &str) -> Result<Self, Error> {
         let own = source.facts();
         if own.schema.field_with_name(name).is_ok() {
             let fact = format!("there is a column `{name}`, the name of the numbers of rows");
@@ -53,13 +55,13 @@ impl Source for Numbered {
         &self.facts
     }
 
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+    fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         let own = columns.iter().copied();
         let own: Vec<usize> = own.filter(|at| *at < self.number_column()).collect();
         self.source.check_columns(&own)
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let last = self.number_column();
         let own = columns.strip_suffix(&[last]);
         let rows = self.source.open(unit, own.unwrap_or(columns))?;

@@ -10,15 +10,16 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use shardmill_core::{Unfinished, WORK_FOLDER, check_relative_path, lock};
+use shardmill_core::{Error, Unfinished, WORK_FOLDER, check_relative_path, lock};
 use shardmill_storage::{ListOptions, Location, Remote, RemoteLocation, StorageError};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::error;
 use crate::file_names::{
     PATTERN_RULES, bad_pattern, has_extension, is_pattern, join, kind_of_name,
 };
 use crate::walk::{FileVersion, Listed, Listing, MAX_DEPTH, version_of};
-use crate::{SourceError, SourceOptions, SourceProblem};
+use crate::{SourceOptions, SourceProblem};
 
 /// The most bytes of whole files that are kept after they were closed.
 const KEPT_BYTES: u64 = 1 << 30;
@@ -96,7 +97,7 @@ impl Folder {
     /// Returns the files below the folder, sorted by the bytes of their names.
     pub(crate) fn files(
         &self,
-    ) -> Result<Box<dyn Iterator<Item = Result<Listed, SourceError>> + '_>, SourceError> {
+    ) -> Result<Box<dyn Iterator<Item = Result<Listed, Error>> + '_>, Error> {
         Ok(match &self.listing {
             Some(listing) => Box::new(listing.iter().cloned().map(Ok)),
             None => Box::new(self.store.list("")?),
@@ -104,17 +105,17 @@ impl Folder {
     }
 
     /// Returns the names below the folder.
-    pub(crate) fn listing(&self) -> Result<Listing, SourceError> {
+    pub(crate) fn listing(&self) -> Result<Listing, Error> {
         let listing: Listing = self.files()?.collect::<Result<_, _>>()?;
         if listing.is_empty() {
             let shown = self.store.remote.display(&self.name);
-            return Err(SourceError::not_found(shown));
+            return Err(error::not_found(shown));
         }
         Ok(listing)
     }
 
     /// Returns whether the folder has a folder of this name, whose slash it includes.
-    pub(crate) fn has_folder(&self, name: &str) -> Result<bool, SourceError> {
+    pub(crate) fn has_folder(&self, name: &str) -> Result<bool, Error> {
         match &self.listing {
             Some(listing) => Ok(listing.iter().any(|(below, _)| below.starts_with(name))),
             None => Ok(!self.store.remote.peek(name, 1, &mut |_| true)?.is_empty()),
@@ -122,7 +123,7 @@ impl Folder {
     }
 
     /// Returns a file directly in the folder, and its length.
-    pub(crate) fn file(&self, name: &str) -> Result<Option<(Object, u64)>, SourceError> {
+    pub(crate) fn file(&self, name: &str) -> Result<Option<(Object, u64)>, Error> {
         let bytes = match &self.listing {
             Some(listing) => version_of(listing, name).map(|file_version| file_version.bytes),
             None => {
@@ -171,8 +172,8 @@ fn is_file_name(name: &str) -> bool {
 pub(crate) fn find(
     location: &RemoteLocation,
     options: &SourceOptions,
-) -> Result<Vec<Found>, SourceError> {
-    let missing = || SourceError::not_found(location.to_string());
+) -> Result<Vec<Found>, Error> {
+    let missing = || error::not_found(location.to_string());
     let Some((folder, name)) = location.split_name() else {
         return Ok(vec![Folder::all_of(Store::open(location, options)?)]);
     };
@@ -199,7 +200,7 @@ pub(crate) fn find(
 }
 
 /// Expands a pattern. It requests only names that begin with the part before the first wildcard.
-fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Found>, SourceError> {
+fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Found>, Error> {
     let parts: Vec<&str> = location.prefix().split('/').collect();
     let exact = parts.iter().take_while(|part| !is_pattern(part)).count();
     let base = parts.get(..exact).unwrap_or_default().join("/");
@@ -239,7 +240,7 @@ fn expand(location: &RemoteLocation, options: &SourceOptions) -> Result<Vec<Foun
         }
     }
     if matches.is_empty() {
-        return Err(SourceError::not_found(location.to_string()));
+        return Err(error::not_found(location.to_string()));
     }
     matches.sort_by(|a, b| a.name().cmp(b.name()));
     Ok(matches)
@@ -249,7 +250,7 @@ impl Store {
     pub(crate) fn open(
         location: &RemoteLocation,
         options: &SourceOptions,
-    ) -> Result<Arc<Self>, SourceError> {
+    ) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             remote: Remote::open(location, &options.remote)?,
             temp_dir: options.resources.temp_folder(),
@@ -271,13 +272,13 @@ impl Store {
     }
 
     /// Returns the object of that name in its current version.
-    fn object(self: &Arc<Self>, name: &str) -> Result<Option<Found>, SourceError> {
+    fn object(self: &Arc<Self>, name: &str) -> Result<Option<Found>, Error> {
         let version = self.version(name)?;
         Ok(version.map(|version| Found::Object(self.named(name), version)))
     }
 
     /// Returns the current version of an object, the only one that is read from now on; `None` if it does not exist.
-    pub(crate) fn version(&self, name: &str) -> Result<Option<FileVersion>, SourceError> {
+    pub(crate) fn version(&self, name: &str) -> Result<Option<FileVersion>, Error> {
         let Some(found) = self.remote.look_up(name, &mut |_| true)? else {
             return Ok(None);
         };
@@ -291,7 +292,7 @@ impl Store {
     pub(crate) fn list(
         &self,
         prefix: &str,
-    ) -> Result<impl Iterator<Item = Result<Listed, SourceError>> + '_, SourceError> {
+    ) -> Result<impl Iterator<Item = Result<Listed, Error>> + '_, Error> {
         let (temp_dir, options) = (Some(&*self.temp_dir), ListOptions::default());
         let listing = self
             .remote
@@ -304,7 +305,7 @@ impl Store {
             };
             let pinned = std::iter::once((entry.name.as_str(), entry.tag.as_str()));
             let version = file_version(entry.bytes, &entry.tag);
-            let pinned = self.remote.pin(pinned).map_err(SourceError::from);
+            let pinned = self.remote.pin(pinned).map_err(Error::from);
             Some(pinned.map(|()| (entry.name.into(), version)))
         }))
     }
@@ -329,15 +330,15 @@ impl Store {
     }
 
     /// Fails if a listing found the remains of an unfinished conversion.
-    pub(crate) fn check_finished(&self) -> Result<(), SourceError> {
+    pub(crate) fn check_finished(&self) -> Result<(), Error> {
         match self.unfinished.get().cloned() {
-            Some((location, found)) => Err(SourceError::unfinished(&location, found)),
+            Some((location, found)) => Err(error::unfinished(&location, found)),
             None => Ok(()),
         }
     }
 
     /// Refuses names that cannot be file names, and folders that are nested too deep.
-    pub(crate) fn check_name(&self, name: &str) -> Result<(), SourceError> {
+    pub(crate) fn check_name(&self, name: &str) -> Result<(), Error> {
         check_relative_path(name).map_err(|source| {
             let name = self.remote.display(name);
             StorageError::Name { name, source }
@@ -385,13 +386,13 @@ impl Object {
     }
 
     /// Returns the first bytes of the object, at most `max`.
-    pub(crate) fn head(&self, bytes: u64, max: u64) -> Result<Vec<u8>, SourceError> {
+    pub(crate) fn head(&self, bytes: u64, max: u64) -> Result<Vec<u8>, Error> {
         let remote = self.store.remote();
         Ok(remote.read_range(&self.name, None, 0..bytes.min(max))?)
     }
 
     /// Returns the whole object as a file, which must be read by position.
-    pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, SourceError> {
+    pub(crate) fn open(&self, file_version: FileVersion) -> Result<File, Error> {
         let bytes = file_version.bytes;
         let whole = self.store.whole(&self.name, bytes);
         // A second caller waits here until the first has downloaded the object.
@@ -405,7 +406,7 @@ impl Object {
         };
         let copy = file.try_clone();
         *cached = Some(file);
-        copy.map_err(|source| SourceError::io("open", self.shown(), source))
+        copy.map_err(|source| error::io("open", self.shown(), source))
     }
 
     /// Downloads some ranges of the object into a sparse file, at their original offsets.
@@ -413,7 +414,7 @@ impl Object {
         &self,
         file_version: FileVersion,
         ranges: &[Range<u64>],
-    ) -> Result<File, SourceError> {
+    ) -> Result<File, Error> {
         let Store {
             remote, temp_dir, ..
         } = &*self.store;
@@ -444,16 +445,13 @@ impl Object {
     }
 
     /// Translates a failure to read a listed object: into a `source-changed` error if the object was replaced.
-    pub(crate) fn changed(&self, error: SourceError, listed: FileVersion) -> SourceError {
-        let found_bytes = match &error {
-            SourceError::Storage(failed) => match failed.fault() {
-                fault if fault.is_without_ranges() => return error,
-                StorageError::ObjectChanged | StorageError::BodyRange { .. } => listed.bytes,
-                StorageError::BodyLength { found, .. } => *found,
-                _ => return error,
-            },
+    pub(crate) fn changed(&self, error: Error, listed: FileVersion) -> Error {
+        let found_bytes = match error.cause::<StorageError>().map(StorageError::fault) {
+            Some(fault) if fault.is_without_ranges() => return error,
+            Some(StorageError::ObjectChanged | StorageError::BodyRange { .. }) => listed.bytes,
+            Some(StorageError::BodyLength { found, .. }) => *found,
             _ => return error,
         };
-        SourceError::changed(&self.shown(), listed.bytes, found_bytes, true)
+        error::changed(&self.shown(), listed.bytes, found_bytes, true)
     }
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::SourceError;
+use crate::error;
 use crate::objects::Object;
 use crate::walk::FileVersion;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 
 /// The fewest units that are prefetched.
 const MIN_UNITS: usize = 4;
@@ -36,13 +36,13 @@ impl Wanted {
             .sum()
     }
 
-    fn fetch(&self) -> Result<File, SourceError> {
+    fn fetch(&self) -> Result<File, Error> {
         self.object.open_ranges(self.file_version, &self.ranges)
     }
 }
 
 /// Receives the data of a prefetched unit.
-type Fetched = Receiver<Result<File, SourceError>>;
+type Fetched = Receiver<Result<File, Error>>;
 
 /// Prefetches the next units.
 pub(crate) struct Prefetch {
@@ -88,7 +88,7 @@ impl Prefetch {
         columns: &[usize],
         wanted: &Wanted,
         next: impl Fn(usize) -> Option<Wanted>,
-    ) -> Result<File, SourceError> {
+    ) -> Result<File, Error> {
         let (prefetched, units) = self.enter(unit, columns);
         for unit in units {
             let Some(wanted) = next(unit) else { break };
@@ -97,11 +97,9 @@ impl Prefetch {
             }
         }
         match prefetched {
-            Some(fetched) => fetched.recv().unwrap_or_else(|_| {
-                Err(SourceError::bug(
-                    "a thread that fetches a row group panicked",
-                ))
-            }),
+            Some(fetched) => fetched
+                .recv()
+                .unwrap_or_else(|_| Err(error::bug("a thread that fetches a row group panicked"))),
             None => wanted.fetch(),
         }
     }

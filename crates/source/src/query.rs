@@ -1,7 +1,6 @@
 //! Provides what expressions and queries share: parsing, a session, checks for unsupported features, and error
 //! conversion.
 
-use std::error::Error;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -19,8 +18,10 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use crate::error;
 use crate::ignored_clauses::ignored_clause;
-use crate::{SourceError, SourceOptions, SourceProblem};
+use crate::{SourceOptions, SourceProblem};
+use shardmill_core::Error;
 use shardmill_core::catch_panic::{catch, one_line};
 
 /// The name of the only table.
@@ -30,10 +31,7 @@ pub(crate) const TABLE: &str = "source";
 const MAX_DEPTH: usize = 50;
 
 /// Creates a session with reproducible results: one partition, names as spelled, no clock.
-pub(crate) fn session(
-    options: &SourceOptions,
-    batch_rows: usize,
-) -> Result<SessionContext, SourceError> {
+pub(crate) fn session(options: &SourceOptions, batch_rows: usize) -> Result<SessionContext, Error> {
     let mut config = SessionConfig::new()
         .with_target_partitions(1)
         .with_batch_size(batch_rows.max(1))
@@ -60,7 +58,7 @@ pub(crate) fn session(
     Ok(SessionContext::new_with_config_rt(config, runtime))
 }
 
-fn syntax(clause: &'static str, error: &ParserError) -> SourceError {
+fn syntax(clause: &'static str, error: &ParserError) -> Error {
     let reason = match error {
         ParserError::TokenizerError(text) | ParserError::ParserError(text) => one_line(text),
         ParserError::RecursionLimitExceeded => format!("nested deeper than {MAX_DEPTH}"),
@@ -69,7 +67,7 @@ fn syntax(clause: &'static str, error: &ParserError) -> SourceError {
 }
 
 /// Parses one scalar expression.
-pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, SourceError> {
+pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, Error> {
     let expr = parse_with(clause, text, |parser| parser.parse_expr())?;
     refuse_queries(clause, &expr)?;
     Ok(expr)
@@ -79,7 +77,7 @@ pub(crate) fn parse_expr(clause: &'static str, text: &str) -> Result<ast::Expr, 
 pub(crate) fn parse_select(
     clause: &'static str,
     text: &str,
-) -> Result<Vec<ast::SelectItem>, SourceError> {
+) -> Result<Vec<ast::SelectItem>, Error> {
     let items = parse_with(clause, text, |parser| parser.parse_projection())?;
     refuse_queries(clause, &items)?;
     Ok(items)
@@ -89,7 +87,7 @@ fn parse_with<T>(
     clause: &'static str,
     text: &str,
     parse: impl FnOnce(&mut Parser<'_>) -> Result<T, ParserError>,
-) -> Result<T, SourceError> {
+) -> Result<T, Error> {
     let parsed = catch(|| {
         let mut parser = Parser::new(&GenericDialect {})
             .with_recursion_limit(MAX_DEPTH)
@@ -109,7 +107,7 @@ fn parse_with<T>(
 }
 
 /// Refuses subqueries and window functions, because they depend on more than one row.
-fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(), SourceError> {
+fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(), Error> {
     let found = ast::visit_expressions(parsed, |expr| match expr {
         ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
             ControlFlow::Break("a subquery")
@@ -125,14 +123,14 @@ fn refuse_queries<V: ast::Visit>(clause: &'static str, parsed: &V) -> Result<(),
     }
 }
 
-fn refused(clause: &'static str, what: &str) -> SourceError {
+fn refused(clause: &'static str, what: &str) -> Error {
     SourceProblem::SqlRefused
         .at(clause, format!("{what} looks at more than one row"))
         .with_hint("use --sql, which can read the whole table")
 }
 
 /// Parses a query: exactly one statement, which only reads.
-pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement, SourceError> {
+pub(crate) fn parse_query(clause: &'static str, text: &str) -> Result<Statement, Error> {
     let parsed = catch(|| {
         DFParserBuilder::new(text)
             .with_dialect(&GenericDialect {})
@@ -182,7 +180,7 @@ fn only_reads(body: &ast::SetExpr) -> bool {
 }
 
 /// Refuses anything that makes an expression more than a function of one row.
-pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
+pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Error> {
     let check = |expr: &Expr| {
         let what = match expr {
             Expr::AggregateFunction(function) => {
@@ -199,7 +197,7 @@ pub(crate) fn check_scalar(clause: &'static str, expr: &Expr) -> Result<(), Sour
 }
 
 /// Refuses functions whose value does not depend on the row alone: the same input must produce the same bytes.
-pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), SourceError> {
+pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), Error> {
     let check = |expr: &Expr| match expr {
         Expr::ScalarFunction(function)
             if function.func.signature().volatility != Volatility::Immutable =>
@@ -218,7 +216,7 @@ pub(crate) fn check_repeatable(clause: &'static str, expr: &Expr) -> Result<(), 
 }
 
 /// Applies [`check_repeatable`] to every expression of a plan.
-pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(), SourceError> {
+pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(), Error> {
     let walked = plan.apply_with_subqueries(|plan| {
         plan.apply_expressions(|expr| {
             check_repeatable(clause, expr).map_err(external)?;
@@ -230,11 +228,11 @@ pub(crate) fn check_plan(clause: &'static str, plan: &LogicalPlan) -> Result<(),
 }
 
 /// Wraps an error so that it passes through the engine; [`convert`] unwraps it.
-pub(crate) fn external(error: SourceError) -> DataFusionError {
+pub(crate) fn external(error: Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-fn not_planned(error: DataFusionError, clause: &'static str) -> SourceError {
+fn not_planned(error: DataFusionError, clause: &'static str) -> Error {
     convert(error, clause, &Schema::empty(), Phase::Plan, None)
 }
 
@@ -244,7 +242,7 @@ pub(crate) fn run_engine<T>(
     schema: &Schema,
     phase: Phase,
     run: impl FnOnce() -> Result<T, DataFusionError>,
-) -> Result<T, SourceError> {
+) -> Result<T, Error> {
     catch(run)
         .map_err(|panic| plain(clause, phase, &panic))?
         .map_err(|error| convert(error, clause, schema, phase, None))
@@ -257,7 +255,7 @@ pub(crate) enum Phase {
     Run,
 }
 
-/// Converts an error of the engine. A [`SourceError`] wrapped in it is unwrapped; any other error is shortened to one
+/// Converts an error of the engine. An [`Error`] wrapped in it is unwrapped; any other error is shortened to one
 /// line.
 pub(crate) fn convert(
     error: DataFusionError,
@@ -265,13 +263,14 @@ pub(crate) fn convert(
     schema: &Schema,
     phase: Phase,
     memory_limit: Option<u64>,
-) -> SourceError {
+) -> Error {
     let again = |error| convert(error, clause, schema, phase, memory_limit);
     let plain = |reason: &str| plain(clause, phase, reason);
-    let unwrapped = |error: Box<dyn Error + Send + Sync>| match error.downcast::<SourceError>() {
-        Ok(ours) => *ours,
-        Err(other) => plain(&other.to_string()),
-    };
+    let unwrapped =
+        |error: Box<dyn std::error::Error + Send + Sync>| match error.downcast::<Error>() {
+            Ok(ours) => *ours,
+            Err(other) => plain(&other.to_string()),
+        };
     match error {
         DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => again(*inner),
         DataFusionError::Collection(errors) => match errors.into_iter().next() {
@@ -290,7 +289,7 @@ pub(crate) fn convert(
         DataFusionError::SQL(inner, _) => syntax(clause, &inner),
         DataFusionError::SchemaError(inner, _) => match *inner {
             SchemaError::FieldNotFound { field, .. } => {
-                SourceError::no_column(clause, &field.name, schema)
+                error::no_column(clause, &field.name, schema)
             }
             other => plain(&other.to_string()),
         },
@@ -309,7 +308,7 @@ pub(crate) fn convert(
     }
 }
 
-fn plain(clause: &'static str, phase: Phase, reason: &str) -> SourceError {
+fn plain(clause: &'static str, phase: Phase, reason: &str) -> Error {
     let reason = one_line(reason);
     match phase {
         Phase::Plan => SourceProblem::SqlPlan.at(clause, reason),
@@ -320,7 +319,6 @@ fn plain(clause: &'static str, phase: Phase, reason: &str) -> SourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardmill_core::Diagnostic as _;
 
     #[test]
     fn only_a_single_read_only_query_is_accepted() {

@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::base::{pick, project, rows_from};
+use crate::error;
 use crate::key_files::{KeyBuffer, KeyFile, KeyFiles, MAX_FILES, RowStore, SortedRows};
-use crate::{ResourceOptions, RowOrigin, Rows, Source, SourceError, TableFacts, Unit};
+use crate::{ResourceOptions, RowOrigin, Rows, Source, TableFacts, Unit};
 
 /// Stored bytes of the source for each file of rows. Rows in memory often take several times as many.
 const BYTES_PER_FILE: u64 = 16 << 20;
@@ -52,10 +53,7 @@ impl Shuffled {
 
     /// Returns the files of the units, and writes them if they do not exist yet. Returns `None` if `cancel` returned
     /// `false`.
-    fn files(
-        &self,
-        cancel: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Arc<[KeyFile]>>, SourceError> {
+    fn files(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<Option<Arc<[KeyFile]>>, Error> {
         let mut files = lock(&self.files);
         if files.is_none() {
             *files = self.write_files(cancel)?.map(Arc::from);
@@ -82,7 +80,7 @@ impl Shuffled {
     fn write_files(
         &self,
         cancel: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Option<Vec<KeyFile>>, SourceError> {
+    ) -> Result<Option<Vec<KeyFile>>, Error> {
         let files = KeyFiles::new(&self.store, self.facts.units.len())?;
         let next_unit = AtomicUsize::new(0);
         let stopped = AtomicBool::new(false);
@@ -100,8 +98,8 @@ impl Shuffled {
             // All threads are joined before the first error is returned.
             let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
             results.into_iter().try_fold(true, |complete, result| {
-                let panicked = |_| Err(SourceError::bug("a thread that shuffles rows panicked"));
-                Ok::<_, SourceError>(complete & result.unwrap_or_else(panicked)?)
+                let panicked = |_| Err(error::bug("a thread that shuffles rows panicked"));
+                Ok::<_, Error>(complete & result.unwrap_or_else(panicked)?)
             })
         })?;
         match complete {
@@ -116,7 +114,7 @@ impl Shuffled {
         files: &KeyFiles<'_>,
         next_unit: &AtomicUsize,
         cancel: &dyn Fn() -> bool,
-    ) -> Result<bool, SourceError> {
+    ) -> Result<bool, Error> {
         let mut buffer = KeyBuffer::new(files);
         loop {
             let unit = next_unit.fetch_add(1, Ordering::Relaxed);
@@ -149,14 +147,14 @@ impl Source for Shuffled {
         &self.facts
     }
 
-    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, Error> {
         Ok(self.files(cancel)?.is_some())
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let files = self.files(&|| true)?;
         let file = files.as_ref().and_then(|files| files.get(unit));
-        let file = file.ok_or_else(|| SourceError::no_unit(unit))?;
+        let file = file.ok_or_else(|| error::no_unit(unit))?;
         let mut rows = SortedRows::new(Arc::clone(&self.store), file.clone());
         let (schema, columns) = (project(&self.facts.schema, columns), columns.to_vec());
         Ok(rows_from(move || {
@@ -167,7 +165,7 @@ impl Source for Shuffled {
         }))
     }
 
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, Error> {
         self.source.first_null(column)
     }
 

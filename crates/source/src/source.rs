@@ -6,9 +6,10 @@ use std::sync::Arc;
 use arrow::array::{Array as _, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use datafusion::physical_expr::PhysicalExpr;
+use shardmill_core::Error;
 use shardmill_delta::DeltaSummary;
 
-use crate::{SourceError, SourceKind};
+use crate::SourceKind;
 
 pub use shardmill_core::ENCODING_KEY;
 
@@ -51,15 +52,15 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`SourceError`] when the unit does not exist, or when its file is missing, has changed or cannot be read.
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError>;
+    /// `NotFound` or `Corrupt` when the file of the unit is missing or has changed; `Storage` when it cannot be read.
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error>;
 
     /// Starts to read all columns of a unit.
     ///
     /// # Errors
     ///
     /// As [`Source::open`].
-    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, SourceError> {
+    fn open_unit(&self, unit: usize) -> Result<Box<dyn Rows>, Error> {
         let columns: Vec<usize> = (0..self.facts().schema.fields().len()).collect();
         self.open(unit, &columns)
     }
@@ -96,7 +97,7 @@ pub trait Source: Send + Sync {
     /// # Errors
     ///
     /// As [`Source::open`] and [`Rows::next_batch`].
-    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, SourceError> {
+    fn first_null(&self, column: usize) -> Result<Option<RowOrigin>, Error> {
         if self.null_count(column) == Some(0) {
             return Ok(None);
         }
@@ -124,7 +125,7 @@ pub trait Source: Send + Sync {
     /// # Errors
     ///
     /// As [`Source::open`] and [`Rows::next_batch`].
-    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, SourceError> {
+    fn prepare(&self, cancel: &(dyn Fn() -> bool + Sync)) -> Result<bool, Error> {
         Ok(cancel())
     }
 
@@ -133,8 +134,8 @@ pub trait Source: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`SourceError`] for the first column that some file has in another form.
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+    /// `Corrupt` for the first column that some file has in another form.
+    fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         let _ = columns;
         Ok(())
     }
@@ -183,8 +184,8 @@ pub trait Rows: Send {
     ///
     /// # Errors
     ///
-    /// [`SourceError`] when data is corrupt, has changed since it was listed, or cannot be read.
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, SourceError>;
+    /// `Corrupt` when data is damaged or has changed since it was listed; `Storage` when it cannot be read.
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error>;
 }
 
 /// A part of a source, read by one thread.
@@ -315,7 +316,7 @@ pub struct TreeField {
 /// # Errors
 ///
 /// As [`Source::open`] and [`Rows::next_batch`].
-pub fn unit_rows(source: &dyn Source) -> Result<Vec<u64>, SourceError> {
+pub fn unit_rows(source: &dyn Source) -> Result<Vec<u64>, Error> {
     let mut counts = Vec::with_capacity(source.units().len());
     for (number, unit) in source.units().iter().enumerate() {
         let mut count = unit.rows.unwrap_or(0);

@@ -20,12 +20,12 @@ use futures::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::base::{open_columns, pick, project, rows_from};
+use crate::error;
 use crate::expr::{Projection, column_items, column_text, expanded};
 use crate::query::{Phase, TABLE, check_plan, convert, external, parse_query, run_engine, session};
 use crate::slices::Slices;
-use crate::{
-    Rows, Source, SourceDescription, SourceError, SourceOptions, SourceProblem, TableFacts, Unit,
-};
+use crate::{Rows, Source, SourceDescription, SourceOptions, SourceProblem, TableFacts, Unit};
+use shardmill_core::Error;
 use shardmill_core::catch_panic::catch;
 
 const SQL: &str = "--sql";
@@ -47,7 +47,7 @@ struct Engine {
 
 impl Query {
     /// Parses and plans the query.
-    pub(crate) fn new(base: Arc<dyn Source>, options: &SourceOptions) -> Result<Self, SourceError> {
+    pub(crate) fn new(base: Arc<dyn Source>, options: &SourceOptions) -> Result<Self, Error> {
         let statement = parse_query(SQL, options.query.sql.as_deref().unwrap_or_default())?;
         let mut text = statement.to_string();
         let batch_bytes = options.resources.batch_bytes;
@@ -65,7 +65,7 @@ impl Query {
         })?;
         let mut schema = physical.schema();
         let names = schema.fields().iter().map(|field| field.name().as_str());
-        SourceError::check_names(names, || SQL.to_owned())?;
+        error::check_names(names, || SQL.to_owned())?;
         let mut columns = None;
         if !options.query.columns.is_empty() {
             let wanted = expanded(&options.query.columns, &schema);
@@ -112,10 +112,10 @@ async fn logical_plan(context: &SessionContext, statement: Statement) -> EngineR
     Ok(plan)
 }
 
-fn runtime() -> Result<Runtime, SourceError> {
+fn runtime() -> Result<Runtime, Error> {
     Builder::new_current_thread()
         .build()
-        .map_err(|error| SourceError::io("start the query engine", "", error))
+        .map_err(|error| error::io("start the query engine", "", error))
 }
 
 /// Returns how many rows the engine collects in a batch: fewer if rows are large.
@@ -134,9 +134,9 @@ impl Source for Query {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         if unit != 0 {
-            return Err(SourceError::no_unit(unit));
+            return Err(error::no_unit(unit));
         }
         let engine = Arc::clone(&self.engine);
         let runtime = runtime()?;
@@ -167,7 +167,7 @@ impl Source for Query {
 }
 
 impl Engine {
-    fn failed(&self, error: DataFusionError) -> SourceError {
+    fn failed(&self, error: DataFusionError) -> Error {
         convert(error, SQL, &self.input, Phase::Run, self.memory_limit)
     }
 }
@@ -184,7 +184,7 @@ struct QueryRows {
 }
 
 impl QueryRows {
-    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, Error> {
         loop {
             if let Some(slice) = self.slices.next() {
                 return Ok(Some(slice));
@@ -262,7 +262,7 @@ impl PartitionStream for Scan {
         let (base, columns) = (Arc::clone(&self.base), self.columns.clone());
         let mut units = 0..base.units().len();
         let mut current: Option<Box<dyn Rows>> = None;
-        let mut pull = move || -> Result<Option<RecordBatch>, SourceError> {
+        let mut pull = move || -> Result<Option<RecordBatch>, Error> {
             loop {
                 if let Some(rows) = &mut current
                     && let Some(found) = rows.next_batch()?

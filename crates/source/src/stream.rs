@@ -7,12 +7,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use shardmill_core::Progress;
+use shardmill_core::{Error, Progress};
 use shardmill_storage::{Location, StorageError};
 use tempfile::TempDir;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{SourceError, SourceProblem};
+use crate::SourceProblem;
+use crate::error;
 
 /// The size of a piece, in bytes.
 const PIECE: u64 = 1 << 20;
@@ -44,8 +45,8 @@ impl CopiedStream {
         name: &str,
         temp_dir: Option<&Path>,
         progress: &Progress,
-    ) -> Result<Self, SourceError> {
-        let failed = |action| move |source| SourceError::io(action, name, source);
+    ) -> Result<Self, Error> {
+        let failed = |action| move |source| error::io(action, name, source);
         let temp_dir = temp_dir.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let folder = tempfile::Builder::new()
             .prefix("shardmill-")

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use shardmill_core::Error;
 use shardmill_records::{FRAME_HEAD, FRAME_TAIL, RecordError, check_data, frame_length};
 use shardmill_storage::Location;
 
 use crate::base::{batch, project, rows_from};
+use crate::error;
 use crate::feature_columns::{FeatureError, FeatureReader, FeatureShapes};
 use crate::files::{InputFile, describe, file_of_unit, inspect_each, list_tables};
 use crate::input::{Packing, Text, WHOLE_BYTES, packing};
-use crate::{
-    Rows, Source, SourceError, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit,
-};
+use crate::{Rows, Source, SourceKind, SourceOptions, SourceProblem, TableFacts, Unit};
 
 /// A large file is read in ranges of about this size, each by its own thread.
 const RANGE_BYTES: u64 = 16 << 20;
@@ -43,7 +43,7 @@ pub(crate) fn open(
     locations: &[Location],
     kind: SourceKind,
     options: &SourceOptions,
-) -> Result<TfrecordTable, SourceError> {
+) -> Result<TfrecordTable, Error> {
     let files = list_tables(locations, kind, options)?;
     let has_features = kind == SourceKind::Tfrecord;
     let scanned = inspect_each(&files, |_, input| scan(input, has_features, options))?;
@@ -90,7 +90,7 @@ pub(crate) fn open(
 }
 
 /// Returns the error about a file, at an offset of its records if it is known.
-fn feature_error(input: &InputFile, offset: Option<u64>, error: FeatureError) -> SourceError {
+fn feature_error(input: &InputFile, offset: Option<u64>, error: FeatureError) -> Error {
     let is_unexamined = matches!(error, FeatureError::Unexamined(_));
     let (problem, reason) = match error {
         FeatureError::Record(error @ RecordError::Crc { .. }) => {
@@ -146,11 +146,7 @@ impl Cuts {
     }
 }
 
-fn scan(
-    input: &InputFile,
-    has_features: bool,
-    options: &SourceOptions,
-) -> Result<Scanned, SourceError> {
+fn scan(input: &InputFile, has_features: bool, options: &SourceOptions) -> Result<Scanned, Error> {
     let size = input.file_version.bytes;
     let file = Arc::new(input.open()?);
     let packing = packing_of(input, &file)?;
@@ -201,7 +197,7 @@ fn scan(
 }
 
 /// Returns the compression of a file. A length with a valid checksum is no magic number, whatever its bytes.
-fn packing_of(input: &InputFile, file: &File) -> Result<Packing, SourceError> {
+fn packing_of(input: &InputFile, file: &File) -> Result<Packing, Error> {
     let failed = |source| input.read_error(source);
     let mut head = [0; FRAME_HEAD];
     match file.read_exact_at(&mut head, 0) {
@@ -222,7 +218,7 @@ fn count_frames(
     file: &File,
     mut offset: u64,
     cuts: &mut Cuts,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let size = input.file_version.bytes;
     let mut window = vec![0; 16 << 10];
     let (mut start, mut filled) = (0, 0_usize);
@@ -251,7 +247,7 @@ fn count_frames(
 }
 
 /// Returns the end of the frame at an offset.
-fn frame_end(input: &InputFile, offset: u64, head: &[u8; FRAME_HEAD]) -> Result<u64, SourceError> {
+fn frame_end(input: &InputFile, offset: u64, head: &[u8; FRAME_HEAD]) -> Result<u64, Error> {
     let length =
         frame_length(head).map_err(|error| feature_error(input, Some(offset), error.into()))?;
     let end = offset.checked_add((FRAME_HEAD + FRAME_TAIL) as u64);
@@ -259,7 +255,7 @@ fn frame_end(input: &InputFile, offset: u64, head: &[u8; FRAME_HEAD]) -> Result<
     end.ok_or_else(|| cut_short(input, offset))
 }
 
-fn cut_short(input: &InputFile, offset: u64) -> SourceError {
+fn cut_short(input: &InputFile, offset: u64) -> Error {
     let reason = format!("at byte {offset}: the file ends within the record");
     SourceProblem::TfrecordTruncated.at(&input.shown, reason)
 }
@@ -284,7 +280,7 @@ impl Frames {
     }
 
     /// Replaces `record` with the next record, and returns its offset; `None` at the end.
-    fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<u64>, SourceError> {
+    fn next(&mut self, record: &mut Vec<u8>) -> Result<Option<u64>, Error> {
         let offset = self.offset;
         self.take(FRAME_HEAD, record)?;
         if record.is_empty() {
@@ -299,7 +295,7 @@ impl Frames {
             return Err(cut_short(input, offset));
         }
         let length = end - offset - (FRAME_HEAD + FRAME_TAIL) as u64;
-        SourceError::check_limit("sample-bytes", length, self.max, || {
+        error::check_limit("sample-bytes", length, self.max, || {
             format!("{} byte {offset}", input.shown)
         })?;
         let length = usize::try_from(length).map_err(|_| cut_short(input, offset))?;
@@ -314,7 +310,7 @@ impl Frames {
     }
 
     /// Replaces `into` with so many bytes, or those that are left.
-    fn take(&mut self, count: usize, into: &mut Vec<u8>) -> Result<(), SourceError> {
+    fn take(&mut self, count: usize, into: &mut Vec<u8>) -> Result<(), Error> {
         into.clear();
         while into.len() < count {
             let bytes = self.text.fill()?;
@@ -336,10 +332,10 @@ impl Source for TfrecordTable {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let input = file_of_unit(&self.files, &self.facts.units, unit)?;
         let found = self.ranges.get(unit).copied();
-        let (start, end, packing) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        let (start, end, packing) = found.ok_or_else(|| error::no_unit(unit))?;
         let text = Text::unpack(input, Arc::new(input.open()?), packing, start..end)?;
         let batch_bytes = self.options.resources.batch_bytes;
         let columns_of = match self.facts.description.kind {
@@ -395,7 +391,7 @@ struct TfrecordRows {
 }
 
 impl TfrecordRows {
-    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, Error> {
         let mut bytes = 0;
         loop {
             let offset = match self.waiting.take() {

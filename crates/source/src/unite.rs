@@ -11,9 +11,10 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use arrow::error::ArrowError;
 
 use crate::conform::conform;
+use crate::error;
 use crate::files::InputFile;
-use crate::{ReadAs, SchemaRule, SourceError, SourceKind, SourceOptions, SourceProblem};
-use shardmill_core::{escape, omit_option, shell_word, sql_name};
+use crate::{ReadAs, SchemaRule, SourceKind, SourceOptions, SourceProblem};
+use shardmill_core::{Error, escape, omit_option, shell_word, sql_name};
 
 /// The most schemas that are remembered. A file with a remembered schema costs one comparison.
 const KNOWN: usize = 16;
@@ -251,7 +252,7 @@ impl United {
         columns: &[usize],
         kind: SourceKind,
         files: &[InputFile],
-    ) -> Result<(), SourceError> {
+    ) -> Result<(), Error> {
         let mut columns = columns.iter();
         match columns.find_map(|column| self.refusal(*column, kind, files)) {
             Some(error) => Err(error),
@@ -259,7 +260,7 @@ impl United {
         }
     }
 
-    fn refusal(&self, column: usize, kind: SourceKind, files: &[InputFile]) -> Option<SourceError> {
+    fn refusal(&self, column: usize, kind: SourceKind, files: &[InputFile]) -> Option<Error> {
         let refusal = self.refusals.get(column)?.as_ref()?;
         let name = self.fields.get(column)?.name();
         let shown = |number: usize| files.get(number).map_or("", |file| file.shown.as_str());
@@ -279,10 +280,10 @@ impl United {
                     .with_hint(hint)
             }
             Refusal::Missing { lacking: 0, having } => {
-                SourceError::extra_column(kind, name, [shown(*having), shown(0)])
+                error::extra_column(kind, name, [shown(*having), shown(0)])
             }
             Refusal::Missing { lacking, having } => {
-                SourceError::lacking_column(kind, name, [shown(*lacking), shown(*having)])
+                error::lacking_column(kind, name, [shown(*lacking), shown(*having)])
             }
         })
     }
@@ -639,16 +640,16 @@ pub(crate) fn match_fields(
     number: usize,
     fields: &[FieldRef],
     own: &Fields,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let shown = |number: usize| files.get(number).map_or("", |file| file.shown.as_str());
     let lacks = |field: &&FieldRef| own.find(field.name()).is_none() && !field.is_nullable();
     let files = [shown(number), shown(0)];
     if let Some(missing) = fields.iter().find(lacks) {
-        return Err(SourceError::lacking_column(kind, missing.name(), files));
+        return Err(error::lacking_column(kind, missing.name(), files));
     }
     let mut own = own.iter();
     match own.find(|own| !fields.iter().any(|field| field.name() == own.name())) {
         None => Ok(()),
-        Some(extra) => Err(SourceError::extra_column(kind, extra.name(), files)),
+        Some(extra) => Err(error::extra_column(kind, extra.name(), files)),
     }
 }

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rayon::iter::Either;
 use rayon::prelude::*;
-use shardmill_core::{PARTS_FOLDER, Unfinished, WORK_FOLDER};
+use shardmill_core::{Error, PARTS_FOLDER, Unfinished, WORK_FOLDER};
 
-use crate::{SourceError, SourceProblem};
+use crate::SourceProblem;
+use crate::error;
 
 /// The deepest directories that are accepted. Real datasets are never deeper, but loops of bind mounts are.
 pub(crate) const MAX_DEPTH: usize = 128;
@@ -73,13 +74,13 @@ impl FileVersion {
     }
 
     /// Fails if the file has changed since.
-    pub(crate) fn check(self, path: &str, metadata: &Metadata) -> Result<(), SourceError> {
+    pub(crate) fn check(self, path: &str, metadata: &Metadata) -> Result<(), Error> {
         let now = Self::of(metadata);
         if now == self && metadata.is_file() {
             return Ok(());
         }
         let touched = now.mtime_ns != self.mtime_ns;
-        Err(SourceError::changed(path, self.bytes, now.bytes, touched))
+        Err(error::changed(path, self.bytes, now.bytes, touched))
     }
 }
 
@@ -99,7 +100,7 @@ struct Directory {
 }
 
 /// An error, and the relative path that decides which of several errors is reported.
-type Failure = (String, Box<SourceError>);
+type Failure = (String, Box<Error>);
 
 #[derive(Default)]
 struct Found {
@@ -109,11 +110,11 @@ struct Found {
 
 /// Lists the regular files below `root`, on the current rayon pool. Reports an error of the shallowest level that has one;
 /// on that level, the first in path order.
-pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, SourceError> {
+pub(crate) fn walk(root: &Path, options: WalkOptions<'_>) -> Result<Listing, Error> {
     let mut root_ids = Vec::new();
     if options.follow_links {
-        let metadata = fs::metadata(root)
-            .map_err(|source| SourceError::io("list", shown(root, ""), source))?;
+        let metadata =
+            fs::metadata(root).map_err(|source| error::io("list", shown(root, ""), source))?;
         root_ids.push((metadata.dev(), metadata.ino()));
     }
     let mut level = vec![Directory {
@@ -191,7 +192,7 @@ fn take(
     raw_name: &OsStr,
     entry: &fs::DirEntry,
     found: &mut Found,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let io = |action, source| {
         let relative = format!("{}{}", directory.prefix, raw_name.to_string_lossy());
         failure(action, shown(root, &relative), source)
@@ -206,7 +207,7 @@ fn take(
         // A conversion's work folder contains no data, but the files next to it may be some of its shards.
         return match unfinished(&root.join(&directory.prefix)) {
             None => Ok(()),
-            Some(found) => Err(SourceError::unfinished(
+            Some(found) => Err(error::unfinished(
                 &shown(root, directory.prefix.trim_end_matches('/')),
                 found,
             )),
@@ -222,7 +223,7 @@ fn take(
             // Ignore a broken link if the source would not have read the file.
             Err(_) if !(options.wanted)(&lossy) => return Ok(()),
             // Name the action: the link exists, but its target does not.
-            Err(source) => return Err(SourceError::io("follow the link", path(), source)),
+            Err(source) => return Err(error::io("follow the link", path(), source)),
         }
     } else {
         (kind, None)
@@ -280,12 +281,12 @@ fn unfinished(folder: &Path) -> Option<Unfinished> {
 }
 
 /// Returns the error for an entry of a listing. A missing entry was removed by another process.
-fn failure(action: &'static str, path: String, source: std::io::Error) -> SourceError {
+fn failure(action: &'static str, path: String, source: std::io::Error) -> Error {
     match source.kind() {
         std::io::ErrorKind::NotFound => {
             SourceProblem::Changed.at(path, "it was removed while the source was listed")
         }
-        _ => SourceError::io(action, path, source),
+        _ => error::io(action, path, source),
     }
 }
 
@@ -304,7 +305,7 @@ pub(crate) fn special(kind: FileType) -> Option<&'static str> {
     }
 }
 
-fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str, SourceError> {
+fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str, Error> {
     let reason = match name.to_str() {
         None => "is not UTF-8",
         Some(name) if name.chars().any(char::is_control) => "has a control character",
@@ -314,10 +315,7 @@ fn check_name<'a>(name: &'a OsStr, path: &dyn Fn() -> String) -> Result<&'a str,
 }
 
 /// Runs on a pool of `jobs` threads, or on the current pool for 0.
-pub(crate) fn on_pool<T: Send>(
-    jobs: usize,
-    run: impl FnOnce() -> T + Send,
-) -> Result<T, SourceError> {
+pub(crate) fn on_pool<T: Send>(jobs: usize, run: impl FnOnce() -> T + Send) -> Result<T, Error> {
     if jobs == 0 {
         return Ok(run());
     }
@@ -325,7 +323,7 @@ pub(crate) fn on_pool<T: Send>(
         .num_threads(jobs)
         .thread_name(|_| "shardmill-list".to_owned())
         .build()
-        .map_err(|error| SourceError::io("start threads", "", std::io::Error::other(error)))?;
+        .map_err(|error| error::io("start threads", "", std::io::Error::other(error)))?;
     Ok(pool.install(run))
 }
 
@@ -352,7 +350,6 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shardmill_core::Diagnostic as _;
 
     fn everything(follow_links: bool) -> WalkOptions<'static> {
         WalkOptions {

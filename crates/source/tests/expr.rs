@@ -3,7 +3,6 @@
 use arrow::array::{Array as _, ArrayRef, AsArray as _, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Int64Type};
 use parquet::file::properties::WriterProperties;
-use shardmill_core::Diagnostic as _;
 use shardmill_source::{SelectColumn, SourceOptions};
 
 use crate::help::{TestDir, array, batch, batches, open_with, read, refused, rows_per_group};
@@ -223,12 +222,9 @@ fn expressions_that_are_not_row_functions_are_rejected() {
     ] {
         let error = filter(text);
         assert_eq!(error.id(), id, "{text}: {error}");
-        assert_eq!(error.object().as_deref(), Some("--where"), "{text}");
+        assert_eq!(error.object(), Some("--where"), "{text}");
     }
-    assert_eq!(
-        filter("text = 'x'").hint().as_deref(),
-        Some("did you mean `Text`?")
-    );
+    assert_eq!(filter("text = 'x'").hint(), Some("did you mean `Text`?"));
     assert!(filter("max(id) > 3").hint().unwrap().contains("--sql"));
     let select = |text: &str| {
         let text = text.to_owned();
@@ -253,10 +249,7 @@ fn runtime_error_in_expression_names_the_option() {
     })
     .unwrap();
     let error = crate::help::check_error(batches(source.as_ref()).unwrap_err());
-    assert_eq!(
-        (error.id(), error.object().as_deref()),
-        ("sql-run", Some("--select"))
-    );
+    assert_eq!((error.id(), error.object()), ("sql-run", Some("--select")));
     assert!(error.to_string().contains("Text 0"), "{error}");
 }
 

@@ -8,8 +8,8 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::concat_batches;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
-use shardmill_core::Diagnostic as _;
-use shardmill_source::{Source, SourceError, SourceOptions, open};
+use shardmill_core::Error;
+use shardmill_source::{Source, SourceOptions, open};
 
 /// A temporary directory.
 pub struct TestDir(tempfile::TempDir);
@@ -69,14 +69,14 @@ pub fn open_one(path: &Path) -> Arc<dyn Source> {
 pub fn open_with(
     path: &Path,
     change: impl FnOnce(&mut SourceOptions),
-) -> Result<Arc<dyn Source>, SourceError> {
+) -> Result<Arc<dyn Source>, Error> {
     let mut options = SourceOptions::default();
     change(&mut options);
     open(&[path.into()], &options)
 }
 
 /// Returns the error of opening a source, which must fail.
-pub fn refused(path: &Path, change: impl FnOnce(&mut SourceOptions)) -> SourceError {
+pub fn refused(path: &Path, change: impl FnOnce(&mut SourceOptions)) -> Error {
     match open_with(path, change) {
         Ok(_) => panic!("{} was opened", path.display()),
         Err(error) => check_error(error),
@@ -84,7 +84,7 @@ pub fn refused(path: &Path, change: impl FnOnce(&mut SourceOptions)) -> SourceEr
 }
 
 /// Checks that an error has an id, a kind, and a message of one line without a full stop.
-pub fn check_error(error: SourceError) -> SourceError {
+pub fn check_error(error: Error) -> Error {
     let text = error.to_string();
     assert!(
         !text.contains('\n') && !text.is_empty() && !text.ends_with('.'),
@@ -98,7 +98,7 @@ pub fn check_error(error: SourceError) -> SourceError {
 }
 
 /// Returns all batches of all units in order.
-pub fn batches(source: &dyn Source) -> Result<Vec<RecordBatch>, SourceError> {
+pub fn batches(source: &dyn Source) -> Result<Vec<RecordBatch>, Error> {
     let mut all = Vec::new();
     for (number, unit) in source.units().iter().enumerate() {
         let mut rows = source.open_unit(number)?;
@@ -127,7 +127,7 @@ pub fn read(source: &dyn Source) -> RecordBatch {
 }
 
 /// Reads a source completely, and returns the number of rows or the error.
-pub fn try_read(path: &Path) -> Result<usize, SourceError> {
+pub fn try_read(path: &Path) -> Result<usize, Error> {
     let source = open(&[path.into()], &SourceOptions::default())?;
     let mut rows = 0;
     for unit in 0..source.units().len() {

@@ -8,7 +8,7 @@ use arrow::ipc::writer::{FileWriter, StreamWriter};
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::schema::types::ColumnPath;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 
 use crate::help::{TestDir, array, batch, check_error, open_one, parquet_bytes, refused, try_read};
 

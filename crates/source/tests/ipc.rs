@@ -9,7 +9,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Int8Type, Int32Type, Int64Type};
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_source::{SelectColumn, SourceKind};
 
 use crate::help::{TestDir, array, batch, batches, open_one, open_with, read, refused};

@@ -10,7 +10,6 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Fields, Int32Type, Int64Type, Schema};
 use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use shardmill_core::Diagnostic as _;
 use shardmill_source::{SchemaRule, SelectColumn, SourceKind, SourceOptions, open};
 
 use crate::help::{
@@ -113,7 +112,7 @@ fn columns_are_selected_by_name_in_requested_order() {
     assert_eq!(found.schema().field(0).name(), "c");
     let error = choose(&["B"]).err().unwrap();
     assert_eq!(
-        (error.id(), error.hint().unwrap().as_str()),
+        (error.id(), error.hint().unwrap()),
         ("source-column", "did you mean `b`?")
     );
     assert_eq!(

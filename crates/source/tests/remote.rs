@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{BinaryArray, Int64Array, RecordBatch, StringArray};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Error, ErrorKind};
 use shardmill_source::{
-    SelectColumn, Source, SourceError, SourceKind, SourceOptions, detect, expand_patterns, open,
+    SelectColumn, Source, SourceKind, SourceOptions, detect, expand_patterns, open,
 };
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::s3::{Action, Fault, Flavor, Objects, S3Server, Script, Settings};
@@ -52,11 +52,11 @@ impl StoreCopy {
         self.dir.path(name).into()
     }
 
-    fn open(&self, name: &str) -> Result<Arc<dyn Source>, SourceError> {
+    fn open(&self, name: &str) -> Result<Arc<dyn Source>, Error> {
         open(&[self.at(name)], &self.options())
     }
 
-    fn refused(&self, name: &str) -> SourceError {
+    fn refused(&self, name: &str) -> Error {
         check_error(self.open(name).err().unwrap())
     }
 
@@ -520,7 +520,7 @@ trait UnwrapErrId {
     fn unwrap_err_id(self) -> &'static str;
 }
 
-impl UnwrapErrId for Result<Arc<dyn Source>, SourceError> {
+impl UnwrapErrId for Result<Arc<dyn Source>, Error> {
     fn unwrap_err_id(self) -> &'static str {
         self.err().unwrap().id()
     }

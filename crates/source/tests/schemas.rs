@@ -12,8 +12,8 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Float64Type, Int32Type, Int64Type, TimeUnit};
 use arrow::ipc::writer::FileWriter;
 use parquet::file::properties::WriterProperties;
-use shardmill_core::Diagnostic as _;
-use shardmill_source::{ReadAs, SchemaRule, SelectColumn, SourceError, SourceOptions};
+use shardmill_core::Error;
+use shardmill_source::{ReadAs, SchemaRule, SelectColumn, SourceOptions};
 
 use crate::help::{TestDir, array, batch, open_with, read, refused};
 
@@ -49,7 +49,7 @@ fn with(rule: SchemaRule) -> impl Fn(&mut SourceOptions) {
 }
 
 /// Returns the type of `x` in the table of these files, which must not depend on their order, and the values.
-fn united(columns: &[ArrayRef], rule: SchemaRule) -> Result<(DataType, ArrayRef), SourceError> {
+fn united(columns: &[ArrayRef], rule: SchemaRule) -> Result<(DataType, ArrayRef), Error> {
     let mut reversed = columns.to_vec();
     reversed.reverse();
     let (dir, formats) = files(columns);

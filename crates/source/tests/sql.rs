@@ -2,7 +2,7 @@
 
 use arrow::array::{ArrayRef, AsArray as _, Int64Array, StringArray};
 use arrow::datatypes::{Int64Type, UInt64Type};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_source::{SelectColumn, Source, SourceOptions};
 
 use crate::help::{
@@ -187,7 +187,7 @@ fn queries_that_do_more_than_read_are_rejected() {
         ("source-option", ErrorKind::InvalidInput)
     );
     assert_eq!(
-        refuse("SELECT txt FROM source").hint().as_deref(),
+        refuse("SELECT txt FROM source").hint(),
         Some("did you mean `text`?")
     );
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use arrow::array::{Array as _, AsArray as _, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_source::{SelectColumn, SourceKind, SourceOptions};
 
 use crate::help::{TestDir, batches, check_error, open_one, open_with, read, refused};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::{Float32Type, Int64Type};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_records::masked_crc;
 use shardmill_source::{Source, SourceKind};
 

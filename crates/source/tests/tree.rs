@@ -4,7 +4,7 @@ use std::fs;
 
 use arrow::array::{Array as _, AsArray as _};
 use arrow::datatypes::DataType;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_source::{
     ENCODING_KEY, SelectColumn, Source, SourceKind, SourceOptions, TreeGroup, open, shuffled,
 };

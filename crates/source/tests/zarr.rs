@@ -9,8 +9,8 @@ use arrow::array::{Array as _, ArrayRef, AsArray as _};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit, UInt64Type};
 use serde_json::Value;
-use shardmill_core::{Diagnostic as _, ErrorKind};
-use shardmill_source::{Source, SourceError, SourceKind, SourceOptions, open};
+use shardmill_core::{Error, ErrorKind};
+use shardmill_source::{Source, SourceKind, SourceOptions, open};
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::s3::{Asked, Fault, Flavor, Objects, S3Server, Script, Settings};
 
@@ -160,7 +160,7 @@ fn windows_include_types_coordinates_and_starts() {
 }
 
 /// Opens one array as a single window, and returns its values.
-fn whole(store: &Path, variable: &str) -> Result<Vec<f64>, SourceError> {
+fn whole(store: &Path, variable: &str) -> Result<Vec<f64>, Error> {
     let dir = TestDir::new();
     name_dimensions(store, variable, &dir);
     let source = open_with(&dir.path(""), |options| {

@@ -7,7 +7,7 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use parquet::file::metadata::RowGroupMetaData;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_mds::{Column, DType, Encoding, Layout, ShardConfig};
 use shardmill_parquet::{media_bytes, media_column, plain_values, without_extensions};
 use shardmill_writer::{
@@ -15,7 +15,7 @@ use shardmill_writer::{
     is_json_text, masked_value, parse_value, stores_null,
 };
 
-use crate::error::{Problem, TableError};
+use crate::error::Problem;
 
 /// The columns that a stream reads, by name.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl TableColumns {
         fields: &Fields,
         wanted: &[String],
         limits: &Limits,
-    ) -> Result<Self, TableError> {
+    ) -> Result<Self, Error> {
         let mut chosen = Vec::new();
         for name in wanted {
             let Some((_, field)) = fields.find(name) else {
@@ -69,7 +69,7 @@ impl TableColumns {
     }
 
     /// Chooses the first column of a file that samples can have.
-    pub(crate) fn any(file: &str, fields: &Fields, limits: &Limits) -> Result<Self, TableError> {
+    pub(crate) fn any(file: &str, fields: &Fields, limits: &Limits) -> Result<Self, Error> {
         let mut fields_in_order = fields.iter();
         let first = fields_in_order.find(|field| encoding_of(&sample_field(field)).is_ok());
         let wanted = first.map(|field| field.name().clone());
@@ -81,7 +81,7 @@ impl TableColumns {
         self,
         has_nulls: &BTreeSet<usize>,
         limits: &Limits,
-    ) -> Result<Self, TableError> {
+    ) -> Result<Self, Error> {
         Self::with_policies(self.stored, self.schema, self.encodings, has_nulls, limits)
     }
 
@@ -91,7 +91,7 @@ impl TableColumns {
         encodings: Vec<Encoding>,
         has_nulls: &BTreeSet<usize>,
         limits: &Limits,
-    ) -> Result<Self, TableError> {
+    ) -> Result<Self, Error> {
         let fields = schema.fields().iter().zip(&encodings).enumerate();
         let policies = fields.map(
             |(index, (field, encoding))| match has_nulls.contains(&index) {
@@ -215,7 +215,7 @@ pub(crate) fn sample_values(array: &ArrayRef, field: &Field) -> Result<ArrayRef,
 }
 
 /// Returns the encoding of a column.
-fn encoding_of(field: &Field) -> Result<Encoding, TableError> {
+fn encoding_of(field: &Field) -> Result<Encoding, Error> {
     match default_target(field, ShardFormat::Mds)? {
         Target::Mds(encoding) => Ok(encoding),
         _ => Err(Problem::Type.at(field.name(), "the column has no MDS encoding")),
@@ -238,11 +238,7 @@ fn null_policy(field: &Field, target: &Target) -> NullPolicy {
 /// # Errors
 ///
 /// [`Problem::Drift`] if the file lacks the column, or has it with another type.
-pub(crate) fn column_of(
-    file: &str,
-    fields: &Fields,
-    field: &FieldRef,
-) -> Result<usize, TableError> {
+pub(crate) fn column_of(file: &str, fields: &Fields, field: &FieldRef) -> Result<usize, Error> {
     let name = escape(field.name());
     let Some((root, own)) = fields.find(field.name()) else {
         let reason = format!("it has no column `{name}`, and other files of the table have");

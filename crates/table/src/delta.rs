@@ -6,12 +6,11 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::ArrayRef;
 use arrow::datatypes::Fields;
 use roaring::RoaringTreemap;
+use shardmill_core::Error;
 use shardmill_dataset::{ChosenFiles, DatasetError, FileEntry, FileList};
 use shardmill_delta::{DeltaTable, LogFile, Version, VersionChoice};
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_storage::{Folder, Location};
-
-use crate::error::TableError;
 
 /// A version of a Delta table that is read in place.
 #[derive(Debug)]
@@ -31,12 +30,12 @@ pub(crate) fn table_at(source: &Folder) -> Result<DeltaTable, DatasetError> {
             DeltaTable::new(&location, Some(&remote.bucket()?))
         }
     };
-    Ok(table.map_err(TableError::from)?)
+    Ok(table?)
 }
 
 impl DeltaFiles {
     pub(crate) fn open(source: &Folder, choice: &VersionChoice) -> Result<Self, DatasetError> {
-        let version = table_at(source)?.open(choice).map_err(TableError::from)?;
+        let version = table_at(source)?.open(choice)?;
         let deleted = version.files().iter().map(|_| OnceLock::new()).collect();
         Ok(Self { version, deleted })
     }
@@ -74,7 +73,7 @@ impl DeltaFiles {
             found.ok_or_else(|| self.version.missing(&self.version.shown(file)))
         };
         let entries: Result<Vec<_>, _> = self.version.files().iter().map(entry).collect();
-        Ok(entries.map_err(TableError::from)?)
+        Ok(entries?)
     }
 
     /// Returns the columns of the table.
@@ -88,7 +87,7 @@ impl DeltaFiles {
         &self,
         file: usize,
         rows: u64,
-    ) -> Result<Option<Arc<RoaringTreemap>>, TableError> {
+    ) -> Result<Option<Arc<RoaringTreemap>>, Error> {
         let (Some(own), Some(slot)) = (self.version.files().get(file), self.deleted.get(file))
         else {
             return Ok(None);
@@ -101,7 +100,7 @@ impl DeltaFiles {
     }
 
     /// Returns the values of the partition columns for a file.
-    pub(crate) fn partition_values(&self, file: usize) -> Result<Vec<ArrayRef>, TableError> {
+    pub(crate) fn partition_values(&self, file: usize) -> Result<Vec<ArrayRef>, Error> {
         match self.version.files().get(file) {
             Some(file) => Ok(self.version.partition_values(file)?),
             None => Ok(Vec::new()),

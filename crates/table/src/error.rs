@@ -1,14 +1,11 @@
 //! The error of this crate.
 
-use shardmill_core::{Diagnostic, ErrorKind, escape};
-use shardmill_dataset::DatasetError;
-use shardmill_delta::DeltaError;
+use shardmill_core::Error;
 use shardmill_parquet::{FieldsProblem, FooterProblem};
-use shardmill_writer::WriteError;
 
 shardmill_core::problems! {
     /// A problem with a file of a table.
-    pub(crate) enum Problem {
+    pub(crate) enum Problem -> Error {
         Truncated => (Corrupt, "parquet-truncated"),
         Encrypted => (Unsupported, "parquet-encrypted"),
         Footer => (Corrupt, "parquet-footer"),
@@ -27,105 +24,33 @@ shardmill_core::problems! {
     }
 }
 
-impl Problem {
-    /// Builds the error with this problem. `object` is what it is about.
-    pub(crate) fn at(self, object: impl AsRef<str>, reason: impl Into<String>) -> TableError {
-        let (kind, id, hint) = self.facts();
-        TableError::Table {
-            kind,
-            id,
-            object: escape(object.as_ref()).into_owned(),
-            reason: reason.into(),
-            hint,
-        }
-    }
+/// Builds the error for a footer that cannot be used.
+pub(crate) fn footer(file: &str, problem: &FooterProblem) -> Error {
+    let of = match problem {
+        FooterProblem::Short(_) | FooterProblem::Magic => Problem::Truncated,
+        FooterProblem::Encrypted => Problem::Encrypted,
+        FooterProblem::Large(_) => Problem::Limit,
+        FooterProblem::Damaged(_) => Problem::Footer,
+    };
+    of.at(file, problem.to_string())
 }
 
-/// An error of reading a table in place.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the messages explain the fields")]
-pub enum TableError {
-    /// A file that cannot be used, or options that do not fit the table.
-    #[error("{reason}")]
-    Table {
-        kind: ErrorKind,
-        id: &'static str,
-        /// The file, row group or column, escaped.
-        object: String,
-        reason: String,
-        hint: Option<&'static str>,
-    },
-    /// A value that cannot be encoded as that of a sample.
-    #[error(transparent)]
-    Value(#[from] WriteError),
-    /// A Delta table that cannot be read.
-    #[error(transparent)]
-    Delta(#[from] DeltaError),
+/// Builds the error for columns that cannot be read.
+pub(crate) fn fields(file: &str, problem: &FieldsProblem) -> Error {
+    let of = match problem {
+        FieldsProblem::Unsupported { .. } => Problem::Type,
+        FieldsProblem::Repeated(_) | FieldsProblem::Damaged(_) => Problem::Footer,
+    };
+    of.at(file, problem.to_string())
 }
 
-impl TableError {
-    /// Builds the error for a footer that cannot be used.
-    pub(crate) fn footer(file: &str, problem: &FooterProblem) -> Self {
-        let of = match problem {
-            FooterProblem::Short(_) | FooterProblem::Magic => Problem::Truncated,
-            FooterProblem::Encrypted => Problem::Encrypted,
-            FooterProblem::Large(_) => Problem::Limit,
-            FooterProblem::Damaged(_) => Problem::Footer,
-        };
-        of.at(file, problem.to_string())
-    }
-
-    /// Builds the error for columns that cannot be read.
-    pub(crate) fn fields(file: &str, problem: &FieldsProblem) -> Self {
-        let of = match problem {
-            FieldsProblem::Unsupported { .. } => Problem::Type,
-            FieldsProblem::Repeated(_) | FieldsProblem::Damaged(_) => Problem::Footer,
-        };
-        of.at(file, problem.to_string())
-    }
-}
-
-impl Diagnostic for TableError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Table { kind, .. } => *kind,
-            Self::Value(source) => source.kind(),
-            Self::Delta(source) => source.kind(),
-        }
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::Table { id, .. } => id,
-            Self::Value(source) => source.id(),
-            Self::Delta(source) => source.id(),
-        }
-    }
-
-    fn object(&self) -> Option<String> {
-        match self {
-            Self::Table { object, .. } => Some(object.clone()),
-            Self::Value(source) => source.object(),
-            Self::Delta(source) => source.object(),
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Table { hint, .. } => hint.map(str::to_owned),
-            Self::Value(WriteError::Null { .. }) => Some(
-                "choose other columns, or convert the table with shardmill convert --nulls mask"
-                    .to_owned(),
-            ),
-            Self::Value(source) => source.hint(),
-            Self::Delta(source) => source.hint(),
-        }
-    }
-}
-
-impl From<TableError> for DatasetError {
-    fn from(error: TableError) -> Self {
-        Self::Described(Box::new(error))
+/// Names the ways to read a column with nulls in the error of a value that cannot be encoded as that of a sample.
+pub(crate) fn value(error: impl Into<Error>) -> Error {
+    let error = error.into();
+    match error.id() {
+        "value-null" => error.with_hint(
+            "choose other columns, or convert the table with shardmill convert --nulls mask",
+        ),
+        _ => error,
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields};
 use parquet::file::metadata::ParquetMetaData;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_dataset::{DatasetError, DatasetProblem, FileEntry, ValueLocation};
 use shardmill_parquet::{Partitions, arrow_fields, decode_footer, footer_range, index_range};
 use shardmill_storage::{Dir, Folder, StorageError};
 
 use crate::columns::TableColumns;
 use crate::delta::DeltaFiles;
-use crate::error::{Problem, TableError};
+use crate::error::{self, Problem};
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -116,7 +116,7 @@ impl TableFiles {
     pub(crate) fn footer(&self, file: usize, tail: &[u8]) -> Result<FileBytes, DatasetError> {
         let size = self.files.get(file).map_or(0, |file| file.info.bytes);
         let range = footer_range(tail, size, self.limits.parquet.footer_bytes);
-        let range = range.map_err(|problem| TableError::footer(&self.name(file), &problem))?;
+        let range = range.map_err(|problem| error::footer(&self.name(file), &problem))?;
         self.read(file, tail, range)
     }
 
@@ -162,10 +162,9 @@ impl TableFiles {
         file: usize,
         footer: &[u8],
         start: u64,
-    ) -> Result<Arc<ParquetMetaData>, TableError> {
+    ) -> Result<Arc<ParquetMetaData>, Error> {
         let metadata = decode_footer(footer, start);
-        let metadata =
-            metadata.map_err(|problem| TableError::footer(&self.name(file), &problem))?;
+        let metadata = metadata.map_err(|problem| error::footer(&self.name(file), &problem))?;
         Ok(Arc::new(metadata))
     }
 
@@ -187,8 +186,7 @@ impl TableFiles {
         let footer = self.footer(0, &tail)?;
         let metadata = self.decode(0, &footer.bytes, footer.start)?;
         let name = self.name(0);
-        let fields =
-            arrow_fields(&metadata).map_err(|problem| TableError::fields(&name, &problem))?;
+        let fields = arrow_fields(&metadata).map_err(|problem| error::fields(&name, &problem))?;
         let mut all: Vec<FieldRef> = fields.iter().map(Arc::clone).collect();
         for field in &self.partitions.fields {
             if fields.find(field.name()).is_some() {

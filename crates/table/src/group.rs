@@ -16,7 +16,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use roaring::RoaringTreemap;
 use shardmill_core::catch_panic::{attempt, catch, one_line};
-use shardmill_core::{Limits, lock};
+use shardmill_core::{Error, Limits, lock};
 use shardmill_delta::{ColumnOrigin, Found, Shape, file_fields};
 use shardmill_parquet::{
     ErrorSlot, GroupPart, OneGroup, PageProblem, arrow_fields, batch_rows, divide_groups,
@@ -25,7 +25,7 @@ use shardmill_parquet::{
 use shardmill_writer::MemoryShard;
 
 use crate::columns::{TableColumns, column_of, sample_values};
-use crate::error::{Problem, TableError};
+use crate::error::{self, Problem};
 use crate::files::{FileBytes, TableFiles};
 
 /// Chunks that are at most this many bytes apart are fetched together: a request takes as long as this many bytes.
@@ -55,13 +55,13 @@ impl FileColumns {
         metadata: Arc<ParquetMetaData>,
         index: &FileBytes,
         columns: &TableColumns,
-    ) -> Result<Self, TableError> {
+    ) -> Result<Self, Error> {
         let file = &*files.name(number);
         let parts = divide_groups(&metadata, &index.bytes, index.start);
         let wanted = columns.stored.iter();
         let Some(delta) = &files.delta else {
             let fields =
-                arrow_fields(&metadata).map_err(|problem| TableError::fields(file, &problem))?;
+                arrow_fields(&metadata).map_err(|problem| error::fields(file, &problem))?;
             let descr = metadata.file_metadata().schema_descr();
             let origin = |field: &FieldRef| {
                 let mut folders = files.partitions.fields.iter();
@@ -79,7 +79,7 @@ impl FileColumns {
                 }))
             };
             return Ok(Self {
-                columns: wanted.map(origin).collect::<Result<_, TableError>>()?,
+                columns: wanted.map(origin).collect::<Result<_, Error>>()?,
                 metadata,
                 fields,
                 deleted: None,
@@ -197,7 +197,7 @@ impl FileColumns {
         bytes: Vec<u8>,
         columns: &TableColumns,
         limits: &Limits,
-    ) -> Result<Vec<u8>, TableError> {
+    ) -> Result<Vec<u8>, Error> {
         let damaged = |reason: &str| Problem::Corrupt.at(name, one_line(reason));
         let size = |rows| usize::try_from(rows).map_err(|_| damaged("it has too many rows"));
         let rows = size(part.rows.start)?..size(part.rows.end)?;
@@ -282,19 +282,20 @@ impl FileColumns {
             };
             let filled = live.and_then(|live| columns.nulls.apply(live));
             let (filled, _) = filled.map_err(|error| damaged(&error.to_string()))?;
-            shard.push(&filled, |row| {
+            let pushed = shard.push(&filled, |row| {
                 let kept = mask
                     .as_ref()
                     .map(|mask| mask.values().set_indices().nth(row));
                 format!("{name} row {}", first + kept.flatten().unwrap_or(row))
-            })?;
+            });
+            pushed.map_err(error::value)?;
             first += count;
         }
         if first < rows.end {
             let reason = format!("it ends {} rows before the footer says", rows.end - first);
             return Err(failed(&reason));
         }
-        Ok(shard.finish()?)
+        shard.finish()
     }
 
     /// Returns the columns of the stream, given decoded columns and their numbers in the file.
@@ -335,11 +336,7 @@ impl FileColumns {
 }
 
 /// Checks that required columns have no nulls, which the decoder does not.
-fn check_required(
-    decoded: &[ArrayRef],
-    columns: &TableColumns,
-    name: &str,
-) -> Result<(), TableError> {
+fn check_required(decoded: &[ArrayRef], columns: &TableColumns, name: &str) -> Result<(), Error> {
     for (column, field) in decoded.iter().zip(&columns.stored) {
         if !field.is_nullable() && column.logical_null_count() > 0 {
             let reason = format!("column `{}` has nulls though it is required", field.name());

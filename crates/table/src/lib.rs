@@ -23,7 +23,6 @@ mod footers;
 mod group;
 mod stream;
 
-pub use error::TableError;
 pub use shardmill_delta::VersionChoice;
 pub use stream::{NullValues, TableForm, TableOptions, delta_version};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 use shardmill_dataset::{
     ChosenFiles, ComputeShards, Computed, ComputedStream, DatasetError, FileEntry, FileForm,
     FileList, FileOptions, FileRanges, OpenComputed, StreamFiles,
@@ -15,7 +15,7 @@ use shardmill_storage::{Dir, Folder};
 
 use crate::columns::TableColumns;
 use crate::delta::{DeltaFiles, table_at};
-use crate::error::{Problem, TableError};
+use crate::error::Problem;
 use crate::files::TableFiles;
 use crate::footers::{Footers, PartFacts};
 use crate::group::FileColumns;
@@ -62,7 +62,7 @@ pub struct TableOptions {
 ///
 /// `delta-*` errors, and errors of the file system and the store.
 pub fn delta_version(source: &Folder, choice: &VersionChoice) -> Result<u64, DatasetError> {
-    Ok(table_at(source)?.number(choice).map_err(TableError::from)?)
+    Ok(table_at(source)?.number(choice)?)
 }
 
 impl TableOptions {
@@ -197,7 +197,7 @@ fn is_delta(source: &Folder) -> Result<bool, DatasetError> {
 }
 
 /// Returns the columns that the names of folders form, as in `day=2024-01-01/part-0.parquet`.
-fn partitions_of(source: &Folder, files: &[FileEntry]) -> Result<Partitions, TableError> {
+fn partitions_of(source: &Folder, files: &[FileEntry]) -> Result<Partitions, Error> {
     let name = |number: usize| files.get(number).map_or("", |file| &*file.info.basename);
     Partitions::of(files.iter().map(|file| &*file.info.basename)).map_err(|problem| {
         let file = source.path_of(name(problem.file));
@@ -214,7 +214,7 @@ struct RowGroups {
 }
 
 impl RowGroups {
-    fn facts(&self, shard: usize) -> Result<PartFacts, TableError> {
+    fn facts(&self, shard: usize) -> Result<PartFacts, Error> {
         let part = self.footers.parts.get(shard).copied();
         part.ok_or_else(|| Problem::Corrupt.at(format!("shard {shard}"), "it does not exist"))
     }

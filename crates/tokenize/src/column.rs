@@ -9,9 +9,9 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use rayon::ThreadPool;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 
-use crate::error::{Problem, TokenizeError};
+use crate::error::Problem;
 use crate::tokenizer::{Tokenizer, guarded};
 use crate::word_cache::WordCache;
 
@@ -108,7 +108,7 @@ impl ColumnTokenizer {
         &self,
         texts: &ArrayRef,
         describe_row: impl Fn(usize) -> String + Sync,
-    ) -> Result<ArrayRef, TokenizeError> {
+    ) -> Result<ArrayRef, Error> {
         let texts = as_bytes(texts)?;
         let values = values(&texts)?;
         let pieces = pieces(&texts, &values);
@@ -124,7 +124,7 @@ impl ColumnTokenizer {
     }
 
     /// Returns the threads, and starts them the first time.
-    fn pool(&self) -> Result<Arc<ThreadPool>, TokenizeError> {
+    fn pool(&self) -> Result<Arc<ThreadPool>, Error> {
         let mut pool = lock(&self.pool);
         if let Some(pool) = &*pool {
             return Ok(Arc::clone(pool));
@@ -133,7 +133,7 @@ impl ColumnTokenizer {
         let built = builder.thread_name(|number| format!("tokenize-{number}"));
         let built = built.build().map_err(|error| {
             let reason = format!("cannot start threads for the tokenizer: {error}");
-            Problem::Threads.at(None, reason)
+            Problem::Threads.error(reason)
         })?;
         Ok(Arc::clone(pool.insert(Arc::new(built))))
     }
@@ -144,15 +144,17 @@ impl ColumnTokenizer {
         values: &Values<'_>,
         rows: Range<usize>,
         describe_row: impl Fn(usize) -> String,
-    ) -> Result<Piece, TokenizeError> {
+    ) -> Result<Piece, Error> {
         let idle = || lock(&self.caches);
         let mut cache = idle().pop().unwrap_or_default();
         let mut piece = Piece::default();
         for row in rows {
             if texts.is_valid(row) {
                 let wrong = |problem: Problem, reason: String| {
-                    let object = format!("{}, column {}", describe_row(row), self.column);
-                    problem.at(Some(&object), reason)
+                    problem.at(
+                        format!("{}, column {}", describe_row(row), self.column),
+                        reason,
+                    )
                 };
                 let text = std::str::from_utf8(values(row)).map_err(|error| {
                     let at = error.valid_up_to();
@@ -178,7 +180,7 @@ impl ColumnTokenizer {
     }
 
     /// Joins the pieces to one column.
-    fn list(&self, texts: &ArrayRef, pieces: &[Piece]) -> Result<ArrayRef, TokenizeError> {
+    fn list(&self, texts: &ArrayRef, pieces: &[Piece]) -> Result<ArrayRef, Error> {
         let lengths = pieces.iter().flat_map(Piece::lengths);
         let offsets = OffsetBuffer::<i64>::from_lengths(lengths);
         let ids = pieces.iter().flat_map(|piece| &piece.ids);
@@ -221,7 +223,7 @@ impl Piece {
 type Values<'a> = Box<dyn Fn(usize) -> &'a [u8] + Sync + 'a>;
 
 /// Returns the values of a column of bytes.
-fn values(bytes: &ArrayRef) -> Result<Values<'_>, TokenizeError> {
+fn values(bytes: &ArrayRef) -> Result<Values<'_>, Error> {
     Ok(match bytes.data_type() {
         DataType::Binary => {
             let bytes = bytes.as_binary::<i32>();
@@ -240,12 +242,12 @@ fn values(bytes: &ArrayRef) -> Result<Values<'_>, TokenizeError> {
 }
 
 /// Builds the error about a broken invariant inside this crate.
-fn bug(what: &str) -> TokenizeError {
-    Problem::Bug.at(None, what)
+fn bug(what: &str) -> Error {
+    Problem::Bug.error(what)
 }
 
 /// Returns a column of text or bytes as one of bytes. Text is not copied.
-fn as_bytes(texts: &ArrayRef) -> Result<ArrayRef, TokenizeError> {
+fn as_bytes(texts: &ArrayRef) -> Result<ArrayRef, Error> {
     let bytes = match texts.data_type() {
         DataType::Dictionary(_, values) => {
             let texts = cast(texts, values);

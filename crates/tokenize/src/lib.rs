@@ -10,7 +10,6 @@ mod tokenizer;
 mod word_cache;
 
 pub use column::{ColumnTokenizer, EmptyTokens, TextKind};
-pub use error::TokenizeError;
 pub use tokenizer::{TokenOptions, Tokenizer};
 
 #[cfg(test)]

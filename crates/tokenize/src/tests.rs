@@ -8,9 +8,9 @@ use arrow::array::{
     StringArray, StringViewArray,
 };
 use arrow::datatypes::{DataType, Int32Type, UInt16Type};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Error, ErrorKind};
 
-use crate::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, TokenizeError, Tokenizer};
+use crate::{ColumnTokenizer, EmptyTokens, TextKind, TokenOptions, Tokenizer};
 
 const NAMES: [&str; 4] = ["bpe", "split", "wordpiece", "unigram"];
 
@@ -171,15 +171,12 @@ fn non_utf8_bytes_are_an_error_with_row_and_offset() {
     let error = tokenizer.encode(&column, |row| format!("row {row} of a.csv"));
     let error = error.unwrap_err();
     assert_eq!(error.id(), "text-utf8");
-    assert_eq!(
-        error.object().as_deref(),
-        Some("row 1 of a.csv, column text")
-    );
+    assert_eq!(error.object(), Some("row 1 of a.csv, column text"));
     assert!(error.to_string().contains("byte at 1"), "{error}");
     assert_eq!(TextKind::of(&DataType::Int64), None);
 }
 
-fn parse(text: &str, options: &TokenOptions) -> TokenizeError {
+fn parse(text: &str, options: &TokenOptions) -> Error {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
     std::fs::write(&path, text).unwrap();
@@ -232,9 +229,9 @@ fn unknown_token_error_lists_the_special_tokens() {
     };
     let error = parse(&changed("wordpiece", |_| {}), &options);
     assert_eq!(error.id(), "tokenizer-token");
-    assert_eq!(error.object().as_deref(), Some("--append"));
+    assert_eq!(error.object(), Some("--append"));
     assert_eq!(
-        error.hint().as_deref(),
+        error.hint(),
         Some("its special tokens are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]`")
     );
 }

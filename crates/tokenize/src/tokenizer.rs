@@ -7,11 +7,11 @@ use std::path::Path;
 
 use shardmill_codec::{HashAlgo, hash_hex};
 use shardmill_core::catch_panic::catch;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use tokenizers::models::ModelWrapper;
 use tokenizers::{Encoding, Model as _, OffsetReferential, OffsetType, PreTokenizer as _, Token};
 
-use crate::error::{Problem, TokenizeError};
+use crate::error::Problem;
 use crate::scores;
 use crate::word_cache::WordCache;
 
@@ -58,11 +58,11 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`TokenizeError`] if the file cannot be read or is not a tokenizer, if its tokens are random, or if it lacks a
-    /// token of the options.
-    pub fn open(path: &Path, options: &TokenOptions) -> Result<Self, TokenizeError> {
+    /// The file cannot be read or is not a tokenizer (`Corrupt`), its tokens are random (`Unsupported`), or it lacks a
+    /// token of the options (`InvalidInput`).
+    pub fn open(path: &Path, options: &TokenOptions) -> Result<Self, Error> {
         let shown = path.display().to_string();
-        let failed = |source| TokenizeError::read(&shown, source);
+        let failed = |error| Error::io("cannot read the tokenizer", error).about(&shown);
         let mut bytes = Vec::new();
         let file = File::open(path).map_err(failed)?;
         file.take(MAX_BYTES + 1)
@@ -71,7 +71,7 @@ impl Tokenizer {
         Self::parse(&bytes, &shown, options)
     }
 
-    fn parse(bytes: &[u8], path: &str, options: &TokenOptions) -> Result<Self, TokenizeError> {
+    fn parse(bytes: &[u8], path: &str, options: &TokenOptions) -> Result<Self, Error> {
         let reject = |reason| not_a_tokenizer(path, reason);
         if bytes.len() as u64 > MAX_BYTES {
             return Err(reject(format!("it has more than {MAX_BYTES} bytes")));
@@ -83,7 +83,7 @@ impl Tokenizer {
         {
             let reason =
                 format!("has a BPE dropout of {dropout}, so the tokens of a text are random");
-            return Err(Problem::Random.at(Some(path), reason));
+            return Err(Problem::Random.at(path, reason));
         }
         if let ModelWrapper::Unigram(model) = inner.get_model() {
             let model = guarded(|| scores::as_in_package(model)).map_err(reject)?;
@@ -184,7 +184,7 @@ fn affixes(
     inner: &tokenizers::Tokenizer,
     special_tokens: bool,
     path: &str,
-) -> Result<(Vec<u32>, Vec<u32>), TokenizeError> {
+) -> Result<(Vec<u32>, Vec<u32>), Error> {
     // No vocabulary has these ids.
     const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
     let marks = MARKS.map(|id| Token::new(id, "x".to_owned(), (0, 1)));
@@ -200,22 +200,22 @@ fn affixes(
         )),
         _ => {
             let reason = "its post-processor repeats or rearranges the tokens of a text";
-            Err(Problem::Template.at(Some(path), reason))
+            Err(Problem::Template.at(path, reason))
         }
     }
 }
 
-fn not_a_tokenizer(path: &str, reason: String) -> TokenizeError {
-    Problem::File.at(Some(path), format!("is not a tokenizer: {reason}"))
+fn not_a_tokenizer(path: &str, reason: String) -> Error {
+    Problem::File.at(path, format!("is not a tokenizer: {reason}"))
 }
 
-fn id_of(inner: &tokenizers::Tokenizer, option: &str, token: &str) -> Result<u32, TokenizeError> {
+fn id_of(inner: &tokenizers::Tokenizer, option: &str, token: &str) -> Result<u32, Error> {
     inner.token_to_id(token).ok_or_else(|| {
         let mut known: Vec<_> = inner.get_added_tokens_decoder().into_iter().collect();
         known.retain(|(_, token)| token.special);
         known.sort_by_key(|(id, _)| *id);
         let reason = format!("the tokenizer has no token `{}`", escape(token));
-        let mut error = Problem::Token.at(Some(option), reason);
+        let error = Problem::Token.at(option, reason);
         if known.is_empty() {
             return error;
         }
@@ -226,8 +226,6 @@ fn id_of(inner: &tokenizers::Tokenizer, option: &str, token: &str) -> Result<u32
             0 => String::new(),
             more => format!(", and {more} more"),
         };
-        let hint = format!("its special tokens are {}{tail}", shown.join(", "));
-        error.hint = Some(hint);
-        error
+        error.with_hint(format!("its special tokens are {}{tail}", shown.join(", ")))
     })
 }

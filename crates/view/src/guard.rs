@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use shardmill_core::{is_equal_token, is_token};
+use shardmill_core::{Error, is_equal_token, is_token};
 
-use crate::error::ViewError;
 use crate::message::{Request, Response};
 
 /// The bytes of a random token.
@@ -20,19 +19,21 @@ pub struct Token {
 
 impl Token {
     /// Makes the token of a server. Without `chosen`, it is random.
-    pub fn new(chosen: Option<&str>, port: u16) -> Result<Self, ViewError> {
+    pub fn new(chosen: Option<&str>, port: u16) -> Result<Self, Error> {
         let text = match chosen {
             Some(chosen) => {
                 if !is_token(chosen) {
-                    return Err(ViewError::Token);
+                    let reason = "a token has at least 16 letters, digits, `-` or `_`";
+                    return Err(Error::usage("usage-value", reason)
+                        .about("--read-only-token")
+                        .with_hint("omit it for a random one"));
                 }
                 chosen.to_owned()
             }
             None => {
                 let mut bytes = [0_u8; TOKEN_BYTES];
-                getrandom::fill(&mut bytes).map_err(|error| ViewError::System {
-                    object: "random numbers".to_owned(),
-                    source: error.into(),
+                getrandom::fill(&mut bytes).map_err(|error| {
+                    Error::io("not available", error.into()).about("random numbers")
                 })?;
                 bytes.iter().fold(String::new(), |mut text, byte| {
                     // Writing to a `String` cannot fail.

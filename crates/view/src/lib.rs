@@ -13,9 +13,10 @@
 //! - Bytes are served with the type of their content, and only types that cannot contain scripts; the content security
 //!   policy allows no script but the page's own.
 
+use shardmill_core::Error;
+
 // The modules, from the bottom up: each uses only modules above it in this list.
 
-mod error; // Errors of starting.
 mod media; // Types of images, sounds and videos.
 mod message; // Requests and responses.
 mod metrics; // The metrics of a running job.
@@ -35,7 +36,6 @@ mod viewed; // Answers about one dataset.
 
 mod server; // Connections.
 
-pub use error::ViewError;
 pub use metrics::Metrics;
 pub use program::Program;
 pub use samples::{FieldValue, RowSource, Samples};
@@ -47,11 +47,12 @@ pub use viewed::Viewed;
 ///
 /// # Errors
 ///
-/// [`ViewError::System`] if a command cannot be run.
-pub fn report(viewed: &Viewed) -> Result<String, ViewError> {
-    let data = viewed.report().map_err(|response| ViewError::System {
-        object: viewed.program.path.to_string_lossy().into_owned(),
-        source: std::io::Error::other(String::from_utf8_lossy(&response.body).into_owned()),
+/// `Storage` if a command cannot be run.
+pub fn report(viewed: &Viewed) -> Result<String, Error> {
+    let data = viewed.report().map_err(|response| {
+        let body = String::from_utf8_lossy(&response.body).into_owned();
+        Error::io("not available", std::io::Error::other(body))
+            .about(viewed.program.path.to_string_lossy())
     })?;
     Ok(page::page(Some(&data)))
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use shardmill_core::Error;
+
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -12,8 +14,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
-
-use crate::error::ViewError;
 
 /// The time in which the whole answer must arrive.
 const MAX_TIME: Duration = Duration::from_secs(5);
@@ -34,12 +34,12 @@ impl Metrics {
     ///
     /// # Errors
     ///
-    /// [`ViewError::Value`] for anything but `http://`, a host and a path.
-    pub fn parse(url: &str) -> Result<Self, ViewError> {
-        let wrong = |reason: &str| ViewError::Value {
-            object: "--metrics".to_owned(),
-            reason: reason.to_owned(),
-            hint: "use an address such as http://127.0.0.1:9100/metrics",
+    /// `InvalidInput` for anything but `http://`, a host and a path.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let wrong = |reason: &str| {
+            Error::usage("usage-value", reason)
+                .about("--metrics")
+                .with_hint("use an address such as http://127.0.0.1:9100/metrics")
         };
         let rest = url.strip_prefix("http://");
         let rest = rest.ok_or_else(|| wrong("the address does not begin with http://"))?;

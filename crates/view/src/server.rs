@@ -4,6 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_core::Error;
+
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::http;
@@ -16,7 +18,6 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
-use crate::error::ViewError;
 use crate::guard::Token;
 use crate::message::{Request, Response};
 use crate::page::{page, policy};
@@ -63,12 +64,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ViewError::Token`] for a weak token; [`ViewError::System`] for a port that is in use.
-    pub fn bind(viewed: Viewed, port: u16, token: Option<&str>) -> Result<Self, ViewError> {
-        let failed = |source| ViewError::System {
-            object: format!("127.0.0.1:{port}"),
-            source,
-        };
+    /// `InvalidInput` for a weak token; `Storage` for a port that is in use.
+    pub fn bind(viewed: Viewed, port: u16, token: Option<&str>) -> Result<Self, Error> {
+        let failed = |error| Error::io("not available", error).about(format!("127.0.0.1:{port}"));
         let runtime = Runtime::new().map_err(failed)?;
         let bound = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
         let listener = bound.map_err(failed)?;

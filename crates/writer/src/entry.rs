@@ -1,9 +1,10 @@
 //! Indexes and index entries of any format.
 
-use shardmill_core::{Diagnostic, ErrorKind, Limits, begins_as_tar_index};
+use shardmill_core::{Error, Limits, begins_as_tar_index};
 use shardmill_mds::{FileInfo, ShardEntry};
 use shardmill_webdataset::IndexShard;
 
+use crate::error::WriteProblem;
 use crate::form::{ShardForm, ShardFormat};
 use crate::table::{TableFile, TableIndex, begins_as_table_index};
 
@@ -27,56 +28,14 @@ pub enum IndexEntry {
     Table(TableFile),
 }
 
-/// The error of an index that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum IndexProblem {
-    /// An invalid index of MosaicML Streaming shards.
-    #[error(transparent)]
-    Streaming(#[from] shardmill_mds::MdsError),
-    /// An invalid index of tar shards.
-    #[error(transparent)]
-    Tar(#[from] shardmill_webdataset::WebdatasetError),
-    /// An invalid index of a table.
-    #[error("the index of a table is invalid: {reason}")]
-    Table {
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-}
-
-impl IndexProblem {
-    fn inner(&self) -> Option<&dyn Diagnostic> {
-        match self {
-            Self::Streaming(error) => Some(error),
-            Self::Tar(error) => Some(error),
-            Self::Table { .. } => None,
-        }
-    }
-}
-
-impl Diagnostic for IndexProblem {
-    fn kind(&self) -> ErrorKind {
-        self.inner().map_or(ErrorKind::Corrupt, Diagnostic::kind)
-    }
-
-    fn id(&self) -> &'static str {
-        self.inner().map_or("index-syntax", Diagnostic::id)
-    }
-
-    fn hint(&self) -> Option<String> {
-        self.inner().and_then(Diagnostic::hint)
-    }
-}
-
 impl DatasetIndex {
     /// Parses an index of any kind. The first key decides: keys are sorted, only an index of tar shards begins with a
     /// top-level `format`, and only an index of a table with `files`.
     ///
     /// # Errors
     ///
-    /// Returns [`IndexProblem`] if the text is not a valid index.
-    pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, IndexProblem> {
+    /// `Corrupt` or `Unsupported` if the text is not a valid index.
+    pub fn parse(json: &[u8], limits: &Limits) -> Result<Self, Error> {
         if begins_as_tar_index(json) {
             let index = shardmill_webdataset::Index::parse(json, limits)?;
             let entries = index.shards.into_iter().map(IndexEntry::Tar);
@@ -84,8 +43,7 @@ impl DatasetIndex {
         }
         if begins_as_table_index(json) {
             let index = TableIndex::parse(json, limits);
-            let index = index.map_err(|reason| IndexProblem::Table { reason })?;
-            return Ok(index.into());
+            return Ok(index.map_err(WriteProblem::table_index)?.into());
         }
         let index = shardmill_mds::Index::parse(json, limits)?;
         let entries = index.shards.into_iter().map(IndexEntry::Streaming);

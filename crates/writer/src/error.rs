@@ -1,18 +1,20 @@
 //! The errors of writing.
 
-use arrow::datatypes::DataType;
-use shardmill_core::{Diagnostic, ErrorKind, LimitExceeded, column_option, escape, sql_name};
-use shardmill_mds::{MdsError, MdsProblem};
-use shardmill_storage::StorageError;
+use std::fmt::Display;
 
-use crate::entry::IndexProblem;
+use arrow::datatypes::DataType;
+use shardmill_core::{Diagnostic as _, Error, ErrorKind, Limits, column_option, escape, sql_name};
+use shardmill_mds::{CodecError, MdsError, MdsProblem};
+use shardmill_webdataset::WebdatasetError;
+
+use crate::table::TableError;
 
 const REWRITE: &str = "write the part again";
 
 shardmill_core::problems! {
     /// What is wrong with a job, a part or a destination, if a sentence says all that is known about it.
     #[non_exhaustive]
-    pub enum WriteProblem {
+    pub enum WriteProblem -> Error {
         /// Member names that are too long, or not ASCII, leave no space for the part number and the sample number.
         NumberedNames => (InvalidInput, "tar-long-name", "name a column of keys with --key-column"),
         /// A dataset already exists.
@@ -47,141 +49,111 @@ shardmill_core::problems! {
         NoAges => (Unsupported, "store-unsupported", "see to it that no job is at work, and remove what there is whatever its age"),
         /// A file that no index lists has the name of a new file. It may belong to another commit.
         FileInTheWay => (Conflict, "dest-not-empty", "the file system has no locks, so another commit may be running; if none is, gc removes the file"),
+        /// The type of a column cannot be stored with the requested encoding.
+        Type => (Unsupported, "type-unsupported"),
+        /// A value is null, and no option says what to do with nulls.
+        Null => (Corrupt, "value-null"),
+        /// A sample is larger than the format or the limit allows.
+        SampleTooLarge => (Corrupt, "limit-sample-bytes"),
+        /// The format cannot store this set of columns.
+        Columns => (InvalidInput, "config-columns"),
+        /// A file of a table cannot be encoded.
+        Table => (Unsupported, "parquet-encode"),
+        /// Two samples have the same key.
+        DuplicateKey => (Corrupt, "sample-key-twice", "choose a column whose values differ with --key-column, or omit it to number the samples"),
+        /// A part is missing.
+        PartMissing => (InvalidInput, "part-missing"),
+        /// The operating system could not start a thread.
+        Thread => (Resource, "thread"),
+        /// A sample was added after the writer was finished or had failed.
+        Closed => (InvalidInput, "writer-closed"),
+        /// The run was interrupted.
+        Interrupted => (Interrupted, "interrupted", "run the same command again to continue"),
+        /// The index of a table is invalid.
+        Index => (Corrupt, "index-syntax"),
+        /// An invariant of the program does not hold.
+        Bug => (Bug, "internal"),
     }
 }
 
 impl WriteProblem {
-    /// Builds the error with this problem.
-    pub(crate) fn at(
-        self,
-        location: impl Into<Option<String>>,
-        reason: impl Into<String>,
-    ) -> WriteError {
-        WriteError::Input {
-            problem: self,
-            location: location.into(),
-            reason: reason.into(),
-        }
+    /// Builds the error for the index of a table that is invalid.
+    #[must_use]
+    pub fn table_index(reason: &str) -> Error {
+        Self::Index.error(format!("the index of a table is invalid: {reason}"))
     }
 }
 
-/// The error of writing shards, parts and indexes.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the messages explain the fields")]
-pub enum WriteError {
-    /// A sentence says all that is known about the problem.
-    #[error("{reason}")]
-    Input {
-        problem: WriteProblem,
-        /// The file or location that it is about, if there is one.
-        location: Option<String>,
-        /// What is wrong, with the facts.
-        reason: String,
-    },
-    /// The type of a column cannot be stored with the requested encoding.
-    #[error("a column of type {data_type} cannot be stored as {encoding}")]
-    TypeUnsupported {
-        column: String,
-        data_type: String,
-        /// The requested encoding, or the format if no encoding was requested.
-        encoding: String,
-        hint: Option<String>,
-    },
-    /// A value does not fit the encoding of its column.
-    #[error("{row}: {reason}")]
-    Value {
-        column: String,
-        /// The row, as in `row 3 of x.parquet` or `sample a/001`.
-        row: String,
-        reason: Box<ValueReason>,
-    },
-    /// A value is null, and no option says what to do with nulls.
-    #[error("{row} is null")]
-    Null {
-        column: String,
-        row: String,
-        hint: String,
-    },
-    /// A sample is larger than the format or the limit allows.
-    #[error("{row}: the sample has {bytes} bytes, more than the {limit} that a sample may have")]
-    SampleTooLarge { row: String, bytes: u64, limit: u64 },
-    /// The format cannot store this set of columns.
-    #[error("{reason}")]
-    Columns { column: String, reason: String },
-    /// A shard cannot be encoded in its format.
-    #[error("shard {shard} could not be encoded")]
-    Format {
-        shard: u64,
-        #[source]
-        source: shardmill_mds::MdsError,
-    },
-    /// A shard cannot be compressed.
-    #[error("shard {shard} could not be compressed")]
-    Compression {
-        shard: u64,
-        #[source]
-        source: shardmill_mds::CodecError,
-    },
-    /// A file of a table cannot be encoded.
-    #[error("file {shard} could not be encoded")]
-    Table {
-        shard: u64,
-        #[source]
-        source: crate::table::TableError,
-    },
-    /// A tar file cannot have this key or field.
-    #[error("{row}")]
-    Sample {
-        /// The column that holds the key, or the field.
-        column: String,
-        row: String,
-        #[source]
-        source: Box<shardmill_webdataset::WebdatasetError>,
-    },
-    /// Two samples have the same key.
-    #[error("{row}: the key `{}` was there before", escape(key))]
-    DuplicateKey {
-        column: String,
-        row: String,
-        key: String,
-    },
-    /// A storage operation failed.
-    #[error(transparent)]
-    Storage(#[from] StorageError),
-    /// The existing index cannot be read.
-    #[error("the index cannot be read")]
-    Index {
-        location: String,
-        #[source]
-        source: Box<IndexProblem>,
-    },
-    /// A part is missing.
-    #[error("part {part} is missing: {given} of {parts} parts are there")]
-    PartMissing {
-        location: String,
-        part: u64,
-        given: u64,
-        parts: u64,
-    },
-    /// The operating system could not start a thread.
-    #[error("no thread could be started")]
-    Thread {
-        #[source]
-        source: std::io::Error,
-    },
-    /// A sample was added after the writer was finished or had failed.
-    #[error("nothing can be written any more: the writer was finished or failed before")]
-    Closed,
-    /// The run was interrupted.
-    #[error("stopped after {samples} samples")]
-    Interrupted {
-        /// The number of samples that were packed into shards.
-        samples: u64,
-    },
-    /// An invariant of the program does not hold.
-    #[error("internal error: {0}")]
-    Bug(&'static str),
+/// Builds the error for a sample that is added after the writer was finished or had failed.
+pub(crate) fn closed() -> Error {
+    let reason = "nothing can be written any more: the writer was finished or failed before";
+    WriteProblem::Closed.error(reason)
+}
+
+/// Builds the error for a run that was interrupted after this number of samples was packed into shards.
+#[must_use]
+pub fn interrupted(samples: u64) -> Error {
+    WriteProblem::Interrupted.error(format!("stopped after {samples} samples"))
+}
+
+/// Builds the error for an invariant of the program that does not hold.
+#[must_use]
+pub fn internal(what: &str) -> Error {
+    WriteProblem::Bug.error(format!("internal error: {what}"))
+}
+
+/// Builds the error for a column whose type cannot be stored with an encoding, or in a format.
+#[must_use]
+pub fn type_unsupported(column: &str, data_type: &DataType, encoding: impl Display) -> Error {
+    let reason = format!("a column of type {data_type} cannot be stored as {encoding}");
+    WriteProblem::Type.at(of_column(column), reason)
+}
+
+/// Builds the error for a value that is null.
+pub(crate) fn null(column: &str, row: &str) -> Error {
+    WriteProblem::Null.at(of_column(column), format!("{row} is null"))
+}
+
+/// Builds the error for a shard that cannot be encoded in its format.
+pub(crate) fn not_encoded(shard: u64, source: MdsError) -> Error {
+    Error::from(source).within(format!("shard {shard} could not be encoded"))
+}
+
+/// Builds the error for a shard that cannot be compressed.
+pub(crate) fn not_compressed(shard: u64, source: CodecError) -> Error {
+    Error::from(source).within(format!("shard {shard} could not be compressed"))
+}
+
+/// Builds the error for a file of a table that cannot be encoded.
+#[must_use]
+pub fn table_not_encoded(file: u64, source: TableError) -> Error {
+    let reason = format!("file {file} could not be encoded");
+    WriteProblem::Table.error(reason).because(source)
+}
+
+/// Builds the error for a tar file that cannot have this key or field.
+pub(crate) fn sample(column: &str, row: String, source: WebdatasetError) -> Error {
+    let hint = match source.hint() {
+        Some(_) => "make the key shorter, or write --names any, which not every reader understands",
+        None => {
+            "compute another key with --select '*, EXPR AS KEY' --key-column KEY; --names any allows what webdataset itself reads"
+        }
+    };
+    Error::new(ErrorKind::Corrupt, source.id(), row)
+        .about(of_column(column))
+        .with_hint(hint)
+        .because(source)
+}
+
+/// Builds the error for an existing index that cannot be read.
+#[must_use]
+pub fn index_error(location: &str, source: Error) -> Error {
+    source.within("the index cannot be read").about(location)
+}
+
+/// Names a column as the object of an error.
+pub(crate) fn of_column(column: &str) -> String {
+    format!("column {column}")
 }
 
 /// Why a value cannot be stored.
@@ -227,128 +199,28 @@ pub enum ValueReason {
     Datum(#[from] MdsError),
     /// The value cannot be a field of a sample.
     #[error(transparent)]
-    Field(#[from] shardmill_webdataset::WebdatasetError),
+    Field(#[from] WebdatasetError),
 }
 
 fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-impl WriteError {
-    /// Returns the cause, if it decides the kind and the id.
-    fn inner(&self) -> Option<&dyn Diagnostic> {
-        match self {
-            Self::Format { source, .. } => Some(source),
-            Self::Compression { source, .. } => Some(source),
-            Self::Storage(source) => Some(source),
-            Self::Index { source, .. } => Some(&**source),
-            _ => None,
-        }
-    }
-}
-
-impl Diagnostic for WriteError {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Input { problem, .. } => problem.facts().0,
-            Self::TypeUnsupported { .. } | Self::Table { .. } => ErrorKind::Unsupported,
-            Self::Value { .. }
-            | Self::Null { .. }
-            | Self::SampleTooLarge { .. }
-            | Self::Sample { .. }
-            | Self::DuplicateKey { .. } => ErrorKind::Corrupt,
-            Self::Columns { .. } | Self::Closed | Self::PartMissing { .. } => {
-                ErrorKind::InvalidInput
-            }
-            Self::Thread { .. } => ErrorKind::Resource,
-            Self::Interrupted { .. } => ErrorKind::Interrupted,
-            _ => self.inner().map_or(ErrorKind::Bug, Diagnostic::kind),
-        }
-    }
-
-    fn id(&self) -> &'static str {
-        match self {
-            Self::Input { problem, .. } => problem.facts().1,
-            Self::TypeUnsupported { .. } => "type-unsupported",
-            Self::Value { reason, .. } => match &**reason {
-                ValueReason::Range { .. } => "value-range",
-                ValueReason::EmptyArray { .. } => "array-empty",
-                ValueReason::NullInside => "array-null",
-                ValueReason::Ragged { .. } => "array-ragged",
-                ValueReason::Array { .. } | ValueReason::Shape { .. } => "array-shape",
-                ValueReason::Length { .. } => "value-length",
-                ValueReason::Separator { .. } => "value-separator",
-                ValueReason::Datum(error) => error.id(),
-                ValueReason::Field(error) => error.id(),
-            },
-            Self::Null { .. } => "value-null",
-            Self::Table { .. } => "parquet-encode",
-            Self::SampleTooLarge { .. } => "limit-sample-bytes",
-            Self::Columns { .. } => "config-columns",
-            Self::Sample { source, .. } => source.id(),
-            Self::DuplicateKey { .. } => "sample-key-twice",
-            Self::PartMissing { .. } => "part-missing",
-            Self::Thread { .. } => "thread",
-            Self::Closed => "writer-closed",
-            Self::Interrupted { .. } => "interrupted",
-            _ => self.inner().map_or("internal", Diagnostic::id),
-        }
-    }
-
-    fn object(&self) -> Option<String> {
-        match self {
-            Self::TypeUnsupported { column, .. }
-            | Self::Value { column, .. }
-            | Self::Null { column, .. }
-            | Self::Sample { column, .. }
-            | Self::DuplicateKey { column, .. }
-            | Self::Columns { column, .. } => Some(format!("column {}", escape(column))),
-            Self::Input { location, .. } => location.clone(),
-            Self::Index { location, .. } | Self::PartMissing { location, .. } => {
-                Some(location.clone())
-            }
-            _ => self.inner().and_then(Diagnostic::object),
-        }
-    }
-
-    fn hint(&self) -> Option<String> {
-        let text = match self {
-            Self::Input { problem, .. } => problem.facts().2?,
-            Self::TypeUnsupported { hint, .. } => return hint.clone(),
-            Self::Value { column, reason, .. } => return reason.hint(column),
-            Self::Null { hint, .. } => hint,
-            Self::SampleTooLarge { bytes, .. } => {
-                let exceeded = LimitExceeded {
-                    name: "sample-bytes",
-                    value: *bytes,
-                    limit: 0,
-                };
-                return Some(exceeded.hint());
-            }
-            Self::Sample { source, .. } => match source.hint() {
-                Some(_) => {
-                    "make the key shorter, or write --names any, which not every reader understands"
-                }
-                None => {
-                    "compute another key with --select '*, EXPR AS KEY' --key-column KEY; --names any allows what webdataset itself reads"
-                }
-            },
-            Self::DuplicateKey { .. } => {
-                "choose a column whose values differ with --key-column, or omit it to number the samples"
-            }
-            Self::Interrupted { .. } => "run the same command again to continue",
-            Self::PartMissing { parts, .. } => {
-                return Some(format!(
-                    "make the missing parts as the others were made, and commit all {parts} together"
-                ));
-            }
-            _ => return self.inner().and_then(Diagnostic::hint),
-        };
-        Some(text.to_owned())
-    }
-}
-
 impl ValueReason {
+    fn facts(&self) -> (ErrorKind, &'static str) {
+        match self {
+            Self::Range { .. } => (ErrorKind::Corrupt, "value-range"),
+            Self::EmptyArray { .. } => (ErrorKind::Corrupt, "array-empty"),
+            Self::NullInside => (ErrorKind::Corrupt, "array-null"),
+            Self::Ragged { .. } => (ErrorKind::Corrupt, "array-ragged"),
+            Self::Array { .. } | Self::Shape { .. } => (ErrorKind::Corrupt, "array-shape"),
+            Self::Length { .. } => (ErrorKind::Corrupt, "value-length"),
+            Self::Separator { .. } => (ErrorKind::Corrupt, "value-separator"),
+            Self::Datum(error) => (ErrorKind::Corrupt, error.id()),
+            Self::Field(error) => (ErrorKind::Corrupt, error.id()),
+        }
+    }
+
     fn hint(&self, column: &str) -> Option<String> {
         let as_json = || match column.strip_suffix(".npy") {
             // The field of a tar file, whose column has no extension.
@@ -416,27 +288,25 @@ impl RowError {
     }
 
     /// Adds the column and the description of the row.
-    pub(crate) fn locate(self, column: &str, describe_row: impl Fn(usize) -> String) -> WriteError {
-        WriteError::Value {
-            column: column.to_owned(),
-            row: describe_row(self.row),
-            reason: Box::new(self.reason),
-        }
+    pub(crate) fn locate(self, column: &str, describe_row: impl Fn(usize) -> String) -> Error {
+        let (kind, id) = self.reason.facts();
+        let message = format!("{}: {}", describe_row(self.row), self.reason);
+        Error::new(kind, id, message)
+            .about(of_column(column))
+            .with_any_hint(self.reason.hint(column))
     }
 }
 
 /// Checks the encoded length of a sample. `row` describes its location.
-pub(crate) fn check_size(
-    bytes: usize,
-    limit: u64,
-    row: impl Fn() -> String,
-) -> Result<(), WriteError> {
-    match u64::try_from(bytes).unwrap_or(u64::MAX) {
-        bytes if bytes <= limit => Ok(()),
-        bytes => Err(WriteError::SampleTooLarge {
-            row: row(),
-            bytes,
-            limit,
-        }),
-    }
+pub(crate) fn check_size(bytes: usize, limit: u64, row: impl Fn() -> String) -> Result<(), Error> {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    Limits::check("sample-bytes", bytes, limit).map_err(|exceeded| {
+        let reason = format!(
+            "{}: the sample has {bytes} bytes, more than the {limit} that a sample may have",
+            row()
+        );
+        WriteProblem::SampleTooLarge
+            .error(reason)
+            .with_hint(exceeded.hint())
+    })
 }

@@ -2,11 +2,11 @@
 
 use std::io::Write as _;
 
+use shardmill_core::Error;
 use shardmill_mds::Index;
 use shardmill_storage::{CancelToken, Destination, Dir, PublishMode, StorageError};
 
 use crate::entry::DatasetIndex;
-use crate::error::WriteError;
 
 pub use shardmill_core::{INDEX_NAME, TABLE_INDEX_NAME};
 
@@ -23,7 +23,7 @@ pub fn publish_index(
     folder: &str,
     index: &DatasetIndex,
     cancel: &mut CancelToken<'_>,
-) -> Result<(), WriteError> {
+) -> Result<(), Error> {
     let name = in_folder(folder, index.format.index_name());
     let text = index.to_json();
     let (folder, mode) = (Some(temp_folder), PublishMode::CreateNew);
@@ -31,7 +31,7 @@ pub fn publish_index(
 }
 
 /// Publishes the index of a dataset in `dir` itself. The shards must have their final names.
-pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<(), WriteError> {
+pub(crate) fn publish_last(dir: &Dir, index: &Index, durable: bool) -> Result<(), Error> {
     if dir.exists(INDEX_NAME)? {
         return Err(StorageError::Exists {
             path: dir.path_of(INDEX_NAME),

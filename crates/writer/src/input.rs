@@ -1,17 +1,12 @@
 //! The input of the pipeline: units of record batches, in a fixed order.
 
 use arrow::record_batch::RecordBatch;
-use shardmill_core::Diagnostic;
-
-use crate::error::WriteError;
+use shardmill_core::Error;
 
 /// An input: units in a fixed order, each of them a sequence of batches.
 ///
 /// Several threads read units at the same time. One thread at a time reads the batches of a unit.
 pub trait Input: Sync {
-    /// The error of a failed read. It is also the error of a run, so it can hold the errors of this crate.
-    type Error: Diagnostic + From<WriteError> + Send + 'static;
-
     /// Returns the number of units.
     fn units(&self) -> usize;
 
@@ -20,7 +15,7 @@ pub trait Input: Sync {
     /// # Errors
     ///
     /// Returns the error of the input if the unit cannot be opened.
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Self::Error>>, Self::Error>;
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches>, Error>;
 
     /// Names a row for messages, as in `row 3 of x.parquet` or `sample a/001`.
     fn row_origin(&self, unit: usize, row: u64) -> String;
@@ -28,15 +23,12 @@ pub trait Input: Sync {
 
 /// The batches of one unit.
 pub trait Batches: Send {
-    /// The error of a failed read.
-    type Error;
-
     /// Returns the next batch, or `None` at the end of the unit.
     ///
     /// # Errors
     ///
     /// Returns the error of the input if the batch cannot be read.
-    fn next(&mut self) -> Result<Option<InputBatch>, Self::Error>;
+    fn next(&mut self) -> Result<Option<InputBatch>, Error>;
 }
 
 /// Rows that belong to one split.

@@ -58,8 +58,11 @@ pub use columns::{
     is_json_text, leaf_type, number_lists, number_type, stores_null,
 };
 pub use content::{DedupIndex, UnitSamples};
-pub use entry::{DatasetIndex, IndexEntry, IndexProblem};
-pub use error::{ValueReason, WriteError, WriteProblem};
+pub use entry::{DatasetIndex, IndexEntry};
+pub use error::{
+    ValueReason, WriteProblem, index_error, internal, interrupted, table_not_encoded,
+    type_unsupported,
+};
 pub use fill::parse_value;
 pub use form::{
     PatternError, ShardForm, ShardFormat, ShardPattern, TableForm, TarForm, is_table_file_name,

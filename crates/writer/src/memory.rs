@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
+use shardmill_core::Error;
 use shardmill_mds::{ShardConfig, encode_header};
 
 use crate::chunk::{BufferPool, Origin};
-use crate::error::{WriteError, check_size};
+use crate::error::{self, check_size};
 use crate::rows::RowEncoder;
 
 /// An MDS shard in memory, to which batches are added.
@@ -52,12 +53,12 @@ impl<'a> MemoryShard<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError`] if a value does not fit its encoding, or if the shard becomes too large.
+    /// `Corrupt` if a value does not fit its encoding, or if the shard becomes too large.
     pub fn push(
         &mut self,
         batch: &RecordBatch,
         describe_row: impl Fn(usize) -> String,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         let (bytes, sizes) = (&mut self.bytes, &mut self.sizes);
         let origin = Origin::default();
         (self.encoder).encode(batch, origin, &self.buffers, describe_row, |chunk| {
@@ -76,19 +77,19 @@ impl<'a> MemoryShard<'a> {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError`] if there are more or fewer samples than announced, or too many bytes.
-    pub fn finish(mut self) -> Result<Vec<u8>, WriteError> {
+    /// `Bug` if there are more or fewer samples than announced, or too many bytes.
+    pub fn finish(mut self) -> Result<Vec<u8>, Error> {
         if self.sizes.len() != self.samples {
-            return Err(WriteError::Bug(
+            return Err(error::internal(
                 "a shard in memory has another number of samples than announced",
             ));
         }
         let mut header = Vec::new();
         let sizes = self.sizes.iter().copied();
         encode_header(self.config, &self.config_json, sizes, &mut header)
-            .map_err(|source| WriteError::Format { shard: 0, source })?;
+            .map_err(|source| error::not_encoded(0, source))?;
         let space = self.bytes.get_mut(..header.len());
-        let space = space.ok_or(WriteError::Bug("a header has an unexpected length"))?;
+        let space = space.ok_or_else(|| error::internal("a header has an unexpected length"))?;
         space.copy_from_slice(&header);
         Ok(self.bytes)
     }

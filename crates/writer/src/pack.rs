@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
+use shardmill_core::{Error, escape};
 use shardmill_mds::{Content, Cutter, ShardConfig};
 use shardmill_webdataset::{KEY_DIGITS, read_sample, renumber, tar_cutter};
 
 use crate::chunk::Chunk;
 use crate::content::{DedupIndex, UnitSamples};
-use crate::error::{WriteError, WriteProblem};
+use crate::error::{self, WriteProblem};
 use crate::form::ShardForm;
 use crate::rows::TarKeys;
 
@@ -213,7 +214,7 @@ impl Packer {
         &mut self,
         mut chunk: Chunk,
         describe_row: impl Fn(u64) -> String,
-    ) -> Result<Vec<CutShard>, WriteError> {
+    ) -> Result<Vec<CutShard>, Error> {
         let known = self.recognise(&chunk);
         self.take_keys(&mut chunk, &known, describe_row)?;
         let mut full = Vec::new();
@@ -278,15 +279,14 @@ impl Packer {
         chunk: &mut Chunk,
         known: &[bool],
         describe_row: impl Fn(u64) -> String,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         match &mut self.keys {
             Keys::Given => {}
             Keys::Numbered(before, next) => {
                 for sample in (0..chunk.samples()).filter(|sample| !is_known(known, *sample)) {
                     let key = format!("{before}{next:0KEY_DIGITS$}");
                     if !renumber(chunk.sample_mut(sample), KEY_DIGITS, &key) {
-                        return Err(WriteProblem::NumberedNames.at(
-                            None,
+                        return Err(WriteProblem::NumberedNames.error(
                             "names beyond ASCII, and of more than 100 bytes, have no room for the numbers of samples in parts",
                         ));
                     }
@@ -300,11 +300,12 @@ impl Packer {
                     let limits = shardmill_core::Limits::default();
                     let key = read_sample(0, chunk.sample_mut(sample), &mut Vec::new(), &limits);
                     let rows = chunk.rows.as_ref();
-                    return Err(WriteError::DuplicateKey {
-                        column: column.clone(),
-                        row: describe_row(rows.map_or(0, |rows| rows.get(sample))),
-                        key: key.unwrap_or_default(),
-                    });
+                    let (row, key) = (
+                        describe_row(rows.map_or(0, |rows| rows.get(sample))),
+                        key.unwrap_or_default(),
+                    );
+                    let reason = format!("{row}: the key `{}` was there before", escape(&key));
+                    return Err(WriteProblem::DuplicateKey.at(error::of_column(column), reason));
                 }
             }
         }

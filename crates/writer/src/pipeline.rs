@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use shardmill_core::{Progress, lock};
+use shardmill_core::{Error, Progress, lock};
 use shardmill_mds::Content;
 use shardmill_storage::{CancelToken, Destination, PublishMode, StorageError};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::content::{DedupIndex, UnitSamples};
 use crate::entry::DatasetIndex;
-use crate::error::WriteError;
+use crate::error;
 use crate::form::ShardForm;
 use crate::index::in_folder;
 use crate::input::{Batches, Input};
@@ -125,7 +125,7 @@ pub fn run<I: Input>(
     resources: Resources,
     checkpoint: &dyn Checkpoint,
     progress: &Progress,
-) -> Result<Written, I::Error> {
+) -> Result<Written, Error> {
     let jobs = resources.jobs.max(1);
     let publishers = output.destination.publishers().max(1);
     let resume = match output.splits.len() {
@@ -198,31 +198,31 @@ pub fn run<I: Input>(
     let now = Instant::now();
     let ends = ends
         .as_mut()
-        .map_err(|_| WriteError::Bug("a worker thread panicked"))?;
+        .map_err(|_| error::internal("a worker thread panicked"))?;
     // All threads compute, but only `jobs` at the same time.
     ends.sort_unstable_by(|a, b| b.cmp(a));
     let idle = ends.iter().take(jobs);
     let idle = idle.map(|end| now.saturating_duration_since(*end)).sum();
-    Ok(pool.client.written(base.shards, idle)?)
+    pool.client.written(base.shards, idle)
 }
 
 /// A unit that is being read.
-struct Slot<E> {
+struct Slot {
     /// `None` while a thread reads from it.
-    batches: Option<Box<dyn Batches<Error = E>>>,
+    batches: Option<Box<dyn Batches>>,
     /// The number of samples that the unit has produced for each split so far.
     given: Vec<u64>,
     /// Encoded chunks that wait until earlier units are packed.
     queue: VecDeque<Chunk>,
     /// The result of the unit, once it is read.
-    end: Option<Result<(), E>>,
+    end: Option<Result<(), Error>>,
 }
 
-struct Reading<E> {
+struct Reading {
     /// The unit that is being packed.
     head: usize,
     next_open: usize,
-    slots: BTreeMap<usize, Slot<E>>,
+    slots: BTreeMap<usize, Slot>,
     /// The encoded bytes of the units after the head.
     ahead_bytes: u64,
     packers: Vec<Packer>,
@@ -235,10 +235,10 @@ struct Reading<E> {
 }
 
 /// Reads the next batch of a unit.
-struct ReadTask<E> {
+struct ReadTask {
     unit: usize,
     /// `None` if the unit is not open yet.
-    batches: Option<Box<dyn Batches<Error = E>>>,
+    batches: Option<Box<dyn Batches>>,
     given: Vec<u64>,
 }
 
@@ -253,15 +253,14 @@ struct Conversion<'a, I: Input> {
     resources: Resources,
     generation: Option<u64>,
     buffers: Arc<BufferPool>,
-    reading: Mutex<Reading<I::Error>>,
+    reading: Mutex<Reading>,
     entries: Entries,
 }
 
 impl<I: Input> PoolClient for Conversion<'_, I> {
-    type Error = I::Error;
-    type Task = ReadTask<I::Error>;
+    type Task = ReadTask;
 
-    fn pick(&self, unfinished: usize) -> NextTask<ReadTask<I::Error>> {
+    fn pick(&self, unfinished: usize) -> NextTask<ReadTask> {
         let mut reading = self.lock();
         if reading.packed {
             return NextTask::End;
@@ -312,7 +311,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         })
     }
 
-    fn run(&self, task: ReadTask<I::Error>) -> Result<Vec<CutShard>, I::Error> {
+    fn run(&self, task: ReadTask) -> Result<Vec<CutShard>, Error> {
         self.read(task)
     }
 
@@ -324,7 +323,7 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
         &self,
         mut shard: FinishedShard,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         if let Some(generation) = self.generation {
             let form = &self.output.form;
             shard.rename_files(|name| form.numbered(name, generation));
@@ -357,12 +356,12 @@ impl<I: Input> PoolClient for Conversion<'_, I> {
 }
 
 impl<I: Input> Conversion<'_, I> {
-    fn lock(&self) -> MutexGuard<'_, Reading<I::Error>> {
+    fn lock(&self) -> MutexGuard<'_, Reading> {
         lock(&self.reading)
     }
 
     /// Decodes and encodes one batch of a unit.
-    fn read(&self, task: ReadTask<I::Error>) -> Result<Vec<CutShard>, I::Error> {
+    fn read(&self, task: ReadTask) -> Result<Vec<CutShard>, Error> {
         let ReadTask {
             unit,
             batches,
@@ -423,17 +422,14 @@ impl<I: Input> Conversion<'_, I> {
             slot.queue.extend(chunks);
             match encoded {
                 Ok(()) => slot.batches = Some(batches),
-                Err(error) => slot.end = Some(Err(error.into())),
+                Err(error) => slot.end = Some(Err(error)),
             }
         }
         self.pack(reading)
     }
 
     /// Packs all chunks that are ready, in order. Returns the shards to write. Only the first error is returned.
-    fn pack(
-        &self,
-        mut reading: MutexGuard<'_, Reading<I::Error>>,
-    ) -> Result<Vec<CutShard>, I::Error> {
+    fn pack(&self, mut reading: MutexGuard<'_, Reading>) -> Result<Vec<CutShard>, Error> {
         if reading.failed {
             return Ok(Vec::new());
         }
@@ -442,7 +438,7 @@ impl<I: Input> Conversion<'_, I> {
         cut
     }
 
-    fn pack_ready(&self, reading: &mut Reading<I::Error>) -> Result<Vec<CutShard>, I::Error> {
+    fn pack_ready(&self, reading: &mut Reading) -> Result<Vec<CutShard>, Error> {
         let mut cut = Vec::new();
         while let Some(slot) = reading.slots.get_mut(&reading.head) {
             while let Some(chunk) = slot.queue.pop_front() {
@@ -499,7 +495,7 @@ impl<I: Input> Conversion<'_, I> {
         Some(entry.samples())
     }
 
-    fn written(&self, first_shard: u64, idle: Duration) -> Result<Written, WriteError> {
+    fn written(&self, first_shard: u64, idle: Duration) -> Result<Written, Error> {
         let mut reading = self.lock();
         let mut written = Written {
             indexes: Vec::new(),

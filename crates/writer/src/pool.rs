@@ -13,11 +13,11 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use shardmill_mds::Content;
 
 use crate::entry::IndexEntry;
-use crate::error::WriteError;
+use crate::error;
 use crate::pack::CutShard;
 use crate::shard::{FinishedShard, Outcome, Scratch, ShardKind, ShardWork, Step, Temps};
 
@@ -26,7 +26,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The source of the shards of a pool, and their destination.
 pub(crate) trait PoolClient: Sync {
-    type Error: From<WriteError> + Send;
     /// A task that produces shards.
     type Task: Send;
 
@@ -34,17 +33,13 @@ pub(crate) trait PoolClient: Sync {
     fn pick(&self, unfinished: usize) -> NextTask<Self::Task>;
 
     /// Runs a task and returns the shards that became full.
-    fn run(&self, task: Self::Task) -> Result<Vec<CutShard>, Self::Error>;
+    fn run(&self, task: Self::Task) -> Result<Vec<CutShard>, Error>;
 
     /// Returns the location of temporary files.
     fn temps(&self) -> Temps<'_>;
 
     /// Publishes the files of a shard. `cancel` returns whether to continue.
-    fn publish(
-        &self,
-        shard: FinishedShard,
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError>;
+    fn publish(&self, shard: FinishedShard, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error>;
 
     /// Returns whether the caller has cancelled the work.
     fn is_cancelled(&self) -> bool;
@@ -83,12 +78,12 @@ pub(crate) struct ShardPool<C: PoolClient> {
     pub(crate) client: C,
     kind: ShardKind,
     pub(crate) limits: PoolLimits,
-    state: Mutex<PoolState<C::Error>>,
+    state: Mutex<PoolState>,
     /// Signals every change of the state.
     changed: Condvar,
 }
 
-pub(crate) struct PoolState<E> {
+pub(crate) struct PoolState {
     steps: VecDeque<ShardJob>,
     /// Shards whose files are written but not yet published.
     finished: VecDeque<FinishedShard>,
@@ -105,7 +100,7 @@ pub(crate) struct PoolState<E> {
     closing: bool,
     /// Whether all work has stopped.
     stopped: bool,
-    error: Option<E>,
+    error: Option<Error>,
 }
 
 enum ShardJob {
@@ -126,7 +121,7 @@ enum Done {
     Finished(Box<FinishedShard>),
 }
 
-impl<E: From<WriteError>> PoolState<E> {
+impl PoolState {
     fn waiting(&self) -> usize {
         self.finished.len() + self.publishing
     }
@@ -147,7 +142,7 @@ impl<E: From<WriteError>> PoolState<E> {
     }
 
     /// Stops all work. Keeps the first error.
-    fn fail(&mut self, error: Option<E>) {
+    fn fail(&mut self, error: Option<Error>) {
         if !self.stopped {
             self.error = error;
         }
@@ -157,12 +152,9 @@ impl<E: From<WriteError>> PoolState<E> {
         self.finished.clear();
     }
 
-    fn check(&mut self) -> Result<(), E> {
+    fn check(&mut self) -> Result<(), Error> {
         match self.stopped {
-            true => Err(self
-                .error
-                .take()
-                .unwrap_or_else(|| WriteError::Closed.into())),
+            true => Err(self.error.take().unwrap_or_else(error::closed)),
             false => Ok(()),
         }
     }
@@ -232,13 +224,12 @@ impl<C: PoolClient> ShardPool<C> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, PoolState<C::Error>> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         lock(&self.state)
     }
 
-    fn interrupted(&self) -> C::Error {
-        let samples = self.client.samples();
-        WriteError::Interrupted { samples }.into()
+    fn interrupted(&self) -> Error {
+        error::interrupted(self.client.samples())
     }
 
     /// Adds shards at once.
@@ -251,7 +242,7 @@ impl<C: PoolClient> ShardPool<C> {
         &self,
         shard: CutShard,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), C::Error> {
+    ) -> Result<(), Error> {
         let limits = self.limits;
         let mut state = self.wait(cancel, |state| {
             state.unfinished < limits.max_unfinished && state.waiting() < limits.max_waiting
@@ -265,8 +256,8 @@ impl<C: PoolClient> ShardPool<C> {
     pub(crate) fn wait(
         &self,
         cancel: &mut dyn FnMut() -> bool,
-        is_reached: impl Fn(&PoolState<C::Error>) -> bool,
-    ) -> Result<MutexGuard<'_, PoolState<C::Error>>, C::Error> {
+        is_reached: impl Fn(&PoolState) -> bool,
+    ) -> Result<MutexGuard<'_, PoolState>, Error> {
         let mut checked = Instant::now();
         let mut state = self.lock();
         loop {
@@ -295,7 +286,7 @@ impl<C: PoolClient> ShardPool<C> {
     }
 
     /// Waits until `next` returns a value, without a timeout.
-    pub(crate) fn wait_for<T>(&self, mut next: impl FnMut(&PoolState<C::Error>) -> Option<T>) -> T {
+    pub(crate) fn wait_for<T>(&self, mut next: impl FnMut(&PoolState) -> Option<T>) -> T {
         let mut state = self.lock();
         loop {
             if let Some(value) = next(&state) {
@@ -367,7 +358,7 @@ impl<C: PoolClient> ShardPool<C> {
                 state.first_is_published = true;
                 outcome.map_err(|error| match self.client.is_cancelled() {
                     true => self.interrupted(),
-                    false => error.into(),
+                    false => error,
                 })
             } else {
                 state.computing += 1;
@@ -388,7 +379,7 @@ impl<C: PoolClient> ShardPool<C> {
         last
     }
 
-    fn pick(&self, state: &mut PoolState<C::Error>) -> Option<Job<C::Task>> {
+    fn pick(&self, state: &mut PoolState) -> Option<Job<C::Task>> {
         if let Some(shard) = state.next_to_publish(&self.limits) {
             return Some(Job::Publish(shard));
         }
@@ -412,7 +403,7 @@ impl<C: PoolClient> ShardPool<C> {
         }
     }
 
-    fn compute(&self, job: Job<C::Task>, scratch: &mut Scratch) -> Result<Done, C::Error> {
+    fn compute(&self, job: Job<C::Task>, scratch: &mut Scratch) -> Result<Done, Error> {
         Ok(match job {
             Job::Publish(_) => Done::Cut(Vec::new()),
             Job::Produce(task) => Done::Cut(self.client.run(task)?),
@@ -443,8 +434,8 @@ impl<C: PoolClient> Drop for Alarm<'_, C> {
     fn drop(&mut self) {
         self.0.remove_thread();
         if std::thread::panicking() {
-            let bug = WriteError::Bug("a worker thread panicked");
-            self.0.lock().fail(Some(bug.into()));
+            let bug = error::internal("a worker thread panicked");
+            self.0.lock().fail(Some(bug));
         }
         self.0.changed.notify_all();
     }
@@ -466,7 +457,7 @@ impl Entries {
         &self,
         split: usize,
         first: u64,
-    ) -> Result<Vec<(IndexEntry, Content)>, WriteError> {
+    ) -> Result<Vec<(IndexEntry, Content)>, Error> {
         let entries = lock(&self.0);
         let of_split = entries.range((split, 0)..=(split, u64::MAX));
         // INVARIANT: shard numbers have no gap.
@@ -474,7 +465,7 @@ impl Entries {
             .zip(of_split.clone())
             .all(|(at, (key, _))| key.1 == at)
         {
-            return Err(WriteError::Bug("a shard is missing from the index"));
+            return Err(error::internal("a shard is missing from the index"));
         }
         Ok(of_split.map(|(_, entry)| entry.clone()).collect())
     }

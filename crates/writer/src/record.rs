@@ -1,12 +1,12 @@
 //! The records of published shards, which the journal of a conversion and the manifest of a part list.
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, check_relative_path};
+use shardmill_core::{Error, Limits, check_relative_path};
 use shardmill_mds::{Content, Hasher, hash_hex};
 use shardmill_storage::{Destination, Dir, FileHandle, FileVersion, StorageError, TempFile};
 
 use crate::entry::IndexEntry;
-use crate::error::WriteError;
+use crate::error;
 use crate::pack::Position;
 use crate::shard::{FileCheck, FinishedShard};
 
@@ -171,14 +171,14 @@ impl FileRecord {
     ///
     /// # Errors
     ///
-    /// Returns the error of the disk or the store, or [`WriteError::Interrupted`] if `cancel` returns `false`.
+    /// Returns the error of the disk or the store, or [`Error::Interrupted`] if `cancel` returns `false`.
     pub fn compare(
         &self,
         destination: &Destination,
         at: &str,
         verify: Verify,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<FileState, WriteError> {
+    ) -> Result<FileState, Error> {
         let expected = &self.check;
         let differs = |found: String, noted: &str| match found == noted {
             true => FileState::Intact,
@@ -222,16 +222,12 @@ impl FileRecord {
 
 impl FileCheck {
     /// Returns the hash of a file.
-    fn hash(
-        &self,
-        file: &FileHandle,
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<String, WriteError> {
+    fn hash(&self, file: &FileHandle, cancel: &mut dyn FnMut() -> bool) -> Result<String, Error> {
         let mut hasher = Hasher::new(self.algo);
         let mut at = 0;
         while at < file.len() {
             if !cancel() {
-                return Err(WriteError::Interrupted { samples: 0 });
+                return Err(error::interrupted(0));
             }
             let length = STEP_BYTES.min(file.len() - at);
             hasher.update(&file.read_range(at, length)?);

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use shardmill_core::Format;
+use shardmill_core::{Error, Format};
 use shardmill_mds::{Content, Layout, TextColumn, reaches_over};
 use shardmill_webdataset::{KEY_DIGITS, content_of_numbered};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
 use crate::columns::{ColumnEncoder, EncodedColumn, add_sizes, first_null};
-use crate::error::{RowError, ValueReason, WriteError, check_size};
+use crate::error::{self, RowError, ValueReason, check_size};
 use tar::TarSamples;
 pub use tar::{TarKeys, TarRows};
 
@@ -124,7 +124,7 @@ impl RowEncoder {
         pool: &Arc<BufferPool>,
         describe_row: impl Fn(usize) -> String,
         mut emit: impl FnMut(Chunk),
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         if matches!(self.frame, Frame::Table(_)) {
             let rows = self.table_rows(batch, &describe_row)?;
             return self.encode_table(&rows, origin, pool, &describe_row, emit);
@@ -176,14 +176,14 @@ impl RowEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::Value`] for a value that does not fit its column, and a bug if this is an encoder of samples.
+    /// `Corrupt` for a value that does not fit its column, and a bug if this is an encoder of samples.
     pub fn table_rows(
         &self,
         batch: &RecordBatch,
         describe_row: impl Fn(usize) -> String,
-    ) -> Result<RecordBatch, WriteError> {
+    ) -> Result<RecordBatch, Error> {
         let Frame::Table(schema) = &self.frame else {
-            return Err(WriteError::Bug(
+            return Err(error::internal(
                 "rows of a table from an encoder of samples",
             ));
         };
@@ -194,7 +194,7 @@ impl RowEncoder {
         let columns = columns.collect::<Result<_, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
-            .map_err(|_| WriteError::Bug("converted columns do not fit the schema of their table"))
+            .map_err(|_| error::internal("converted columns do not fit the schema of their table"))
     }
 
     /// Divides the rows of a table into chunks.
@@ -205,7 +205,7 @@ impl RowEncoder {
         pool: &Arc<BufferPool>,
         describe_row: &impl Fn(usize) -> String,
         mut emit: impl FnMut(Chunk),
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         // A row of nulls has a size, too, because sizes tell rows apart.
         let mut sizes = vec![1_usize; rows.num_rows()];
         for column in rows.columns() {
@@ -231,7 +231,7 @@ impl RowEncoder {
         &self,
         batch: &RecordBatch,
         describe_row: &impl Fn(usize) -> String,
-    ) -> Result<Vec<EncodedColumn>, WriteError> {
+    ) -> Result<Vec<EncodedColumn>, Error> {
         let columns = self.columns.iter().map(|column| {
             let array = batch.column(column.source());
             let row = match column.stores_null() || column.omits_null() {
@@ -239,11 +239,8 @@ impl RowEncoder {
                 false => first_null(array),
             };
             if let Some(row) = row {
-                return Err(WriteError::Null {
-                    column: column.name().to_owned(),
-                    row: describe_row(row),
-                    hint: column.null_hint().to_string(),
-                });
+                return Err(error::null(column.name(), &describe_row(row))
+                    .with_hint(column.null_hint().to_string()));
             }
             column
                 .prepare(array)
@@ -258,7 +255,7 @@ impl RowEncoder {
         columns: &[EncodedColumn],
         rows: usize,
         describe_row: &impl Fn(usize) -> String,
-    ) -> Result<Vec<usize>, WriteError> {
+    ) -> Result<Vec<usize>, Error> {
         let constant = match &self.frame {
             Frame::Heads => 4 * self.headed.iter().filter(|headed| **headed).count(),
             Frame::Text { before, after, .. } => {
@@ -283,7 +280,7 @@ impl RowEncoder {
         columns: &[EncodedColumn],
         rows: usize,
         describe_row: &impl Fn(usize) -> String,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         let Frame::Text { refuse, format, .. } = &self.frame else {
             return Ok(());
         };

@@ -7,12 +7,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arrow::record_batch::RecordBatch;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use shardmill_mds::{Index, MdsError, ShardConfig, ShardEntry};
 use shardmill_storage::{Dir, PublishMode};
 
 use crate::chunk::{BufferPool, Chunk, Origin};
-use crate::error::{WriteError, check_size};
+use crate::error::{self, WriteProblem, check_size};
 use crate::form::ShardForm;
 use crate::index::publish_last;
 use crate::pack::{CutShard, Packer};
@@ -152,10 +152,10 @@ impl SampleWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::SampleTooLarge`] and leaves the sample out, or returns [`WriteError::Closed`].
-    pub fn end(&mut self) -> Result<bool, WriteError> {
+    /// `Corrupt` for a sample that is too large, which is left out; `InvalidInput` if the writer is closed.
+    pub fn end(&mut self) -> Result<bool, Error> {
         if self.closed {
-            return Err(WriteError::Closed);
+            return Err(error::closed());
         }
         let bytes = self.open.len().saturating_sub(self.start);
         let checked = check_size(bytes, self.sample_limit, || format!("row {}", self.samples));
@@ -179,11 +179,7 @@ impl SampleWriter {
     /// # Errors
     ///
     /// Returns the errors of [`end`](Self::end) and [`pack`](Self::pack).
-    pub fn push(
-        &mut self,
-        sample: &[u8],
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    pub fn push(&mut self, sample: &[u8], cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.begin().extend_from_slice(sample);
         if self.end()? {
             self.pack(cancel)?;
@@ -197,7 +193,7 @@ impl SampleWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::Value`], [`WriteError::Null`], [`WriteError::SampleTooLarge`], or the errors of
+    /// Returns [`Error::Value`], [`Error::Null`], [`Error::SampleTooLarge`], or the errors of
     /// [`pack`](Self::pack).
     pub fn push_batch(
         &mut self,
@@ -205,7 +201,7 @@ impl SampleWriter {
         batch: &RecordBatch,
         describe_row: impl Fn(usize) -> String,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         self.pack(cancel)?;
         let mut chunks = Vec::new();
         encoder.encode(batch, self.origin(), &self.buffers, describe_row, |chunk| {
@@ -223,11 +219,11 @@ impl SampleWriter {
     ///
     /// # Errors
     ///
-    /// Returns the error of an earlier shard that could not be written, or [`WriteError::Interrupted`] if `cancel`
-    /// returns `false`. Both close the writer. Returns [`WriteError::Closed`] if the writer is closed.
-    pub fn pack(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+    /// Returns the error of an earlier shard that could not be written, or `Interrupted` if `cancel` returns `false`.
+    /// Both close the writer. Returns `InvalidInput` if the writer is closed.
+    pub fn pack(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         if self.closed {
-            return Err(WriteError::Closed);
+            return Err(error::closed());
         }
         self.open.truncate(self.start);
         if self.ends.is_empty() {
@@ -243,11 +239,7 @@ impl SampleWriter {
         self.push_chunk(chunk, cancel)
     }
 
-    fn push_chunk(
-        &mut self,
-        chunk: Chunk,
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    fn push_chunk(&mut self, chunk: Chunk, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         let full = self.packer.push(chunk, |row| format!("row {row}"));
         for shard in full.inspect_err(|_| self.closed = true)? {
             self.write(shard, cancel)
@@ -257,8 +249,7 @@ impl SampleWriter {
         if bytes > u64::from(u32::MAX) {
             // Offsets have 32 bits. The original writer overflows here.
             self.closed = true;
-            let source = MdsError::shard_too_large(bytes);
-            return Err(WriteError::Format { shard, source });
+            return Err(error::not_encoded(shard, MdsError::shard_too_large(bytes)));
         }
         Ok(())
     }
@@ -270,7 +261,7 @@ impl SampleWriter {
     ///
     /// Returns the errors of [`pack`](Self::pack), or [`StorageError::Exists`](shardmill_storage::StorageError::Exists)
     /// if an index already exists.
-    pub fn finish(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Index, WriteError> {
+    pub fn finish(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Index, Error> {
         self.pack(cancel)?;
         self.closed = true;
         if let Some(shard) = self.packer.finish() {
@@ -286,11 +277,7 @@ impl SampleWriter {
     }
 
     /// Hands a shard to the pool, and starts its threads with the first one.
-    fn write(
-        &mut self,
-        shard: CutShard,
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    fn write(&mut self, shard: CutShard, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         self.pool.accept(shard, cancel)?;
         let limits = self.pool.limits;
         while self.threads.len() < limits.jobs + limits.publishers {
@@ -303,7 +290,8 @@ impl SampleWriter {
                     self.pool.remove_thread();
                     // Existing threads can do the work.
                     if self.threads.is_empty() {
-                        return Err(WriteError::Thread { source });
+                        let reason = "no thread could be started";
+                        return Err(WriteProblem::Thread.error(reason).because(source));
                     }
                     break;
                 }
@@ -313,13 +301,13 @@ impl SampleWriter {
     }
 
     /// Waits until all shards are published, and returns their entries in order.
-    fn settled(&self, cancel: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, WriteError> {
+    fn settled(&self, cancel: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, Error> {
         self.pool.wait(cancel, PoolState::is_settled).map(drop)?;
         let entries = self.pool.client.entries.of_split(0, 0)?.into_iter();
         let entries = entries.map(|(entry, _)| entry.streaming().cloned());
         entries
             .collect::<Option<_>>()
-            .ok_or(WriteError::Bug("a shard of another form"))
+            .ok_or_else(|| error::internal("a shard of another form"))
     }
 
     /// Ends the threads. With `discard`, shards that are not published yet are discarded.
@@ -345,10 +333,7 @@ impl SampleWriter {
     /// # Errors
     ///
     /// Returns the errors of [`pack`](Self::pack).
-    pub fn shards(
-        &mut self,
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<ShardEntry>, WriteError> {
+    pub fn shards(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Vec<ShardEntry>, Error> {
         self.pack_rest(cancel)?;
         self.settled(cancel)
     }
@@ -361,7 +346,7 @@ impl SampleWriter {
     pub fn open_samples(
         &mut self,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<Vec<u8>>, WriteError> {
+    ) -> Result<Vec<Vec<u8>>, Error> {
         self.pack_rest(cancel)?;
         Ok(self.packer.open_samples())
     }
@@ -371,13 +356,13 @@ impl SampleWriter {
     /// # Errors
     ///
     /// Returns the errors of [`pack`](Self::pack).
-    pub fn open_bytes(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<u64, WriteError> {
+    pub fn open_bytes(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<u64, Error> {
         self.pack_rest(cancel)?;
         Ok(self.packer.open_bytes())
     }
 
     /// Packs the samples that are left, if the writer is open.
-    fn pack_rest(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+    fn pack_rest(&mut self, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         match self.closed {
             true => Ok(()),
             false => self.pack(cancel),
@@ -420,14 +405,13 @@ struct SampleShards {
 }
 
 impl PoolClient for SampleShards {
-    type Error = WriteError;
     type Task = Infallible;
 
     fn pick(&self, _: usize) -> NextTask<Infallible> {
         NextTask::Wait
     }
 
-    fn run(&self, task: Infallible) -> Result<Vec<CutShard>, WriteError> {
+    fn run(&self, task: Infallible) -> Result<Vec<CutShard>, Error> {
         match task {}
     }
 
@@ -435,7 +419,7 @@ impl PoolClient for SampleShards {
         Temps::Dir(&self.dir)
     }
 
-    fn publish(&self, shard: FinishedShard, _: &mut dyn FnMut() -> bool) -> Result<(), WriteError> {
+    fn publish(&self, shard: FinishedShard, _: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         let mut names = Vec::with_capacity(shard.files.len());
         for (name, temp) in shard.files {
             // A file of another writer must not be replaced: its index may already exist.

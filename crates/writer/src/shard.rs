@@ -10,12 +10,12 @@ mod tar;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use shardmill_mds::{FileHashes, FileInfo, HashAlgo, basename};
 use shardmill_storage::TempFile;
 
 use crate::entry::IndexEntry;
-use crate::error::WriteError;
+use crate::error;
 use crate::form::{ShardForm, table_file_name};
 use crate::pack::{CutShard, ShardSpan};
 use files::Files;
@@ -72,7 +72,7 @@ impl ShardKind {
         }
     }
 
-    fn lay_out(&self, cut: CutShard) -> Result<Layout, WriteError> {
+    fn lay_out(&self, cut: CutShard) -> Result<Layout, Error> {
         match &self.form {
             ShardForm::Streaming(config) => streaming::lay_out(config, &self.texts, cut),
             ShardForm::Tar(form) => tar::lay_out(form, cut),
@@ -168,22 +168,19 @@ pub(crate) fn finish(
     kind: &ShardKind,
     temps: Temps<'_>,
     scratch: &mut Scratch,
-) -> Result<FinishedShard, WriteError> {
+) -> Result<FinishedShard, Error> {
     let (work, steps) = ShardWork::new(cut, kind)?;
     for step in steps.into_iter().chain([Step::Assemble]) {
         if let Outcome::Finished(shard) = work.run(&step, kind, temps, scratch)? {
             return Ok(*shard);
         }
     }
-    Err(WriteError::Bug("the steps of a shard did not finish it"))
+    Err(error::internal("the steps of a shard did not finish it"))
 }
 
 impl ShardWork {
     /// Lays out a shard and returns the steps that finish it.
-    pub(crate) fn new(
-        cut: CutShard,
-        kind: &ShardKind,
-    ) -> Result<(Arc<Self>, Vec<Step>), WriteError> {
+    pub(crate) fn new(cut: CutShard, kind: &ShardKind) -> Result<(Arc<Self>, Vec<Step>), Error> {
         let span = cut.span;
         let Layout {
             segments,
@@ -224,7 +221,7 @@ impl ShardWork {
         kind: &ShardKind,
         temps: Temps<'_>,
         scratch: &mut Scratch,
-    ) -> Result<Outcome, WriteError> {
+    ) -> Result<Outcome, Error> {
         match step {
             Step::Hash => {
                 let slices = std::mem::take(&mut *lock(&self.hash_slices));
@@ -233,7 +230,7 @@ impl ShardWork {
             Step::Compress(segment) => {
                 let codec = kind
                     .codec()
-                    .ok_or(WriteError::Bug("a segment without compression"))?;
+                    .ok_or_else(|| error::internal("a segment without compression"))?;
                 let compressed = scratch.compress(codec, &self.raw(*segment), self.span.shard)?;
                 *lock(&self.segments[*segment]) = Segment::Compressed(compressed);
             }
@@ -273,7 +270,7 @@ impl ShardWork {
         kind: &ShardKind,
         temps: Temps<'_>,
         scratch: &mut Scratch,
-    ) -> Result<Outcome, WriteError> {
+    ) -> Result<Outcome, Error> {
         let span = &self.span;
         let mut files = Files::new(temps, kind.form.hashes(), kind.check);
         let entry = match &kind.form {
@@ -307,7 +304,7 @@ impl ShardWork {
         kind: &ShardKind,
         files: &mut Files<'_>,
         scratch: &mut Scratch,
-    ) -> Result<(FileInfo, Option<FileInfo>), WriteError> {
+    ) -> Result<(FileInfo, Option<FileInfo>), Error> {
         let shard = self.span.shard;
         let raw_name = kind.name(shard, None);
         let Some(codec) = kind.codec() else {

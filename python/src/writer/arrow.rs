@@ -18,7 +18,7 @@ use shardmill_mds::{Layout, ShardConfig};
 use shardmill_parquet::{plain_values, without_extensions};
 use shardmill_writer::{ColumnEncoder, RowEncoder, Target};
 
-use crate::errors::raised;
+use crate::errors::raise;
 
 /// The approximate encoded size of rows that are encoded together, in bytes.
 const SLICE_BYTES: usize = 32 << 20;
@@ -174,7 +174,7 @@ pub(super) fn encoder(
             .column_with_name(name)
             .ok_or_else(|| PyKeyError::new_err(name.to_owned()))?;
         let column = ColumnEncoder::compile(at, field, target, limits);
-        columns.push(column.map_err(raised)?);
+        columns.push(column.map_err(raise)?);
     }
     Ok(RowEncoder::new(
         columns,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::json;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_dataset::{
     DatasetError, DatasetProblem, IndexShape, PENDING_NAME, Pending, RECORD_NAME, SIDE_BYTES,
     TOMBSTONES_NAME, check_sides,
@@ -14,7 +14,7 @@ use shardmill_source::{DeltaHistory, Source, SourceKind, SourceOptions};
 use shardmill_storage::{Destination, StorageError};
 use shardmill_writer::{DatasetIndex, INDEX_NAME};
 
-use crate::error::ConvertError;
+use crate::error::{conflict, other_option};
 use crate::identity::Identity;
 use crate::options::ConvertOptions;
 use crate::pending::read_side;
@@ -66,7 +66,7 @@ impl Increment {
         kind: SourceKind,
         options: &ConvertOptions,
         table: &SourceOptions,
-    ) -> Result<Option<Self>, ConvertError> {
+    ) -> Result<Option<Self>, Error> {
         check(kind, options)?;
         let [source] = options.sources.as_slice() else {
             return Err(refused("a table is converted alone".to_owned()));
@@ -100,7 +100,7 @@ impl Increment {
         &self,
         identity: &Identity,
         options: &ConvertOptions,
-    ) -> Result<(), ConvertError> {
+    ) -> Result<(), Error> {
         let record = &self.existing.record;
         let same_source = json!({
             "config": record.config,
@@ -109,7 +109,7 @@ impl Increment {
         });
         match identity.difference(&same_source) {
             None => Ok(()),
-            Some(difference) => Err(ConvertError::conflict(
+            Some(difference) => Err(conflict(
                 options.dest_text(),
                 "dest-conflict",
                 format!("it was made with another configuration: {difference}"),
@@ -155,15 +155,12 @@ impl Increment {
     }
 }
 
-fn refused(reason: String) -> ConvertError {
-    ConvertError::option_hint(
-        "incremental",
-        reason,
-        "convert without --incremental, to a new destination or with --overwrite",
-    )
+fn refused(reason: String) -> Error {
+    other_option("incremental", reason)
+        .with_hint("convert without --incremental, to a new destination or with --overwrite")
 }
 
-fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError> {
+fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), Error> {
     if kind != SourceKind::Delta {
         return Err(refused(format!(
             "the source is {kind}, and only a Delta table records what was added to it"
@@ -178,18 +175,16 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
                 None => "the split of a row depends on its place in the table, which changes",
                 Some(_) => "several datasets cannot be replaced at once",
             };
-            return Err(ConvertError::option_hint(
+            return Err(other_option(
                 "incremental",
                 format!("it cannot be combined with --split: {reason}"),
-                "make each split a dataset of its own, as in --where \"md5(key) < 'cc'\"",
-            ));
+            )
+            .with_hint("make each split a dataset of its own, as in --where \"md5(key) < 'cc'\""));
         }
         () if !options.shards.tar.readers().is_empty() => {
-            return Err(ConvertError::option_hint(
-                "incremental",
-                "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index",
-                "omit --index-for, and write them afterwards with `shardmill index export DATASET --for READER --force`",
-            ));
+            let reason = "it cannot be combined with --index-for: the indexes of other readers cannot be replaced together with the index";
+            let hint = "omit --index-for, and write them afterwards with `shardmill index export DATASET --for READER --force`";
+            return Err(other_option("incremental", reason).with_hint(hint));
         }
         () => return Ok(()),
     };
@@ -197,7 +192,7 @@ fn check(kind: SourceKind, options: &ConvertOptions) -> Result<(), ConvertError>
 }
 
 /// Checks that each row comes from exactly one file.
-pub(crate) fn check_source(source: &Arc<dyn Source>) -> Result<(), ConvertError> {
+pub(crate) fn check_source(source: &Arc<dyn Source>) -> Result<(), Error> {
     if source.units().iter().all(|unit| unit.file.is_some()) {
         return Ok(());
     }
@@ -212,9 +207,9 @@ fn check_history(
     record: &Record,
     history: &DeltaHistory,
     options: &ConvertOptions,
-) -> Result<(), ConvertError> {
+) -> Result<(), Error> {
     let conflict = |reason: String, hint: &'static str| {
-        ConvertError::conflict(options.dest_text(), "dest-conflict", reason, hint)
+        conflict(options.dest_text(), "dest-conflict", reason, hint)
     };
     if history.id != record.table {
         return Err(conflict(
@@ -243,10 +238,10 @@ fn check_history(
 pub(super) fn read(
     target: Target<'_>,
     options: &ConvertOptions,
-) -> Result<Option<ExistingDataset>, ConvertError> {
+) -> Result<Option<ExistingDataset>, Error> {
     let limits = &options.source.limits;
     let conflict = |reason: String, hint: &'static str| {
-        ConvertError::conflict(options.dest_text(), "dest-not-incremental", reason, hint)
+        conflict(options.dest_text(), "dest-not-incremental", reason, hint)
     };
     let Some(text) = target.read(INDEX_NAME, limits.index_bytes)? else {
         return Ok(None);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use shardmill_core::{Limits, Progress, parallel};
+use shardmill_core::{Error, Limits, Progress, parallel};
 use shardmill_dataset::{
     Dataset, DatasetError, OpenOptions, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
     TarSet, tombstones_note,
@@ -11,15 +11,15 @@ use shardmill_source::{DeltaFile, DeltaSummary};
 use shardmill_storage::{Destination, DestinationLease};
 use shardmill_webdataset::ShardMap;
 use shardmill_writer::{
-    Base, Content, DatasetIndex, DedupIndex, RowEncoder, ShardFormat, UnitSamples, WriteError,
-    Written,
+    Base, Content, DatasetIndex, DedupIndex, RowEncoder, ShardFormat, UnitSamples, Written,
+    internal, interrupted,
 };
 
 use super::plan::{ExistingDataset, Increment, read};
 use super::ranges::Ranges;
 use super::record::{self, FileSamples, Generation, Record};
 use crate::dest::forget;
-use crate::error::ConvertError;
+use crate::error::{conflict, is_resumable};
 use crate::journal::{Found, Journal};
 use crate::options::ConvertOptions;
 use crate::pending;
@@ -36,7 +36,7 @@ pub(crate) fn run(
     plan: &ConvertPlan,
     increment: &Increment,
     progress: &Progress,
-) -> Result<ConvertReport, ConvertError> {
+) -> Result<ConvertReport, Error> {
     let began = Instant::now();
     let options = &plan.options;
     let destination = Destination::open(&options.dest, &options.source.remote, options.spool())?;
@@ -107,7 +107,7 @@ pub(crate) fn run(
             lease.remove_folder(&OF_PARTS, cancel)?;
             Ok(restored(report))
         }
-        Err(error) if is_published || lease.is_lost() || error.is_resumable() => Err(error),
+        Err(error) if is_published || lease.is_lost() || is_resumable(&error) => Err(error),
         Err(error) => {
             // The error would occur again. No index lists the files that were written.
             let cleaned = forget(target, options);
@@ -119,13 +119,13 @@ pub(crate) fn run(
     }
 }
 
-fn changed(options: &ConvertOptions, reason: &str) -> ConvertError {
+fn changed(options: &ConvertOptions, reason: &str) -> Error {
     let hint = "wait until no other process writes there, and run it again";
-    ConvertError::conflict(options.dest_text(), "other-writer", reason, hint)
+    conflict(options.dest_text(), "other-writer", reason, hint)
 }
 
 /// Restores the list of deleted samples from the record, and updates the provenance.
-fn restore(target: Target<'_>, record: &Record) -> Result<(), ConvertError> {
+fn restore(target: Target<'_>, record: &Record) -> Result<(), Error> {
     let text = record.tombstones_json();
     target.publish(TOMBSTONES_NAME, text.as_bytes())?;
     let Some(serde_json::Value::Object(mut side)) = provenance::read(target, "") else {
@@ -214,7 +214,7 @@ impl Addition<'_> {
         found: Option<Found>,
         progress: &Progress,
         began: Instant,
-    ) -> Result<ConvertReport, ConvertError> {
+    ) -> Result<ConvertReport, Error> {
         let (plan, target) = (self.plan, self.target);
         let (existing, step) = (&self.increment.existing, &self.increment.step);
         let is_resumed = found.is_some();
@@ -284,7 +284,7 @@ impl Addition<'_> {
         record: &Record,
         report: &ConvertReport,
         content: Content,
-    ) -> Result<(), ConvertError> {
+    ) -> Result<(), Error> {
         let plan = self.plan;
         if self.lease.is_lost() {
             let reason = "another writer has taken over: this one was silent for too long";
@@ -321,7 +321,7 @@ fn contents(
     existing: &ExistingDataset,
     wanted: &Ranges,
     progress: &Progress,
-) -> Result<Vec<(Content, u64)>, ConvertError> {
+) -> Result<Vec<(Content, u64)>, Error> {
     let options = &plan.options;
     let limits = &options.source.limits;
     let mut first = 0;
@@ -339,14 +339,14 @@ fn contents(
     let samples = Shards::open(existing, options)?;
     let found = parallel::map(shards.len(), options.source.resources.jobs, |at| {
         if progress.is_cancelled() {
-            return Err(WriteError::Interrupted { samples: 0 }.into());
+            return Err(interrupted(0));
         }
         // INVARIANT: `map` counts up to the number of shards.
         let (number, own) = &shards[at];
         let numbers: Vec<u64> = wanted.within(own).collect();
         let inner = numbers.iter().map(|number| number - own.start);
         let found = samples.contents(*number, inner, &plan.encoder, limits)?;
-        Ok::<Vec<_>, ConvertError>(found.into_iter().zip(numbers).collect())
+        Ok::<Vec<_>, Error>(found.into_iter().zip(numbers).collect())
     })?;
     Ok(found.concat())
 }
@@ -358,7 +358,7 @@ enum Shards {
 }
 
 impl Shards {
-    fn open(existing: &ExistingDataset, options: &ConvertOptions) -> Result<Self, ConvertError> {
+    fn open(existing: &ExistingDataset, options: &ConvertOptions) -> Result<Self, Error> {
         match existing.index.format {
             ShardFormat::Mds => {
                 let open = OpenOptions {
@@ -370,9 +370,7 @@ impl Shards {
                 let dataset = Dataset::open_at(&options.dest, &open, &options.source.remote)?;
                 Ok(Self::Streaming(Box::new(dataset)))
             }
-            ShardFormat::Parquet => {
-                Err(WriteError::Bug("a plan allowed an increment of a table").into())
-            }
+            ShardFormat::Parquet => Err(internal("a plan allowed an increment of a table")),
             ShardFormat::Webdataset => {
                 let dest = std::slice::from_ref(&options.dest);
                 let set = TarSet::open(dest, &options.source.limits, &options.source.remote)?;
@@ -388,7 +386,7 @@ impl Shards {
         samples: impl Iterator<Item = u64>,
         encoder: &RowEncoder,
         limits: &Limits,
-    ) -> Result<Vec<Content>, ConvertError> {
+    ) -> Result<Vec<Content>, Error> {
         let memory = &mut Vec::new();
         match self {
             Self::Streaming(dataset) => {
@@ -421,8 +419,8 @@ impl Shards {
 }
 
 /// Returns the error of a shard with fewer samples than the index says.
-fn missing(shard: usize) -> ConvertError {
+fn missing(shard: usize) -> Error {
     let hint = "pass --overwrite to convert it again";
     let reason = "it does not hold the samples that the index says";
-    ConvertError::conflict(format!("shard {shard}"), "dest-damaged", reason, hint)
+    conflict(format!("shard {shard}"), "dest-damaged", reason, hint)
 }

@@ -12,9 +12,9 @@ use arrow::compute::{can_cast_types, cast, filter, is_not_null, nullif};
 use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Float64Type};
 use arrow::error::ArrowError;
 use serde::Serialize;
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 use shardmill_mds::{Encoding, Value};
-use shardmill_source::{DistinctCount, DistinctValues, ENCODING_KEY, SourceError, SourceKind};
+use shardmill_source::{DistinctCount, DistinctValues, ENCODING_KEY, SourceKind, bug};
 use shardmill_webdataset::{FieldKind, Value as TarValue};
 
 use super::histogram::{Exact, Histogram};
@@ -253,7 +253,7 @@ impl Column {
         mask: Option<usize>,
         field: &FieldRef,
         kind: SourceKind,
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Self, Error> {
         let is_tar = kind == SourceKind::Webdataset;
         let none = new_empty_array(field.data_type());
         let found = measured(field, is_tar, &none, &Limits::default()).map_err(refused)?;
@@ -276,7 +276,7 @@ impl Column {
     }
 
     /// Adds the values of a batch. Rows that the mask marks count as nulls.
-    pub(super) fn add(&mut self, batch: &RecordBatch, limits: &Limits) -> Result<(), SourceError> {
+    pub(super) fn add(&mut self, batch: &RecordBatch, limits: &Limits) -> Result<(), Error> {
         let values = self.values(batch).map_err(refused)?;
         self.stats.count += values.len() as u64;
         self.stats.nulls += (batch.num_rows() - values.len()) as u64;
@@ -355,7 +355,7 @@ impl Column {
     }
 
     /// Adds the values of the same column of other rows.
-    pub(super) fn merge(&mut self, other: Self) -> Result<(), SourceError> {
+    pub(super) fn merge(&mut self, other: Self) -> Result<(), Error> {
         self.stats.count += other.stats.count;
         self.stats.nulls += other.stats.nulls;
         let (special, others) = (&mut self.stats.special, other.stats.special);
@@ -374,7 +374,7 @@ impl Column {
     }
 
     /// Returns the statistics.
-    pub(super) fn finish(mut self) -> Result<ColumnStats, SourceError> {
+    pub(super) fn finish(mut self) -> Result<ColumnStats, Error> {
         self.stats.distinct = self.distinct.count()?;
         let mut stats = self.stats.clone();
         let Some((low, high)) = self.range else {
@@ -447,8 +447,8 @@ fn float(index: i128) -> f64 {
     index as f64
 }
 
-fn refused(error: ArrowError) -> SourceError {
-    SourceError::bug(error.to_string())
+fn refused(error: ArrowError) -> Error {
+    bug(error.to_string())
 }
 
 #[cfg(test)]

@@ -7,14 +7,13 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, FieldRef};
 use serde::Serialize;
-use shardmill_core::{Limits, Progress, lock, parallel};
+use shardmill_core::{Error, Limits, Progress, lock, parallel};
 use shardmill_dataset::DatasetError;
 use shardmill_source::{Source, Unit};
 use shardmill_writer::MASK_SUFFIX;
 
 pub use column::{Bin, ColumnStats, Measure, Number, Special};
 
-use crate::error::ConvertError;
 use column::Column;
 
 /// Options of [`stats`].
@@ -70,7 +69,7 @@ pub fn stats(
     source: &dyn Source,
     options: &StatsOptions,
     progress: &Progress,
-) -> Result<Stats, ConvertError> {
+) -> Result<Stats, Error> {
     let (units, description) = (source.units(), source.description());
     let columns = options.columns.as_deref();
     let new = || measured_columns(source, columns).map(|columns| (0, columns));
@@ -110,7 +109,7 @@ pub fn stats(
             progress.add_input_bytes(units.get(number).map_or(0, |unit| unit.bytes));
         }
         lock(&parts).push((rows, columns));
-        Ok::<_, ConvertError>(())
+        Ok::<_, Error>(())
     })?;
     let (mut rows, mut columns) = new()?;
     for (more, others) in parts.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -131,10 +130,7 @@ pub fn stats(
 }
 
 /// Returns the columns to measure, without rows.
-fn measured_columns(
-    source: &dyn Source,
-    chosen: Option<&[String]>,
-) -> Result<Vec<Column>, ConvertError> {
+fn measured_columns(source: &dyn Source, chosen: Option<&[String]>) -> Result<Vec<Column>, Error> {
     let (schema, kind) = (source.schema(), source.description().kind);
     let mask_of = |field: &FieldRef| {
         let mask = schema.index_of(&format!("{}{MASK_SUFFIX}", field.name()));
@@ -157,7 +153,7 @@ fn measured_columns(
         let field = fields.get(position)?;
         Some(Column::new(position, mask_of(field), field, kind))
     });
-    Ok(columns.collect::<Result<_, _>>()?)
+    columns.collect()
 }
 
 /// Returns the number of rows before each unit; `None` if it is not known.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use shardmill_core::{check_relative_path, escape};
+use shardmill_core::{Error, check_relative_path, escape};
 use shardmill_storage::{Location, StorageError};
 use shardmill_webdataset::{MAX_NAMES, WebdatasetError, expand_braces};
 
@@ -37,11 +37,11 @@ impl TarPattern {
                 Ok(names) => all.extend(names),
                 // Braces in names of other files are not an error.
                 Err(_) if !part.contains(".tar") && !part.contains(".tgz") => return Ok(None),
-                Err(error) => return Err(DatasetError::Described(Box::new(error))),
+                Err(error) => return Err(Error::from(error).into()),
             }
             if all.len() as u64 > MAX_NAMES {
                 let error = WebdatasetError::too_many_names(text, MAX_NAMES);
-                return Err(DatasetError::Described(Box::new(error)));
+                return Err(Error::from(error).into());
             }
         }
         if all.iter().any(|name| !is_tar_name(name)) || matches!(&*all, [one] if one == text) {

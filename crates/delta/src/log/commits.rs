@@ -5,7 +5,7 @@ use serde::de::IgnoredAny;
 use url::Url;
 
 use super::DeltaTable;
-use crate::error::DeltaError;
+use shardmill_core::Error;
 use shardmill_core::catch_panic::one_line;
 
 /// The most commits that are read to find the damaged one.
@@ -13,18 +13,11 @@ const MAX_COMMITS: usize = 1000;
 
 impl DeltaTable {
     /// Converts an error of the kernel, and names the damaged commit if there is one.
-    pub(super) fn with_damaged_commit(&self, error: &KernelError) -> DeltaError {
+    pub(super) fn with_damaged_commit(&self, error: &KernelError) -> Error {
         let failed = self.failed(error);
         // The kernel reports what it could not parse, but not the file.
-        let is_syntax = match &failed {
-            DeltaError::Table {
-                id: "delta-log",
-                message,
-                ..
-            } => message.to_ascii_lowercase().contains("json"),
-            _ => false,
-        };
-        if !is_syntax {
+        let message = failed.to_string().to_ascii_lowercase();
+        if failed.id() != "delta-log" || !message.contains("json") {
             return failed;
         }
         // If commits cannot be listed or read now, the first error is the one to report.
@@ -67,7 +60,7 @@ impl DeltaTable {
     }
 
     /// Returns the name and the URL of the commit file of a version.
-    pub(super) fn commit_file(&self, version: u64) -> Result<(String, Url), DeltaError> {
+    pub(super) fn commit_file(&self, version: u64) -> Result<(String, Url), Error> {
         let name = format!("_delta_log/{version:020}.json");
         let url = self.root.join(&name);
         let url = url.map_err(|_| self.wrong(format!("{name} is no URL")))?;
@@ -75,7 +68,7 @@ impl DeltaTable {
     }
 
     /// Refuses a version whose commit file exists but is empty: its writer did not finish.
-    pub(super) fn check_commit(&self, version: u64) -> Result<(), DeltaError> {
+    pub(super) fn check_commit(&self, version: u64) -> Result<(), Error> {
         let (name, url) = self.commit_file(version)?;
         match self.engine.storage_handler().head(&url) {
             Ok(file) if file.size == 0 => Err(self.wrong(format!("{name} is empty"))),

@@ -4,8 +4,8 @@ use delta_kernel::KernelError;
 
 use super::DeltaTable;
 use super::log_file::{Action, Line, LogFile};
-use crate::error::DeltaError;
 use crate::summary::{DeltaCommit, DeltaFile, DeltaHistory, VersionChoice};
+use shardmill_core::Error;
 use shardmill_core::catch_panic::one_line;
 
 impl DeltaTable {
@@ -14,7 +14,7 @@ impl DeltaTable {
         &self,
         choice: &VersionChoice,
         after: u64,
-    ) -> Result<DeltaHistory, DeltaError> {
+    ) -> Result<DeltaHistory, Error> {
         let snapshot = self.snapshot(choice)?;
         self.check_commit(snapshot.version())?;
         self.check_features(&snapshot)?;
@@ -30,7 +30,7 @@ impl DeltaTable {
     }
 
     /// Returns the commits after `after` up to `version`; `None` if one of them no longer exists.
-    fn commits(&self, after: u64, version: u64) -> Result<Option<Vec<DeltaCommit>>, DeltaError> {
+    fn commits(&self, after: u64, version: u64) -> Result<Option<Vec<DeltaCommit>>, Error> {
         let mut commits = Vec::new();
         for version in after.saturating_add(1)..=version {
             let (name, url) = self.commit_file(version)?;
@@ -47,7 +47,7 @@ impl DeltaTable {
         Ok(Some(commits))
     }
 
-    fn commit(&self, name: &str, text: &[u8]) -> Result<DeltaCommit, DeltaError> {
+    fn commit(&self, name: &str, text: &[u8]) -> Result<DeltaCommit, Error> {
         let mut commit = DeltaCommit {
             rearranges: true,
             removed: Vec::new(),
@@ -70,7 +70,7 @@ impl DeltaTable {
         Ok(commit)
     }
 
-    fn named(&self, action: &Action) -> Result<DeltaFile, DeltaError> {
+    fn named(&self, action: &Action) -> Result<DeltaFile, Error> {
         Ok(DeltaFile {
             path: self.path(&action.path)?.shown,
             deletion: action.deletion(),

@@ -9,11 +9,11 @@ use delta_kernel::KernelError;
 use delta_kernel::table_features::ColumnMappingMode;
 use roaring::RoaringTreemap;
 use shardmill_core::catch_panic::{catch, one_line};
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 
 use super::log_file::{Deletion, LogFile};
 use super::table::DeltaTable;
-use crate::error::{DeltaError, Problem};
+use crate::error::Problem;
 use crate::schema::Column;
 use crate::shape::{ColumnOrigin, Finder, has_ids};
 use crate::store::KernelStore;
@@ -81,7 +81,7 @@ impl Version {
 
     /// Builds the error about a data file or deletion vector that the log lists and that no longer exists.
     #[must_use]
-    pub fn missing(&self, file: &str) -> DeltaError {
+    pub fn missing(&self, file: &str) -> Error {
         let version = self.summary.version;
         Problem::FileMissing.at(
             file,
@@ -103,7 +103,7 @@ impl Version {
         fields: &Fields,
         partition_values: &[ArrayRef],
         columns: impl IntoIterator<Item = usize>,
-    ) -> Result<Vec<ColumnOrigin>, DeltaError> {
+    ) -> Result<Vec<ColumnOrigin>, Error> {
         let mut stored = self.columns.iter().zip(&self.partitions);
         let reads = stored.any(|(column, partition)| partition.is_none() && !column.is_void());
         if self.mode == ColumnMappingMode::Id && reads && !has_ids(fields) {
@@ -135,7 +135,7 @@ impl Version {
     /// # Errors
     ///
     /// `delta-partition-value` if a text is no value of its column.
-    pub fn partition_values(&self, file: &LogFile) -> Result<Vec<ArrayRef>, DeltaError> {
+    pub fn partition_values(&self, file: &LogFile) -> Result<Vec<ArrayRef>, Error> {
         let mut values = Vec::new();
         for (column, partition) in self.columns.iter().zip(&self.partitions) {
             if partition.is_none() {
@@ -167,7 +167,7 @@ impl Version {
     /// # Errors
     ///
     /// `delta-row-count` and `delta-deletion-vector` if the log does not fit the file.
-    pub fn deleted(&self, file: &LogFile, rows: u64) -> Result<Option<RoaringTreemap>, DeltaError> {
+    pub fn deleted(&self, file: &LogFile, rows: u64) -> Result<Option<RoaringTreemap>, Error> {
         let shown = self.shown(file);
         if let Some(claimed) = file.records.filter(|claimed| *claimed != rows) {
             let reason = format!("has {rows} rows, and the table log says {claimed}");
@@ -186,11 +186,7 @@ impl Version {
         }
     }
 
-    fn deletion_vector(
-        &self,
-        file: &str,
-        deletion: &Deletion,
-    ) -> Result<RoaringTreemap, DeltaError> {
+    fn deletion_vector(&self, file: &str, deletion: &Deletion) -> Result<RoaringTreemap, Error> {
         let wrong =
             |reason: String| Problem::DeletionVector.at(file, format!("deletion vector: {reason}"));
         let DeltaTable {

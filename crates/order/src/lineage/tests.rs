@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::error;
 use crate::rng::Pcg64;
 use crate::{
     BatchingMethod, EpochConfig, PartitionAlgo, SamplingMethod, ShuffleAlgo, StreamConfig, Weight,
@@ -186,13 +187,13 @@ fn missing_step_rank_or_sample_is_an_error() {
     let config = EpochConfig::new(vec![StreamConfig::new(&[4, 3])], 2, World::SINGLE);
     let epoch = Epoch::new(&config).unwrap();
     assert_eq!(epoch.batches(), 4);
-    assert_eq!(epoch.step(4), Err(OrderError::no_such_step(4, 4)));
+    assert_eq!(epoch.step(4), Err(error::no_such_step(4, 4)));
     assert_eq!(
         epoch.step_of_rank(0, 1),
-        Err(OrderError::outside_world("rank", 1, 1))
+        Err(error::outside_world("rank", 1, 1))
     );
     assert_eq!(
         epoch.deliveries(SampleId(7)),
-        Err(OrderError::no_such_sample(7, 7))
+        Err(error::no_such_sample(7, 7))
     );
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::StreamConfig;
+use crate::error;
 
 fn options(form: RowForm, tokens: u32, pool: u64) -> PackingOptions {
     PackingOptions {
@@ -207,7 +208,7 @@ fn long_document_is_split_truncated_or_rejected() {
     let expected = "sample 1 has 25 tokens, more than the 10 of a row";
     assert_eq!(refused.unwrap_err().to_string(), expected);
     let few = PackedEpoch::new(base(), &one, vec![1].into(), with(LongDocument::Split));
-    let expected = OrderError::lengths_count(1, 3);
+    let expected = error::lengths_count(1, 3);
     assert_eq!(few.unwrap_err(), expected);
 }
 
@@ -240,7 +241,7 @@ proptest! {
             }
         }
         let steps = epoch.steps();
-        prop_assert_eq!(epoch.step(steps), Err(OrderError::no_such_step(steps, steps)));
+        prop_assert_eq!(epoch.step(steps), Err(error::no_such_step(steps, steps)));
         // The way back from a sample names exactly the rows that have it.
         let mut expected: BTreeMap<u64, Vec<Delivery>> = BTreeMap::new();
         for step in 0..epoch.steps() {
@@ -262,7 +263,7 @@ proptest! {
         }
         let samples = lengths.len() as u64;
         let beyond = epoch.deliveries(SampleId(samples));
-        prop_assert_eq!(beyond, Err(OrderError::no_such_sample(samples, samples)));
+        prop_assert_eq!(beyond, Err(error::no_such_sample(samples, samples)));
     }
 }
 
@@ -283,5 +284,5 @@ fn skip_ranges_count_packed_rows() {
     let error = epoch.clone().without(&part).unwrap_err();
     assert!(error.to_string().contains("the rows 4 to 10"), "{error}");
     let beyond = epoch.without(&Skip::new([], vec![40])).unwrap_err();
-    assert_eq!(beyond, OrderError::no_such_sample(40, 40));
+    assert_eq!(beyond, error::no_such_sample(40, 40));
 }

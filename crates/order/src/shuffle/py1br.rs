@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use super::layout::{CheckpointList, Layout, Window, block_range};
-use crate::error::OrderError;
 use crate::num::index;
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::CheckpointLists;
@@ -36,7 +37,7 @@ pub(crate) fn node_blocks(
     stagger: u64,
     block: u64,
     mut each: impl FnMut(Range<u64>),
-) -> Result<(), OrderError> {
+) -> Result<(), Error> {
     let (low, high) = block_range(block);
     let mut end = positions.start;
     while end < positions.end {
@@ -57,7 +58,7 @@ impl Py1br {
         nodes: u64,
         block: u64,
         kept: Option<CheckpointLists<'_>>,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let (low, _) = block_range(block);
         let mut staggers = Vec::with_capacity(index(nodes));
         for _ in 0..nodes {

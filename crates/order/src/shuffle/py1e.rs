@@ -10,8 +10,10 @@
 
 use std::ops::Range;
 
+use shardmill_core::Error;
+
 use super::layout::{CheckpointList, Layout, Window, block_range, shuffled_indexes};
-use crate::error::OrderError;
+use crate::error;
 use crate::num::{count, index, low32, real, trunc};
 use crate::rng::Pcg64;
 use crate::rng_checkpoints::CheckpointLists;
@@ -78,7 +80,7 @@ impl Py1e {
         nodes: u64,
         block: u64,
         kept: Option<CheckpointLists<'_>>,
-    ) -> Result<Self, OrderError> {
+    ) -> Result<Self, Error> {
         let spans = layout.spans.len();
         if let Some((shuffles, shifts)) =
             kept.and_then(|mut kept| Some((kept.next(spans)?, kept.next(spans)?)))
@@ -96,7 +98,7 @@ impl Py1e {
         for node in 0..nodes {
             let spans = layout.node(node);
             if spans.is_empty() {
-                return Err(OrderError::empty_canonical_node(
+                return Err(error::empty_canonical_node(
                     layout.offsets[layout.spans.len()],
                     nodes,
                 ));

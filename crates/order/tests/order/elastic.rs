@@ -2,14 +2,13 @@
 //! stopped.
 
 use proptest::prelude::*;
-use shardmill_order::{
-    BatchingMethod, Epoch, EpochConfig, OrderError, ShuffleAlgo, StreamConfig, World,
-};
+use shardmill_core::Error;
+use shardmill_order::{BatchingMethod, Epoch, EpochConfig, ShuffleAlgo, StreamConfig, World};
 
 use crate::{WORLDS, batches, mixed, sorted, world};
 
 /// The global batches of an epoch as sets.
-fn sets(config: &EpochConfig) -> Result<Vec<Vec<u64>>, OrderError> {
+fn sets(config: &EpochConfig) -> Result<Vec<Vec<u64>>, Error> {
     let epoch = Epoch::new(config)?;
     let all = batches(epoch.all_ranks(), 0).into_iter();
     Ok(all.map(sorted).collect())

@@ -2,12 +2,13 @@
 
 use serde::Deserialize as _;
 use serde_json::Value;
-use shardmill_order::{OrderError, Request, orders};
+use shardmill_core::Error;
+use shardmill_order::{Request, orders};
 
 /// What is written in the wrong type is refused as what is written with a wrong value is.
 fn order_of(value: &Value) -> Result<Vec<Vec<Vec<u64>>>, String> {
     let request = Request::deserialize(value).map_err(|error| error.to_string())?;
-    let found: Result<_, OrderError> = request.config().and_then(|config| orders(&config));
+    let found: Result<_, Error> = request.config().and_then(|config| orders(&config));
     found.map_err(|error| error.to_string())
 }
 

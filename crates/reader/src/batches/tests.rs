@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use shardmill_core::Diagnostic as _;
 use shardmill_order::{Skip, World};
 use shardmill_storage::Location;
 use shardmill_testing::mds::{Spec, sample};

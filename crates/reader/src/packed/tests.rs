@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use shardmill_core::Diagnostic as _;
 use shardmill_dataset::StreamOptions;
 use shardmill_order::{LastRows, LongDocument, World};
 use shardmill_testing::mds::{Spec, sample};

@@ -4,11 +4,12 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
+use shardmill_core::Error;
 use shardmill_mds::{HashAlgo, Hasher};
-use shardmill_order::{BatchingMethod, EpochConfig, OrderError, ShuffleAlgo, weights};
+use shardmill_order::{BatchingMethod, EpochConfig, ShuffleAlgo, weights};
 
 use super::json::{Json, Object, VERSION, check_size, parse_json, text_found};
-use crate::error::{ReaderError, ReaderProblem};
+use crate::error::{ReaderProblem, STATE, state_field, state_missing};
 
 /// A hash of everything that decides which samples a run gives, and in what order. A state fits every run with an equal
 /// fingerprint.
@@ -59,7 +60,7 @@ impl OrderIdentity {
     /// # Errors
     ///
     /// `InvalidInput` for streams without samples, and for invalid weights or replications.
-    pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, OrderError> {
+    pub fn new(config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<Self, Error> {
         let mut shares = weights::shares(&config.streams, config.epoch_size, config.shuffle.seed)?;
         let epoch_of_mixture = match &config.sampling.mixture {
             None => None,
@@ -169,31 +170,28 @@ impl OrderIdentity {
     /// # Errors
     ///
     /// [`ReaderProblem::StateFormat`], [`ReaderProblem::StateNewer`].
-    pub fn parse(bytes: &[u8]) -> Result<Self, ReaderError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         check_size(bytes.len() as u64)?;
         Self::from_json(&parse_json(bytes)?)
     }
 
-    pub(super) fn from_json(value: &Json) -> Result<Self, ReaderError> {
+    pub(super) fn from_json(value: &Json) -> Result<Self, Error> {
         let ours = Object::new("shardmill", value)?;
-        let missing = || ReaderProblem::state_missing("shardmill.version");
+        let missing = || state_missing("shardmill.version");
         let version = match ours.get("version").ok_or_else(missing)? {
             Json::Unsigned(version @ 1..) => *version,
             other => {
                 let expected = "a number from 1 on";
-                return Err(ReaderProblem::state_field(
-                    "shardmill.version",
-                    other,
-                    expected,
-                ));
+                return Err(state_field("shardmill.version", other, expected));
             }
         };
         if version > VERSION {
-            return Err(ReaderProblem::StateNewer.error(format!(
-                "its version is {version}, and the newest that is known is {VERSION}"
-            )));
+            return Err(ReaderProblem::StateNewer.at(
+                STATE,
+                format!("its version is {version}, and the newest that is known is {VERSION}"),
+            ));
         }
-        let missing = || ReaderProblem::state_missing("shardmill.fingerprint");
+        let missing = || state_missing("shardmill.fingerprint");
         let fingerprint = match ours.get("fingerprint").ok_or_else(missing)? {
             Json::Text(text) => text.parse()?,
             other => return Err(not_a_fingerprint(other)),
@@ -252,12 +250,8 @@ impl OrderIdentity {
     ///
     /// # Errors
     ///
-    /// [`ReaderProblem::StateForeign`] with the differences; [`ReaderError::Order`] for invalid weights.
-    pub fn check(
-        &self,
-        config: &EpochConfig,
-        canonical_nodes: Option<u64>,
-    ) -> Result<(), ReaderError> {
+    /// [`ReaderProblem::StateForeign`] with the differences; `InvalidInput` for invalid weights.
+    pub fn check(&self, config: &EpochConfig, canonical_nodes: Option<u64>) -> Result<(), Error> {
         let expected = Self::new(config, canonical_nodes)?;
         if self.fingerprint == expected.fingerprint {
             return Ok(());
@@ -270,10 +264,13 @@ impl OrderIdentity {
                 differences.push_str(&format!("{start}{name} was {found} and is {here}"));
             }
         }
-        Err(ReaderProblem::StateForeign.error(format!(
-            "it was made for the order {}, and this run has the order {}{differences}",
-            self.fingerprint, expected.fingerprint
-        )))
+        Err(ReaderProblem::StateForeign.at(
+            STATE,
+            format!(
+                "it was made for the order {}, and this run has the order {}{differences}",
+                self.fingerprint, expected.fingerprint
+            ),
+        ))
     }
 }
 
@@ -296,9 +293,9 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl FromStr for Fingerprint {
-    type Err = ReaderError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, ReaderError> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         match u128::from_str_radix(text, 16) {
             Ok(number) if text.len() == 32 && text.bytes().all(is_digit) => {
@@ -309,7 +306,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-fn not_a_fingerprint(found: impl fmt::Display) -> ReaderError {
+fn not_a_fingerprint(found: impl fmt::Display) -> Error {
     let expected = "32 hexadecimal digits";
-    ReaderProblem::state_field("shardmill.fingerprint", found, expected)
+    state_field("shardmill.fingerprint", found, expected)
 }

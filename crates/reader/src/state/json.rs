@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 
-use crate::error::{ReaderError, ReaderProblem};
+use crate::error::{ReaderProblem, STATE, state_field, state_missing};
 
 /// The most bytes of a state.
 pub const MAX_STATE_BYTES: u64 = 64 << 10;
@@ -17,18 +17,19 @@ pub(super) const VERSION: u64 = 1;
 /// Larger counts are not exact as floats in other programs, and no order has them.
 pub(super) const MAX_COUNT: u64 = 1 << 53;
 
-pub(super) fn check_size(bytes: u64) -> Result<(), ReaderError> {
+pub(super) fn check_size(bytes: u64) -> Result<(), Error> {
     if bytes > MAX_STATE_BYTES {
-        return Err(ReaderProblem::StateSize.error(format!(
-            "it has {bytes} bytes, more than the {MAX_STATE_BYTES} of the longest state"
-        )));
+        return Err(ReaderProblem::StateSize.at(
+            STATE,
+            format!("it has {bytes} bytes, more than the {MAX_STATE_BYTES} of the longest state"),
+        ));
     }
     Ok(())
 }
 
-pub(super) fn parse_json(bytes: &[u8]) -> Result<Json, ReaderError> {
+pub(super) fn parse_json(bytes: &[u8]) -> Result<Json, Error> {
     serde_json::from_slice(bytes).map_err(|error| {
-        ReaderProblem::StateFormat.error(format!("it is not the JSON of a state: {error}"))
+        ReaderProblem::StateFormat.at(STATE, format!("it is not the JSON of a state: {error}"))
     })
 }
 
@@ -135,10 +136,10 @@ impl<'de> Visitor<'de> for Strict {
 pub(super) struct Object<'a>(&'a [(String, Json)]);
 
 impl<'a> Object<'a> {
-    pub(super) fn new(name: &'static str, value: &'a Json) -> Result<Self, ReaderError> {
+    pub(super) fn new(name: &'static str, value: &'a Json) -> Result<Self, Error> {
         match value {
             Json::Map(map) => Ok(Self(map)),
-            other => Err(ReaderProblem::state_field(name, other, "an object")),
+            other => Err(state_field(name, other, "an object")),
         }
     }
 
@@ -162,45 +163,32 @@ impl<'a> Object<'a> {
             .collect()
     }
 
-    pub(super) fn need(&self, field: &'static str) -> Result<&'a Json, ReaderError> {
-        self.get(field)
-            .ok_or_else(|| ReaderProblem::state_missing(field))
+    pub(super) fn need(&self, field: &'static str) -> Result<&'a Json, Error> {
+        self.get(field).ok_or_else(|| state_missing(field))
     }
 
-    pub(super) fn whole(&self, field: &'static str) -> Result<u64, ReaderError> {
+    pub(super) fn whole(&self, field: &'static str) -> Result<u64, Error> {
         match self.need(field)? {
             Json::Unsigned(number) => Ok(*number),
-            other => Err(ReaderProblem::state_field(
-                field,
-                other,
-                "a whole number from 0 on",
-            )),
+            other => Err(state_field(field, other, "a whole number from 0 on")),
         }
     }
 
     /// Reads a number of epochs or samples.
-    pub(super) fn count(&self, field: &'static str) -> Result<u64, ReaderError> {
+    pub(super) fn count(&self, field: &'static str) -> Result<u64, Error> {
         match self.whole(field)? {
             found if found > MAX_COUNT => Err(ReaderProblem::StatePosition
-                .error(format!("{field} is {found}, beyond {MAX_COUNT}"))),
+                .at(STATE, format!("{field} is {found}, beyond {MAX_COUNT}"))),
             found => Ok(found),
         }
     }
 
     /// Reads a number of nodes, which may be `null`.
-    pub(super) fn nodes(
-        &self,
-        field: &'static str,
-        value: &Json,
-    ) -> Result<Option<u64>, ReaderError> {
+    pub(super) fn nodes(&self, field: &'static str, value: &Json) -> Result<Option<u64>, Error> {
         match value {
             Json::Null => Ok(None),
             Json::Unsigned(nodes @ 1..) => Ok(Some(*nodes)),
-            other => Err(ReaderProblem::state_field(
-                field,
-                other,
-                "a number from 1 on, or null",
-            )),
+            other => Err(state_field(field, other, "a number from 1 on, or null")),
         }
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use shardmill_order::{BatchingMethod, Epoch, ShuffleAlgo, StreamConfig, Weight, World};
 
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::{Error, ErrorKind};
 
 use super::json::MAX_COUNT;
 use super::*;
@@ -18,7 +18,7 @@ fn config() -> EpochConfig {
     config
 }
 
-fn shown(error: &ReaderError) -> String {
+fn shown(error: &Error) -> String {
     let hint = error
         .hint()
         .map_or(String::new(), |hint| format!("; {hint}"));

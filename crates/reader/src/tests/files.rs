@@ -5,12 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use shardmill_core::Diagnostic as _;
+use shardmill_core::Error;
 use shardmill_order::{EpochConfig, ShuffleAlgo, World};
 use shardmill_storage::Location;
 use shardmill_testing::mds::{Spec, sample};
 
-use crate::{Batch, BatchData, BatchOptions, CacheOptions, Reader, ReaderError, ReaderOptions};
+use crate::{Batch, BatchData, BatchOptions, CacheOptions, Reader, ReaderOptions};
 use shardmill_dataset::{FileForm, FileOptions, StreamOptions};
 
 mod stores;
@@ -95,15 +95,15 @@ impl Tree {
     }
 }
 
-fn open(stream: &StreamOptions) -> Result<Reader, ReaderError> {
+fn open(stream: &StreamOptions) -> Result<Reader, Error> {
     open_with(stream, None)
 }
 
-fn open_with(stream: &StreamOptions, limit: Option<u64>) -> Result<Reader, ReaderError> {
+fn open_with(stream: &StreamOptions, limit: Option<u64>) -> Result<Reader, Error> {
     open_for(stream, limit, 0)
 }
 
-fn open_for(stream: &StreamOptions, limit: Option<u64>, owner: u64) -> Result<Reader, ReaderError> {
+fn open_for(stream: &StreamOptions, limit: Option<u64>, owner: u64) -> Result<Reader, Error> {
     let options = ReaderOptions {
         cache: CacheOptions {
             limit,
@@ -451,7 +451,7 @@ fn patterns_select_files_and_bad_trees_are_errors() {
     fs::create_dir(empty.remote()).unwrap();
     let error = open(&empty.cached(FileForm::Data)).unwrap_err();
     assert_eq!(
-        (error.id(), error.hint().unwrap().as_str()),
+        (error.id(), error.hint().unwrap()),
         ("tree-empty", "see whether the place is the right one")
     );
 }
@@ -672,7 +672,7 @@ fn named_files_are_pinned_preloaded_and_evicted_by_last_use() {
         .collect();
     let error = reader.hold_file(number(11)).unwrap_err();
     assert_eq!(
-        (error.id(), error.object().unwrap().as_str()),
+        (error.id(), error.object().unwrap()),
         ("cache-no-room", "011")
     );
     assert!(tree.used() <= limit);

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::Diagnostic as _;
+use shardmill_core::Error;
 use shardmill_dataset::StreamOptions;
 use shardmill_storage::Location;
 use shardmill_testing::mds::{Spec, read_index, write_index};
 use shardmill_webdataset::TarCompression;
 
 use super::tars::{TarSet, plain};
-use crate::{Reader, ReaderError, ReaderOptions};
+use crate::{Reader, ReaderOptions};
 
 /// A dataset of compressed tar files, and a cache of it.
 struct Growing {
@@ -43,7 +43,7 @@ impl Growing {
         self.root.path().join("local")
     }
 
-    fn open(&self) -> Result<Reader, ReaderError> {
+    fn open(&self) -> Result<Reader, Error> {
         open(&self.remote(), &self.local())
     }
 
@@ -79,7 +79,7 @@ impl Growing {
     }
 }
 
-fn open(remote: &Path, local: &Path) -> Result<Reader, ReaderError> {
+fn open(remote: &Path, local: &Path) -> Result<Reader, Error> {
     let stream = StreamOptions::remote(Location::Local(remote.to_owned()), local);
     Reader::open(&[stream], &ReaderOptions::default())
 }

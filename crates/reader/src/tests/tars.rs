@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use shardmill_core::Diagnostic as _;
+use shardmill_core::Error;
 use shardmill_order::World;
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
@@ -12,7 +12,7 @@ use shardmill_webdataset::{
     TarCompression, compress_shard, offsets_name, write_offsets,
 };
 
-use crate::{BatchData, BatchOptions, Reader, ReaderError, ReaderOptions};
+use crate::{BatchData, BatchOptions, Reader, ReaderOptions};
 use shardmill_dataset::{Schema, StreamOptions};
 
 /// How a dataset of tar files is stored.
@@ -96,7 +96,7 @@ pub(crate) fn plain(shards: usize) -> Vec<Vec<TarSample>> {
         .collect()
 }
 
-fn read(dir: &Path) -> Result<u64, ReaderError> {
+fn read(dir: &Path) -> Result<u64, Error> {
     let reader = Reader::open(&[StreamOptions::local(dir)], &ReaderOptions::default())?;
     let config = reader.epoch_config(4, World::SINGLE);
     let mut batches = reader.epoch(&config, BatchOptions::default())?;
@@ -471,17 +471,17 @@ fn tar_files_of_an_unfinished_conversion_are_rejected() {
     // A journal next to an index does not prevent reading: the dataset is being changed.
     assert_eq!(read(&tars).unwrap(), 20);
     fs::remove_file(tars.join("index.json")).unwrap();
-    let names_the_conversion = |error: &dyn shardmill_core::Diagnostic| {
+    let names_the_conversion = |error: Error| {
         assert_eq!(error.id(), "index-missing");
         let message = error.to_string();
         assert!(message.contains("not finished"), "{message}");
         let hint = error.hint().unwrap();
         assert!(!hint.contains("rebuild"), "{hint}");
     };
-    names_the_conversion(&read(&tars).unwrap_err());
+    names_the_conversion(read(&tars).unwrap_err());
     let opened =
         shardmill_dataset::Dataset::open(&tars, &shardmill_dataset::OpenOptions::default());
-    names_the_conversion(&opened.unwrap_err());
+    names_the_conversion(opened.unwrap_err().into());
 
     // In a store, the same is a prefix with objects.
     let journal = fs::read(tars.join(shardmill_core::JOURNAL_NAME)).unwrap();
@@ -506,7 +506,7 @@ fn tar_files_of_an_unfinished_conversion_are_rejected() {
     };
     let store = Location::parse("s3://bucket").unwrap();
     let streams = [StreamOptions::remote(store, root.path().join("local"))];
-    names_the_conversion(&Reader::open(&streams, &options).unwrap_err());
+    names_the_conversion(Reader::open(&streams, &options).unwrap_err());
 
     fs::remove_file(tars.join(shardmill_core::JOURNAL_NAME)).unwrap();
     assert_eq!(read(&tars).unwrap(), 20);

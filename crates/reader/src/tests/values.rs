@@ -1,6 +1,5 @@
 //! Tests of locations of values, and of parts of shards.
 
-use shardmill_core::Diagnostic as _;
 use shardmill_dataset::StreamOptions;
 use shardmill_storage::Location;
 

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use shardmill_core::Diagnostic as _;
+use shardmill_core::Error;
 use shardmill_dataset::{LiveSamples, StreamOptions, View, ViewTarget, Window};
 use shardmill_order::World;
 use shardmill_storage::Location;
 
 use super::streaming::{KINDS, Kind, encoded};
-use crate::{BatchOptions, Cancel, Reader, ReaderError, ReaderOptions, find_episodes};
+use crate::{BatchOptions, Cancel, Reader, ReaderOptions, find_episodes};
 
 /// Opens a dataset with windows.
-fn open(stream: &StreamOptions, window: Window) -> Result<Reader, ReaderError> {
+fn open(stream: &StreamOptions, window: Window) -> Result<Reader, Error> {
     let options = ReaderOptions {
         window: Some(Arc::new(window)),
         ..ReaderOptions::default()

@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use roaring::RoaringTreemap;
+use shardmill_core::Error;
 use shardmill_core::catch_panic::attempt;
 use shardmill_parquet::{GroupPages, GroupPart, group_null_count, group_ranges, group_sizes};
 
@@ -17,9 +18,10 @@ use super::metadata::FooterCache;
 use super::prune::FileStatistics;
 use super::rows::{GroupPlan, Origin, Task, decode_group};
 use crate::base::project;
+use crate::error;
 use crate::files::InputFile;
 use crate::prefetch::{Prefetch, Wanted};
-use crate::{Rows, Source, SourceDescription, SourceError, SourceOptions, TableFacts, Unit};
+use crate::{Rows, Source, SourceDescription, SourceOptions, TableFacts, Unit};
 
 /// The row groups of a table; each is a unit, or several if large ones are divided.
 pub(crate) struct RowGroups {
@@ -52,7 +54,7 @@ impl GroupLocation {
 /// The files of a table whose rows are in row groups of Parquet files.
 pub(crate) trait GroupFiles: Send + Sync {
     /// As [`Source::check_columns`].
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+    fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         let _ = columns;
         Ok(())
     }
@@ -66,7 +68,7 @@ pub(crate) trait GroupFiles: Send + Sync {
         file: usize,
         metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
-    ) -> Result<GroupPlan, SourceError>;
+    ) -> Result<GroupPlan, Error>;
 
     /// Returns the deleted rows of a file.
     fn deleted(&self, file: usize) -> Option<&RoaringTreemap> {
@@ -121,9 +123,9 @@ impl RowGroups {
     }
 
     /// Returns where the row group of a unit is.
-    fn location(&self, unit: usize) -> Result<&GroupLocation, SourceError> {
+    fn location(&self, unit: usize) -> Result<&GroupLocation, Error> {
         let location = self.locations.get(unit);
-        location.ok_or_else(|| SourceError::no_unit(unit))
+        location.ok_or_else(|| error::no_unit(unit))
     }
 
     /// Returns the table of these row groups.
@@ -159,14 +161,14 @@ impl Source for GroupTable {
         &self.facts
     }
 
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+    fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         self.files.check_columns(columns)
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let location = self.groups.location(unit)?;
         let input = self.files.input(location.file);
-        let input = input.ok_or_else(|| SourceError::no_unit(unit))?;
+        let input = input.ok_or_else(|| error::no_unit(unit))?;
         let metadata = self.groups.footers.metadata(location.file, input)?;
         let plan = self.files.plan(location.file, &metadata, columns)?;
         let file = match self.wanted_ranges(&metadata, location, &plan) {

@@ -9,21 +9,22 @@ use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels}
 use parquet::file::metadata::ParquetMetaData;
 use rayon::prelude::*;
 use shardmill_core::catch_panic::attempt;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
 use shardmill_parquet::{
     END_BYTES, FieldsProblem, FooterProblem, GroupPart, check_start, decode_footer, divide_groups,
     footer_range, index_range,
 };
 
+use crate::error;
 use crate::files::InputFile;
 use crate::objects::Object;
-use crate::{SourceError, SourceOptions, SourceProblem};
+use crate::{SourceOptions, SourceProblem};
 
 /// The bytes at the end of an object that are fetched in one request. Most footers fit into them.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// The last bytes of an object, or the error of fetching them.
-type Tail = Result<Vec<u8>, SourceError>;
+type Tail = Result<Vec<u8>, Error>;
 
 /// The footer of a file, and its row groups, which may be divided.
 pub(crate) type Groups = (Arc<ParquetMetaData>, Vec<GroupPart>);
@@ -62,7 +63,7 @@ enum Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    fn of(input: &'a InputFile, tail: Option<Tail>) -> Result<Self, SourceError> {
+    fn of(input: &'a InputFile, tail: Option<Tail>) -> Result<Self, Error> {
         Ok(match input.object() {
             None => Self::File(input.open()?),
             Some(object) => {
@@ -72,7 +73,7 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    fn read(&self, input: &InputFile, range: Range<u64>) -> Result<Vec<u8>, SourceError> {
+    fn read(&self, input: &InputFile, range: Range<u64>) -> Result<Vec<u8>, Error> {
         let size = input.file_version.bytes;
         let length = usize::try_from(range.end - range.start).unwrap_or(0);
         let (object, tail) = match self {
@@ -101,7 +102,7 @@ fn read_groups(
     input: &InputFile,
     options: &SourceOptions,
     tail: Option<Tail>,
-) -> Result<Groups, SourceError> {
+) -> Result<Groups, Error> {
     let bytes = Bytes::of(input, tail)?;
     let max_bytes = options.limits.parquet.footer_bytes;
     let (metadata, data_end) = read_footer(input, &bytes, max_bytes)?;
@@ -120,7 +121,7 @@ fn read_footer(
     input: &InputFile,
     bytes: &Bytes<'_>,
     max_bytes: u64,
-) -> Result<(ParquetMetaData, u64), SourceError> {
+) -> Result<(ParquetMetaData, u64), Error> {
     let refused = |problem| footer_error(&input.shown, &problem);
     let size = input.file_version.bytes;
     if size < 12 {
@@ -145,12 +146,12 @@ fn read_footer(
 }
 
 /// Returns the error for a footer that cannot be used.
-fn footer_error(file: &str, problem: &FooterProblem) -> SourceError {
+fn footer_error(file: &str, problem: &FooterProblem) -> Error {
     let of = match problem {
         FooterProblem::Short(_) | FooterProblem::Magic => SourceProblem::ParquetTruncated,
         FooterProblem::Encrypted => SourceProblem::ParquetEncrypted,
         FooterProblem::Large(limit) => {
-            return SourceError::parquet_limit(file, "the footer", limit);
+            return error::parquet_limit(file, "the footer", limit);
         }
         FooterProblem::Damaged(_) => SourceProblem::ParquetFooter,
     };
@@ -158,10 +159,7 @@ fn footer_error(file: &str, problem: &FooterProblem) -> SourceError {
 }
 
 /// Returns the Arrow fields of a file, as [`shardmill_parquet::arrow_fields`].
-pub(crate) fn arrow_fields(
-    file: &str,
-    metadata: &Arc<ParquetMetaData>,
-) -> Result<Fields, SourceError> {
+pub(crate) fn arrow_fields(file: &str, metadata: &Arc<ParquetMetaData>) -> Result<Fields, Error> {
     shardmill_parquet::arrow_fields(metadata).map_err(|problem| {
         let of = match problem {
             FieldsProblem::Repeated(_) => SourceProblem::DuplicateColumn,
@@ -178,7 +176,7 @@ pub(crate) fn levels(
     metadata: &ParquetMetaData,
     mask: ProjectionMask,
     fields: &Fields,
-) -> Result<FieldLevels, SourceError> {
+) -> Result<FieldLevels, Error> {
     let schema = metadata.file_metadata().schema_descr();
     attempt(|| parquet_to_arrow_field_levels(schema, mask, Some(fields)))
         .map_err(|reason| SourceProblem::ParquetFooter.at(file, format!("footer: {reason}")))
@@ -206,13 +204,13 @@ pub(crate) fn fold_footers<F: Sync, S: Send>(
     files: &[F],
     options: &SourceOptions,
     input: impl Fn(&F) -> &InputFile + Sync,
-    summarise: impl Fn(&F, Result<Groups, SourceError>) -> Result<S, SourceError> + Sync,
+    summarise: impl Fn(&F, Result<Groups, Error>) -> Result<S, Error> + Sync,
     mut fold: impl FnMut(S),
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     for chunk in files.chunks(READ_TOGETHER) {
         let inputs: Vec<&InputFile> = chunk.iter().map(&input).collect();
         let read = chunk.par_iter().zip(read_tails(&inputs));
-        let summaries: Vec<Result<S, SourceError>> = read
+        let summaries: Vec<Result<S, Error>> = read
             .map(|(file, tail)| summarise(file, read_groups(input(file), options, tail)))
             .collect();
         for summary in summaries {
@@ -268,7 +266,7 @@ impl FooterCache {
         &self,
         number: usize,
         input: &InputFile,
-    ) -> Result<Arc<ParquetMetaData>, SourceError> {
+    ) -> Result<Arc<ParquetMetaData>, Error> {
         if let Some(metadata) = self.cached(number) {
             if input.object().is_none() {
                 input.open()?;

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use arrow::datatypes::Fields;
 use parquet::file::metadata::ParquetMetaData;
+use shardmill_core::Error;
 use shardmill_parquet::{GroupPart, Partitions, group_null_count};
 use shardmill_storage::Location;
 
 use crate::base::add_nulls;
 use crate::files::{InputFile, describe, list_tables};
 use crate::unite::{United, Uniter};
-use crate::{SourceError, SourceKind, SourceOptions, SourceProblem, Unit};
+use crate::{SourceKind, SourceOptions, SourceProblem, Unit};
 use metadata::arrow_fields;
 
 pub(crate) use groups::{GroupFiles, GroupTable, RowGroups};
@@ -39,7 +40,7 @@ struct Summary {
 }
 
 /// Returns the columns that directories form.
-fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
+fn partitions_of(files: &[InputFile]) -> Result<Partitions, Error> {
     let paths = files.iter().map(|file| &*file.relative);
     Partitions::of(paths).map_err(|problem| {
         let file = files.get(problem.file).map_or("", |file| &*file.shown);
@@ -48,10 +49,7 @@ fn partitions_of(files: &[InputFile]) -> Result<Partitions, SourceError> {
 }
 
 /// Lists the files and reads every footer.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<GroupTable, SourceError> {
+pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<GroupTable, Error> {
     let files = list_tables(locations, SourceKind::Parquet, options)?;
     let partitions = partitions_of(&files)?;
     let mut groups = RowGroups::new(options);
@@ -115,7 +113,7 @@ fn summarise(
     input: &InputFile,
     options: &SourceOptions,
     (metadata, parts): Groups,
-) -> Result<Summary, SourceError> {
+) -> Result<Summary, Error> {
     let fields = arrow_fields(&input.shown, &metadata)?;
     let null_count = |column| -> Option<u64> {
         let groups = metadata.row_groups().iter();
@@ -132,7 +130,7 @@ fn summarise(
 }
 
 impl GroupFiles for ParquetFiles {
-    fn check_columns(&self, columns: &[usize]) -> Result<(), SourceError> {
+    fn check_columns(&self, columns: &[usize]) -> Result<(), Error> {
         self.united.check(columns, SourceKind::Parquet, &self.files)
     }
 
@@ -145,7 +143,7 @@ impl GroupFiles for ParquetFiles {
         number: usize,
         metadata: &Arc<ParquetMetaData>,
         columns: &[usize],
-    ) -> Result<GroupPlan, SourceError> {
+    ) -> Result<GroupPlan, Error> {
         let file = self.input(number).map_or("", |input| &input.shown);
         let fields = arrow_fields(file, metadata)?;
         let mut roots = Vec::new();

@@ -18,10 +18,11 @@ use shardmill_parquet::{
 
 use super::metadata::levels;
 use crate::base::{batch, rows_from};
+use crate::error;
 use crate::files::InputFile;
 use crate::unite::Form as Conform;
-use crate::{Rows, SourceError, SourceOptions, SourceProblem};
-use shardmill_core::{escape, lock};
+use crate::{Rows, SourceOptions, SourceProblem};
+use shardmill_core::{Error, escape, lock};
 
 /// The origin of an output column.
 pub(crate) enum Origin {
@@ -83,13 +84,13 @@ struct GroupRows {
 }
 
 /// Starts to decode a row group.
-pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError> {
+pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, Error> {
     let (input, metadata, group) = (task.input, task.metadata, task.group);
     let options = task.options;
     let (mut origins, leaves) = (task.plan.origins, task.plan.leaves);
     let row_group = metadata.row_groups().get(group).ok_or_else(|| {
         let bytes = input.file_version.bytes;
-        SourceError::changed(&input.shown, bytes, bytes, true)
+        error::changed(&input.shown, bytes, bytes, true)
     })?;
     let descr = metadata.file_metadata().schema_descr();
     let mut roots: Vec<usize> = leaves
@@ -166,7 +167,7 @@ pub(crate) fn decode_group(task: Task<'_>) -> Result<Box<dyn Rows>, SourceError>
 
 impl OpenGroup {
     /// Recovers the operating system's error that the decoder has reduced to text.
-    fn system_error(&self, reason: &str) -> Option<SourceError> {
+    fn system_error(&self, reason: &str) -> Option<Error> {
         let (_, rest) = reason.split_once("(os error ")?;
         let code = rest.split(')').next()?.parse().ok()?;
         let error = std::io::Error::from_raw_os_error(code);
@@ -174,7 +175,7 @@ impl OpenGroup {
     }
 
     /// Returns the error of this unit: the one of the page checks if there is one, else the decoder's.
-    fn corrupt(&self, reason: &str) -> SourceError {
+    fn corrupt(&self, reason: &str) -> Error {
         if let Some(error) = self.system_error(reason) {
             return error;
         }
@@ -186,12 +187,12 @@ impl OpenGroup {
             PageProblem::Damaged(reason) => self.in_column(&column, &reason),
             PageProblem::Large(limit) => {
                 let object = format!("{} column `{column}`", self.shown());
-                SourceError::parquet_limit(&object, "a page", &limit)
+                error::parquet_limit(&object, "a page", &limit)
             }
         }
     }
 
-    fn in_column(&self, column: &str, reason: &str) -> SourceError {
+    fn in_column(&self, column: &str, reason: &str) -> Error {
         let object = format!("{} column `{column}`", self.shown());
         SourceProblem::ParquetCorrupt.at(object, one_line(reason))
     }
@@ -202,7 +203,7 @@ impl OpenGroup {
     }
 
     /// Distinguishes corruption from a file that was replaced while it was read.
-    fn failed(&self, reason: &str) -> SourceError {
+    fn failed(&self, reason: &str) -> Error {
         match self.input.check(&self.file) {
             Err(changed) => changed,
             Ok(()) => self.corrupt(reason),
@@ -211,7 +212,7 @@ impl OpenGroup {
 }
 
 impl GroupRows {
-    fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    fn pull(&mut self) -> Result<Option<RecordBatch>, Error> {
         let (open, reader) = (&self.open, &mut self.reader);
         loop {
             match catch(|| reader.next()) {
@@ -231,7 +232,7 @@ impl GroupRows {
         }
     }
 
-    fn assemble(&mut self, decoded: &RecordBatch) -> Result<RecordBatch, SourceError> {
+    fn assemble(&mut self, decoded: &RecordBatch) -> Result<RecordBatch, Error> {
         let rows = decoded.num_rows();
         self.rows_left = self
             .rows_left
@@ -244,7 +245,7 @@ impl GroupRows {
                     let column = decoded
                         .columns()
                         .get(*index)
-                        .ok_or_else(|| SourceError::bug("the decoder left out a column"))?;
+                        .ok_or_else(|| error::bug("the decoder left out a column"))?;
                     if !field.is_nullable() && column.logical_null_count() > 0 {
                         let reason = "has nulls though it is required";
                         return Err(self.open.in_column(field.name(), reason));
@@ -258,7 +259,7 @@ impl GroupRows {
                             let column = plain.as_ref().unwrap_or(column);
                             form.apply(column, field.data_type()).map_err(|error| {
                                 let reason = one_line(&error.to_string());
-                                SourceError::conversion(&self.open.input.shown, field, &reason)
+                                error::conversion(&self.open.input.shown, field, &reason)
                             })?
                         }
                         Form::Delta(shape) => shape.apply(column).map_err(|error| {
@@ -267,7 +268,7 @@ impl GroupRows {
                     }
                 }
                 Origin::Constant(value) => repeated(value, rows)
-                    .map_err(|error| SourceError::bug(format!("a constant column: {error}")))?,
+                    .map_err(|error| error::bug(format!("a constant column: {error}")))?,
                 Origin::Missing => new_null_array(field.data_type(), rows),
             };
             columns.push(column);

@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, openat};
+use shardmill_core::Error;
 use shardmill_storage::Location;
 
 use super::group::Samples;
+use crate::SourceProblem;
+use crate::error;
 use crate::file_names::join;
 use crate::files::shown_below;
 use crate::objects::Store;
 use crate::walk::{FileVersion, Listing, path_of};
-use crate::{SourceError, SourceProblem};
 
 /// One directory of a tree source, or one prefix of a store.
 pub(super) struct Root {
@@ -75,7 +77,7 @@ impl Shared {
     }
 
     /// Fetches those of the files that are in stores, with concurrent requests.
-    pub(super) fn fetch(&self, files: &[usize]) -> Result<BTreeMap<usize, Vec<u8>>, SourceError> {
+    pub(super) fn fetch(&self, files: &[usize]) -> Result<BTreeMap<usize, Vec<u8>>, Error> {
         let mut fetched = BTreeMap::new();
         for same in files.chunk_by(|a, b| self.location(*a) == self.location(*b)) {
             let first = same.first().and_then(|file| self.files(*file));
@@ -101,14 +103,13 @@ impl Shared {
     }
 
     /// Appends the contents of a file, provided that it is still the one that was listed.
-    pub(super) fn read(&self, file: usize, bytes: &mut Vec<u8>) -> Result<(), SourceError> {
+    pub(super) fn read(&self, file: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
         let Some(Files::Directory(directory)) = self.files(file) else {
             return Ok(());
         };
         let file_version = self.file_version(file);
-        let failed = |action, error: rustix::io::Errno| {
-            SourceError::io(action, self.shown(file), error.into())
-        };
+        let failed =
+            |action, error: rustix::io::Errno| error::io(action, self.shown(file), error.into());
         // Do not block: since the listing, a pipe may have replaced the file.
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         if !self.follow_links {
@@ -132,8 +133,7 @@ impl Shared {
             }
         }
         let metadata = std::fs::File::from(opened).metadata();
-        let metadata =
-            metadata.map_err(|source| SourceError::io("read", self.shown(file), source))?;
+        let metadata = metadata.map_err(|source| error::io("read", self.shown(file), source))?;
         // Check after reading, so that a change before or during it is noticed.
         if file_version != FileVersion::of(&metadata) {
             file_version.check(&self.shown(file), &metadata)?;
@@ -143,6 +143,6 @@ impl Shared {
         }
         let (shown, found) = (self.shown(file), (bytes.len() - start) as u64);
         let listed = file_version.bytes;
-        Err(SourceError::changed(&shown, listed, found, false))
+        Err(error::changed(&shown, listed, found, false))
     }
 }

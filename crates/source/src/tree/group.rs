@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 
+use crate::error;
 use crate::walk::{Listed, path_of};
-use crate::{SourceError, SourceProblem, TreeField};
+use crate::{SourceProblem, TreeField};
 
 /// The field of a file without an extension, and of every file that is a sample by itself.
 const DATA: &str = "data";
@@ -54,8 +55,8 @@ pub(super) fn whole(path: &str) -> (&str, &str) {
     (path, DATA)
 }
 
-fn too_many() -> SourceError {
-    SourceError::bug("more than four billion files")
+fn too_many() -> Error {
+    error::bug("more than four billion files")
 }
 
 impl Samples {
@@ -66,12 +67,12 @@ impl Samples {
         split: Split,
         key_column: &str,
         limits: &Limits,
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Self, Error> {
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for (path, _) in listing {
             *counts.entry(split(path).1).or_default() += 1;
         }
-        SourceError::check_limit("columns", counts.len() as u64, limits.columns, || {
+        error::check_limit("columns", counts.len() as u64, limits.columns, || {
             "file extensions".to_owned()
         })?;
         check_fields(listing, split, &counts, key_column)?;
@@ -131,7 +132,7 @@ impl Samples {
     }
 
     /// Checks that no two locations share a key.
-    fn check_keys(&self, listing: &[Listed]) -> Result<(), SourceError> {
+    fn check_keys(&self, listing: &[Listed]) -> Result<(), Error> {
         let path = |sample: usize| {
             self.first_file(sample)
                 .map_or("", |file| path_of(listing, file))
@@ -188,7 +189,7 @@ fn check_fields(
     split: Split,
     counts: &BTreeMap<&str, u64>,
     key_column: &str,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let example = |field: &str| {
         let found = listing.iter().find(|(path, _)| split(path).1 == field);
         found
@@ -225,7 +226,6 @@ fn check_fields(
 mod tests {
     use super::*;
     use crate::walk::FileVersion;
-    use shardmill_core::Diagnostic as _;
 
     fn listing(paths: &[&str]) -> Vec<Listed> {
         let version = FileVersion {

@@ -8,17 +8,19 @@ use std::fs::File;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use shardmill_core::Error;
 use shardmill_storage::Location;
 
 use crate::base::{project, rows_from};
+use crate::error;
 use crate::file_filter::FileFilter;
 use crate::files::{Fingerprint, check_overlap, find, shown_below, shown_location, stat};
 use crate::objects::Found;
 use crate::source::ENCODING_KEY;
 use crate::walk::{FileVersion, Listed, Listing, WalkOptions, resolve, walk};
 use crate::{
-    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    SourceProblem, TableFacts, TreeGroup, TreeSummary, Unit,
+    Rows, Source, SourceDescription, SourceFile, SourceKind, SourceOptions, SourceProblem,
+    TableFacts, TreeGroup, TreeSummary, Unit,
 };
 use files::{Files, Root, Shared};
 use group::{Samples, by_key, by_stem, whole};
@@ -43,7 +45,7 @@ pub(crate) struct Tree {
 }
 
 /// Lists the trees and groups their files.
-pub(crate) fn open(given: &[Location], options: &SourceOptions) -> Result<Tree, SourceError> {
+pub(crate) fn open(given: &[Location], options: &SourceOptions) -> Result<Tree, Error> {
     let filter = FileFilter::new(&options.files)?;
     let mut locations = Vec::new();
     let mut listing = Listing::default();
@@ -105,7 +107,7 @@ fn list(
     found: Found,
     location: &Location,
     options: &SourceOptions,
-) -> Result<(Files, Listing), SourceError> {
+) -> Result<(Files, Listing), Error> {
     let single = || {
         SourceProblem::Unsupported
             .at(shown_location(location), "is a single file, not a tree")
@@ -125,8 +127,8 @@ fn list(
             };
             let listing = walk(&resolved, walk_options)?;
             let directory = File::open(&resolved);
-            let directory = directory
-                .map_err(|source| SourceError::io("open", shown_location(location), source))?;
+            let directory =
+                directory.map_err(|source| error::io("open", shown_location(location), source))?;
             Ok((Files::Directory(directory), listing))
         }
         Found::Folder(folder) => {
@@ -148,10 +150,10 @@ fn check_size(
     name: &str,
     file_version: FileVersion,
     options: &SourceOptions,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let shown = || shown_below(location, name);
     let max = options.limits.sample_bytes;
-    SourceError::check_limit("sample-bytes", file_version.bytes, max, shown)?;
+    error::check_limit("sample-bytes", file_version.bytes, max, shown)?;
     if file_version.bytes > MAX_FILE {
         let reason = "is a file of more than 1.5 GiB, which cannot be a sample";
         let error = SourceProblem::Unsupported.at(shown(), reason);
@@ -261,13 +263,13 @@ fn cut(shared: &Shared) -> (Vec<Unit>, Vec<usize>) {
 }
 
 impl Tree {
-    fn samples_of(&self, unit: usize) -> Result<std::ops::Range<usize>, SourceError> {
+    fn samples_of(&self, unit: usize) -> Result<std::ops::Range<usize>, Error> {
         let range = self
             .starts
             .get(unit)
             .zip(self.starts.get(unit + 1))
             .map(|(start, end)| *start..*end);
-        range.ok_or_else(|| SourceError::no_unit(unit))
+        range.ok_or_else(|| error::no_unit(unit))
     }
 }
 
@@ -276,7 +278,7 @@ impl Source for Tree {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let mut rows = SampleRows {
             shared: Arc::clone(&self.shared),
             samples: self.samples_of(unit)?,

@@ -9,9 +9,10 @@ use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, SchemaRef};
 
 use super::files::Shared;
+use crate::SourceProblem;
 use crate::base::batch;
-use crate::{SourceError, SourceProblem};
-use shardmill_core::omit_option;
+use crate::error;
+use shardmill_core::{Error, omit_option};
 
 /// The samples of one unit.
 pub(super) struct SampleRows {
@@ -23,7 +24,7 @@ pub(super) struct SampleRows {
 }
 
 impl SampleRows {
-    pub(super) fn pull(&mut self) -> Result<Option<RecordBatch>, SourceError> {
+    pub(super) fn pull(&mut self) -> Result<Option<RecordBatch>, Error> {
         if self.samples.is_empty() {
             return Ok(None);
         }
@@ -48,7 +49,7 @@ impl SampleRows {
         start..end
     }
 
-    fn read(&self, samples: Range<usize>) -> Result<RecordBatch, SourceError> {
+    fn read(&self, samples: Range<usize>) -> Result<RecordBatch, Error> {
         let members = samples
             .clone()
             .flat_map(|sample| self.shared.samples.members(sample));
@@ -79,7 +80,7 @@ impl SampleRows {
         // The name of a column of text.
         text: Option<&str>,
         fetched: &BTreeMap<usize, Vec<u8>>,
-    ) -> Result<ArrayRef, SourceError> {
+    ) -> Result<ArrayRef, Error> {
         let file_of = |sample: usize| {
             let mut members = self.shared.samples.members(sample);
             members.find(|(own, _)| *own == field).map(|(_, file)| file)
@@ -89,7 +90,7 @@ impl SampleRows {
             .filter_map(file_of)
             .map(|file| self.shared.file_version(file).bytes)
             .sum();
-        let too_large = || SourceError::bug(format!("a batch of {total} bytes"));
+        let too_large = || error::bug(format!("a batch of {total} bytes"));
         // A file is at most as large as the sample limit, and a full batch takes no further files.
         let mut bytes = Vec::with_capacity(usize::try_from(total).map_err(|_| too_large())?);
         let mut offsets = Vec::with_capacity(samples.len() + 1);
@@ -114,9 +115,8 @@ impl SampleRows {
         let nulls = Some(NullBuffer::new(present.finish())).filter(|nulls| nulls.null_count() > 0);
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         let bytes = Buffer::from_vec(bytes);
-        let failed = |error: arrow::error::ArrowError| {
-            SourceError::bug(format!("a column of files: {error}"))
-        };
+        let failed =
+            |error: arrow::error::ArrowError| error::bug(format!("a column of files: {error}"));
         Ok(if text.is_some() {
             Arc::new(StringArray::try_new(offsets, bytes, nulls).map_err(failed)?)
         } else {
@@ -124,7 +124,7 @@ impl SampleRows {
         })
     }
 
-    fn check_text(&self, column: &str, file: usize, bytes: &[u8]) -> Result<(), SourceError> {
+    fn check_text(&self, column: &str, file: usize, bytes: &[u8]) -> Result<(), Error> {
         std::str::from_utf8(bytes).map(|_| ()).map_err(|error| {
             let error = SourceProblem::TreeText.at(
                 self.shared.shown(file),

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::SourceError;
-use shardmill_core::lock;
+use shardmill_core::{Error, lock};
+
+use crate::error;
 
 /// What is kept: a chunk of an array, or the index of a shard, by its number in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,8 +53,8 @@ impl ChunkCache {
     pub(super) fn get(
         &self,
         keys: &[Key],
-        load: impl FnOnce(&[Key]) -> Result<Vec<Decoded>, SourceError>,
-    ) -> Result<Vec<Decoded>, SourceError> {
+        load: impl FnOnce(&[Key]) -> Result<Vec<Decoded>, Error>,
+    ) -> Result<Vec<Decoded>, Error> {
         let chunks: Vec<_> = {
             let mut state = lock(&self.state);
             keys.iter().map(|key| state.slot(*key)).collect()
@@ -80,7 +81,7 @@ impl ChunkCache {
             .iter()
             .map(|chunk| chunk.as_ref().map(Arc::clone))
             .collect();
-        found.ok_or_else(|| SourceError::bug("a chunk was not loaded"))
+        found.ok_or_else(|| error::bug("a chunk was not loaded"))
     }
 }
 
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn failed_chunk_load_is_retried() {
         let cache = ChunkCache::new(100);
-        let failed = cache.get(&[key(1)], |_| Err(SourceError::bug("it failed")));
+        let failed = cache.get(&[key(1)], |_| Err(error::bug("it failed")));
         assert!(failed.is_err());
         let found = cache
             .get(&[key(1)], |_| Ok(vec![Arc::new(vec![7])]))

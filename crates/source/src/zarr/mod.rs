@@ -12,19 +12,20 @@ use arrow::buffer::{MutableBuffer, NullBuffer};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::error::ArrowError;
 use serde_json::{Map, Value, json};
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_storage::Location;
 use shardmill_zarr::{
     CfDecoder, NOT_A_TIME, PhysicalType, Shard, TimeUnit as ZarrTimeUnit, ZarrArray, copy_region,
 };
 
 use crate::base::{batch, project, rows_from};
+use crate::error;
 use crate::files::Fingerprint;
 use crate::number_type::number_type;
 use crate::walk::{FileVersion, Listing, version_of};
 use crate::{
-    Rows, Source, SourceDescription, SourceError, SourceFile, SourceKind, SourceOptions,
-    SourceProblem, TableFacts, Unit,
+    Rows, Source, SourceDescription, SourceFile, SourceKind, SourceOptions, SourceProblem,
+    TableFacts, Unit,
 };
 use cache::{ChunkCache, Decoded, Key};
 use store::{Wanted, ZarrStore};
@@ -87,10 +88,7 @@ struct FoundArray {
 }
 
 /// Finds the variables and the coordinates of their windows.
-pub(crate) fn open(
-    locations: &[Location],
-    options: &SourceOptions,
-) -> Result<ZarrTable, SourceError> {
+pub(crate) fn open(locations: &[Location], options: &SourceOptions) -> Result<ZarrTable, Error> {
     let zarr = &options.samples.zarr;
     let [location] = locations else {
         return Err(SourceProblem::Option.at("SOURCE", "Zarr stores are converted one by one"));
@@ -141,7 +139,7 @@ pub(crate) fn open(
     let schema = schema(store, arrays, windows)?;
     let bytes = arrays.iter().map(WindowedArray::window_bytes);
     let row_bytes = bytes.fold(0, u64::saturating_add);
-    SourceError::check_limit(
+    error::check_limit(
         "sample-bytes",
         row_bytes,
         options.limits.sample_bytes,
@@ -165,7 +163,7 @@ pub(crate) fn open(
 }
 
 /// Returns the array of a variable.
-fn variable(store: &ZarrStore, name: &str) -> Result<FoundArray, SourceError> {
+fn variable(store: &ZarrStore, name: &str) -> Result<FoundArray, Error> {
     let is_name = shardmill_core::check_relative_path(name).is_ok();
     let array = match is_name {
         true => store.array(name)?,
@@ -201,7 +199,7 @@ fn variable(store: &ZarrStore, name: &str) -> Result<FoundArray, SourceError> {
 }
 
 /// Returns the names of the dimensions of an array.
-fn dimensions<'a>(store: &ZarrStore, found: &'a FoundArray) -> Result<&'a [String], SourceError> {
+fn dimensions<'a>(store: &ZarrStore, found: &'a FoundArray) -> Result<&'a [String], Error> {
     let FoundArray { path, array, .. } = found;
     let wrong = |reason: &str| Err(SourceProblem::ZarrWindow.at(store.shown(path), reason));
     let Some(names) = &array.dimensions else {
@@ -224,7 +222,7 @@ fn dimensions<'a>(store: &ZarrStore, found: &'a FoundArray) -> Result<&'a [Strin
 fn lengths<'a>(
     store: &ZarrStore,
     found: &'a [FoundArray],
-) -> Result<BTreeMap<&'a str, u64>, SourceError> {
+) -> Result<BTreeMap<&'a str, u64>, Error> {
     let mut lengths = BTreeMap::new();
     for own in found {
         for (name, length) in dimensions(store, own)?.iter().zip(&own.array.shape) {
@@ -249,7 +247,7 @@ fn add_coordinates(
     group: &str,
     attributes: &Map<String, Value>,
     found: &mut Vec<FoundArray>,
-) -> Result<(), SourceError> {
+) -> Result<(), Error> {
     let mut names: Vec<String> = windows.axes.iter().map(|axis| axis.name.clone()).collect();
     let own = found
         .iter()
@@ -279,10 +277,7 @@ fn add_coordinates(
         let (array, metadata) = match store.array(&path) {
             Ok(Some(found)) => found,
             Ok(None) => continue,
-            Err(SourceError::Described {
-                id: "type-unsupported",
-                ..
-            }) => continue,
+            Err(error) if error.id() == "type-unsupported" => continue,
             Err(error) => return Err(error),
         };
         let dimensions = array.dimensions.as_deref().unwrap_or_default();
@@ -335,7 +330,7 @@ fn windowed(
     found: FoundArray,
     windows: &Windows,
     raw_values: bool,
-) -> Result<WindowedArray, SourceError> {
+) -> Result<WindowedArray, Error> {
     let decoder = match raw_values {
         true => CfDecoder::stored(&found.array),
         false => CfDecoder::new(&found.array).map_err(|error| store.failed(&found.path, error))?,
@@ -366,11 +361,7 @@ fn windowed(
     })
 }
 
-fn schema(
-    store: &ZarrStore,
-    arrays: &[WindowedArray],
-    windows: &Windows,
-) -> Result<Schema, SourceError> {
+fn schema(store: &ZarrStore, arrays: &[WindowedArray], windows: &Windows) -> Result<Schema, Error> {
     let mut fields = Vec::new();
     for own in arrays {
         let mut data_type = column_type(own.decoder.physical());
@@ -393,7 +384,7 @@ fn schema(
     fields.extend(
         starts.map(|axis| Field::new(format!("{}_start", axis.name), DataType::Int64, false)),
     );
-    SourceError::check_names(fields.iter().map(|field| field.name().as_str()), || {
+    error::check_names(fields.iter().map(|field| field.name().as_str()), || {
         store.shown("")
     })?;
     Ok(Schema::new(fields))
@@ -476,10 +467,10 @@ impl Source for ZarrTable {
         &self.facts
     }
 
-    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, SourceError> {
+    fn open(&self, unit: usize, columns: &[usize]) -> Result<Box<dyn Rows>, Error> {
         let found = self.units().get(unit);
         let found = found.and_then(|unit| unit.first_row.zip(unit.rows));
-        let (mut next, rows) = found.ok_or_else(|| SourceError::no_unit(unit))?;
+        let (mut next, rows) = found.ok_or_else(|| error::no_unit(unit))?;
         let end = next + rows;
         let (shared, columns) = (Arc::clone(&self.shared), columns.to_vec());
         let schema = project(&self.facts.schema, &columns);
@@ -505,7 +496,7 @@ impl Shared {
         column: usize,
         data_type: &DataType,
         starts: &[Vec<u64>],
-    ) -> Result<ArrayRef, SourceError> {
+    ) -> Result<ArrayRef, Error> {
         let Some(own) = self.arrays.get(column) else {
             let axis = column - self.arrays.len();
             let start = |starts: &Vec<u64>| starts.get(axis).copied().unwrap_or(0).cast_signed();
@@ -520,12 +511,12 @@ impl Shared {
             self.fill_window(column, &starts.collect::<Vec<u64>>(), &own.shape, window)?;
         }
         fixed_lists(data_type, values)
-            .map_err(|error| SourceError::bug(format!("windows do not fit their type: {error}")))
+            .map_err(|error| error::bug(format!("windows do not fit their type: {error}")))
     }
 
     /// Decodes the times of an array into microseconds, if its first or last one does not fit nanoseconds. As with xarray,
     /// which decides by the same two, a time between them that does not fit is an error.
-    fn widen_times(&mut self) -> Result<(), SourceError> {
+    fn widen_times(&mut self) -> Result<(), Error> {
         for number in 0..self.arrays.len() {
             let Some(own) = self.arrays.get(number) else {
                 continue;
@@ -547,9 +538,7 @@ impl Shared {
             let ends: [Vec<u64>; 2] = ends;
             for start in ends {
                 match self.fill_window(number, &start, &one, &mut [0; 8]) {
-                    Err(SourceError::Described {
-                        id: "zarr-time", ..
-                    }) => {
+                    Err(error) if error.id() == "zarr-time" => {
                         if let Some(own) = self.arrays.get_mut(number) {
                             own.decoder.widen();
                         }
@@ -568,9 +557,9 @@ impl Shared {
         starts: &[u64],
         shape: &[u64],
         window: &mut [u8],
-    ) -> Result<(), SourceError> {
+    ) -> Result<(), Error> {
         let Some(own) = self.arrays.get(number) else {
-            return Err(SourceError::bug("there is no such array"));
+            return Err(error::bug("there is no such array"));
         };
         let item = own.found.array.dtype.size();
         let keeps_numbers = own.decoder.keeps_numbers();
@@ -612,7 +601,7 @@ impl Shared {
         array: usize,
         own: &WindowedArray,
         chunks: &[Vec<u64>],
-    ) -> Result<Vec<Decoded>, SourceError> {
+    ) -> Result<Vec<Decoded>, Error> {
         let grid = own.found.array.grid();
         let keys: Vec<Key> = chunks
             .iter()
@@ -655,7 +644,7 @@ impl Shared {
         array: usize,
         own: &WindowedArray,
         chunk: &[u64],
-    ) -> Result<Option<Wanted>, SourceError> {
+    ) -> Result<Option<Wanted>, Error> {
         let location = own.found.array.place(chunk);
         let name = format!("{}/{}", own.found.path, location.object);
         let file_version = match &own.objects {
@@ -680,7 +669,7 @@ impl Shared {
             range,
         };
         let (Some(shard), Some(in_shard)) = (&own.found.array.shard, location.in_shard) else {
-            SourceError::check_limit("shard-bytes", bytes, self.limits.shard_bytes, || {
+            error::check_limit("shard-bytes", bytes, self.limits.shard_bytes, || {
                 self.store.shown(&name)
             })?;
             return Ok(Some(wanted(None)));

@@ -9,16 +9,17 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
-use shardmill_core::{Limits, lock};
+use shardmill_core::{Error, Limits, lock};
 use shardmill_storage::Location;
 use shardmill_zarr::{ZarrArray, ZarrError, attributes, consolidated};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::error;
 use crate::file_names::join;
 use crate::files::{check_overlap, shown_below, shown_location, stat};
 use crate::objects::Store;
 use crate::walk::{FileVersion, Listed, Listing, WalkOptions, resolve, walk};
-use crate::{SourceError, SourceOptions, SourceProblem};
+use crate::{SourceOptions, SourceProblem};
 
 /// A Zarr store.
 pub(super) struct ZarrStore {
@@ -48,7 +49,7 @@ pub(super) struct Wanted {
 pub(super) type Metadata = (ZarrArray, FileVersion);
 
 impl ZarrStore {
-    pub(super) fn open(location: &Location, options: &SourceOptions) -> Result<Self, SourceError> {
+    pub(super) fn open(location: &Location, options: &SourceOptions) -> Result<Self, Error> {
         check_overlap(location, options)?;
         let objects = match location {
             Location::Local(path) => {
@@ -83,7 +84,7 @@ impl ZarrStore {
     }
 
     /// Returns the metadata of an array, or `None` if there is no array of that name.
-    pub(super) fn array(&self, name: &str) -> Result<Option<Metadata>, SourceError> {
+    pub(super) fn array(&self, name: &str) -> Result<Option<Metadata>, Error> {
         let of_file = |file: &str| format!("{name}/{file}");
         let Some((file, bytes)) = self.first(&["zarr.json", ".zarray"].map(of_file))? else {
             return Ok(None);
@@ -105,7 +106,7 @@ impl ZarrStore {
     }
 
     /// Returns the attributes of a group, whose name is empty or ends with a slash.
-    pub(super) fn attributes(&self, group: &str) -> Result<Map<String, Value>, SourceError> {
+    pub(super) fn attributes(&self, group: &str) -> Result<Map<String, Value>, Error> {
         let names = ["zarr.json", ".zattrs"].map(|file| format!("{group}{file}"));
         match self.first(&names)? {
             Some((name, bytes)) => {
@@ -116,7 +117,7 @@ impl ZarrStore {
     }
 
     /// Returns the first object of these names, also from consolidated metadata, which counts like that of xarray.
-    fn first(&self, names: &[String]) -> Result<Option<(String, Vec<u8>)>, SourceError> {
+    fn first(&self, names: &[String]) -> Result<Option<(String, Vec<u8>)>, Error> {
         for name in names {
             if let Some(bytes) = self.consolidated.get(name) {
                 return Ok(Some((name.clone(), bytes.clone())));
@@ -131,25 +132,25 @@ impl ZarrStore {
     }
 
     /// Returns the error about an object.
-    pub(super) fn failed(&self, name: &str, error: ZarrError) -> SourceError {
+    pub(super) fn failed(&self, name: &str, error: ZarrError) -> Error {
         let problem = match error {
             ZarrError::Type(_) => SourceProblem::Type,
             ZarrError::Codec(_) => SourceProblem::ZarrCodec,
             ZarrError::Chunk(_) => SourceProblem::ZarrChunk,
             ZarrError::Time(_) => SourceProblem::ZarrTime,
-            ZarrError::Limit(limit) => return SourceError::limit(&limit, &self.shown(name)),
+            ZarrError::Limit(limit) => return error::limit(&limit, &self.shown(name)),
             _ => SourceProblem::ZarrMetadata,
         };
         problem.at(self.shown(name), error.to_string())
     }
 
     /// Reads a small object; `None` if it does not exist.
-    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, SourceError> {
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         match &self.objects {
             Objects::Directory(root) => {
-                let failed = |source| SourceError::io("read", self.shown(name), source);
+                let failed = |source| error::io("read", self.shown(name), source);
                 match std::fs::metadata(root.join(name)) {
-                    Ok(metadata) => SourceError::check_limit(
+                    Ok(metadata) => error::check_limit(
                         "index-bytes",
                         metadata.len(),
                         self.limits.index_bytes,
@@ -165,7 +166,7 @@ impl ZarrStore {
     }
 
     /// Lists all objects of an array. Their names are relative to the array. Web servers list none.
-    pub(super) fn list(&self, array: &str) -> Result<Option<Listing>, SourceError> {
+    pub(super) fn list(&self, array: &str) -> Result<Option<Listing>, Error> {
         let listing = match &self.objects {
             Objects::Directory(root) => {
                 let options = WalkOptions {
@@ -182,14 +183,14 @@ impl ZarrStore {
                     (Box::from(name), file_version)
                 };
                 let listed = store.list(&prefix)?.map(|listed| listed.map(relative));
-                listed.collect::<Result<Listing, SourceError>>()?
+                listed.collect::<Result<Listing, Error>>()?
             }
         };
         Ok(Some(listing))
     }
 
     /// Returns the version of an object of a web server, or `None` if it does not exist.
-    pub(super) fn look_up(&self, name: &str) -> Result<Option<FileVersion>, SourceError> {
+    pub(super) fn look_up(&self, name: &str) -> Result<Option<FileVersion>, Error> {
         if let Some(known) = lock(&self.looked_up).get(name) {
             return Ok(*known);
         }
@@ -231,7 +232,7 @@ impl ZarrStore {
     }
 
     /// Reads objects, with concurrent requests in a store. Objects that do not exist are `None`.
-    pub(super) fn fetch(&self, wanted: &[&Wanted]) -> Result<Vec<Option<Vec<u8>>>, SourceError> {
+    pub(super) fn fetch(&self, wanted: &[&Wanted]) -> Result<Vec<Option<Vec<u8>>>, Error> {
         match &self.objects {
             Objects::Directory(root) => wanted
                 .iter()
@@ -246,7 +247,7 @@ impl ZarrStore {
                         .iter()
                         .map(|wanted| scope.spawn(move || read(wanted)))
                         .collect();
-                    let ended = || SourceError::bug("a thread that reads a chunk panicked");
+                    let ended = || error::bug("a thread that reads a chunk panicked");
                     reads
                         .into_iter()
                         .map(|read| read.join().unwrap_or_else(|_| Err(ended())))
@@ -272,8 +273,8 @@ impl ZarrStore {
         }
     }
 
-    fn read_file(&self, path: &PathBuf, wanted: &Wanted) -> Result<Vec<u8>, SourceError> {
-        let failed = |action, source| SourceError::io(action, self.shown(&wanted.name), source);
+    fn read_file(&self, path: &PathBuf, wanted: &Wanted) -> Result<Vec<u8>, Error> {
+        let failed = |action, source| error::io(action, self.shown(&wanted.name), source);
         let file = File::open(path).map_err(|source| failed("open", source))?;
         let metadata = file.metadata().map_err(|source| failed("read", source))?;
         let listed = wanted.file_version.unwrap_or_default();
@@ -288,7 +289,7 @@ impl ZarrStore {
 }
 
 /// Reads a whole object of at most `max` bytes; `None` if it does not exist.
-fn existing(store: &Store, name: &str, max: u64) -> Result<Option<Vec<u8>>, SourceError> {
+fn existing(store: &Store, name: &str, max: u64) -> Result<Option<Vec<u8>>, Error> {
     match store.remote().read(name, max) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.is_not_found() => Ok(None),

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 
-use crate::{SourceError, SourceProblem, ZarrOptions};
+use crate::{SourceProblem, ZarrOptions};
 
 /// A dimension that windows move along.
 #[derive(Clone, Debug)]
@@ -27,10 +27,7 @@ pub(super) struct Windows {
 
 impl Windows {
     /// Checks the options against the lengths of the dimensions.
-    pub(super) fn new(
-        options: &ZarrOptions,
-        lengths: &BTreeMap<&str, u64>,
-    ) -> Result<Self, SourceError> {
+    pub(super) fn new(options: &ZarrOptions, lengths: &BTreeMap<&str, u64>) -> Result<Self, Error> {
         let unknown = |option, name: &str| {
             let known: Vec<_> = lengths.keys().map(|name| escape(name)).collect();
             SourceProblem::ZarrWindow

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use arrow::array::{Array as _, ArrayRef, AsArray as _, Int64Array, RecordBatch};
 use arrow::datatypes::Int64Type;
 use serde_json::{Value, json};
-use shardmill_core::Diagnostic as _;
 use shardmill_source::{SelectColumn, Source, SourceKind, detect};
 
 use super::table::{Add, Table, field, inline_deletion, metadata, protocol, stored_deletions};

@@ -14,8 +14,8 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use shardmill_core::Diagnostic as _;
-use shardmill_source::{Source, SourceError, SourceOptions, open};
+use shardmill_core::Error;
+use shardmill_source::{Source, SourceOptions, open};
 
 use crate::help::batches;
 
@@ -100,7 +100,7 @@ fn golden_tables_have_the_published_rows() {
     assert!(failed.is_empty(), "{} failed: {failed:#?}", failed.len());
 }
 
-fn table(root: &Path) -> Result<Arc<dyn Source>, SourceError> {
+fn table(root: &Path) -> Result<Arc<dyn Source>, Error> {
     let options = SourceOptions {
         kind: Some(shardmill_source::SourceKind::Delta),
         ..SourceOptions::default()

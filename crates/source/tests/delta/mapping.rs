@@ -9,7 +9,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, Fields};
 use serde_json::{Value, json};
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 
 use super::table::{Add, Table, mapped, with_id, with_ids};
 use crate::help::{array, batch, batches, open_one, open_with, read, refused};

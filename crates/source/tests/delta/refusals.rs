@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 
 use super::rows;
 use super::table::{Add, Table, field, inline_deletion, metadata, protocol, stored_deletions};

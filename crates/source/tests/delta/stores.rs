@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use shardmill_core::Diagnostic as _;
-use shardmill_source::{SourceError, SourceKind, SourceOptions, detect, open};
+use shardmill_core::Error;
+use shardmill_source::{SourceKind, SourceOptions, detect, open};
 use shardmill_storage::{Location, RemoteOptions, RetryOptions};
 use shardmill_testing::s3::{Fault, Objects, S3Server, Script, Settings};
 
@@ -122,7 +122,7 @@ fn deleted_rows_and_unusual_names_read_equally_from_store() {
     );
 }
 
-fn refused_here(root: &Path) -> SourceError {
+fn refused_here(root: &Path) -> Error {
     open(&[root.into()], &SourceOptions::default())
         .err()
         .unwrap()

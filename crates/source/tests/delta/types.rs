@@ -15,7 +15,6 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
-use shardmill_core::Diagnostic as _;
 use shardmill_source::ENCODING_KEY;
 
 use super::table::{Add, Table, field, metadata, protocol};

@@ -3,7 +3,7 @@
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::{filter, is_not_null};
 use arrow::datatypes::{DataType, Field};
-use shardmill_core::{Limits, escape, omit_option};
+use shardmill_core::{Error, Limits, escape, omit_option};
 use shardmill_mds::{DType, Encoding, ImageKind, NdArray, TextEncoding, Value};
 use shardmill_webdataset::{FieldKind, WebdatasetError, deflate, encode_ten, npy_header};
 
@@ -14,7 +14,7 @@ use super::types::{
     ENCODING_KEY, encoded_as, is_integer_text, is_json, is_temporal, metadata, stored_type,
 };
 use super::{hint, json, number, text};
-use crate::error::{RowError, WriteError};
+use crate::error::{RowError, type_unsupported};
 
 /// Returns the default name and encoding of the field for a column.
 ///
@@ -26,13 +26,11 @@ use crate::error::{RowError, WriteError};
 ///
 /// # Errors
 ///
-/// Returns [`WriteError::TypeUnsupported`] if the format cannot store the type.
-pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), WriteError> {
-    let unsupported = |hint: &str| WriteError::TypeUnsupported {
-        column: field.name().clone(),
-        data_type: field.data_type().to_string(),
-        encoding: "a field of webdataset".to_owned(),
-        hint: Some(hint::with_obstacle(field, hint)),
+/// `Unsupported` if the format cannot store the type.
+pub fn default_field(field: &Field) -> Result<(String, FieldEncoding), Error> {
+    let unsupported = |hint: &str| {
+        type_unsupported(field.name(), field.data_type(), "a field of webdataset")
+            .with_hint(hint::with_obstacle(field, hint))
     };
     let name = field.name();
     let with = |extension: &str, known: &[&str]| {
@@ -100,12 +98,12 @@ fn called_for(kind: FieldKind, field: &Field, encoding: FieldEncoding) -> FieldE
 ///
 /// # Errors
 ///
-/// Returns [`WriteError::TypeUnsupported`], which names a matching extension.
+/// `Unsupported`, which names a matching extension.
 pub(super) fn check_extension(
     field: &Field,
     data_type: &DataType,
     encoding: FieldEncoding,
-) -> Result<(), WriteError> {
+) -> Result<(), Error> {
     let name = field.name();
     let (kind, is_gzip) = FieldKind::of(name);
     // Existing bytes are assumed to match the name.
@@ -160,12 +158,8 @@ pub(super) fn check_extension(
         }
         _ => {}
     }
-    Err(WriteError::TypeUnsupported {
-        column: name.clone(),
-        data_type: field.data_type().to_string(),
-        encoding: format!("{encoding} in a field of that name"),
-        hint: Some(hint),
-    })
+    let encoding = format!("{encoding} in a field of that name");
+    Err(type_unsupported(field.name(), field.data_type(), encoding).with_hint(hint))
 }
 
 /// Returns the default encoding of the column's type.

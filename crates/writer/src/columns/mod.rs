@@ -15,7 +15,7 @@ mod types;
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use shardmill_core::{Format, Limits, omit_option};
+use shardmill_core::{Error, Format, Limits, omit_option};
 use shardmill_mds::{DType, Encoding, ImageKind, TextEncoding, encode_jpeg_array, encode_list};
 
 pub use encoded_column::Offsets;
@@ -29,7 +29,7 @@ pub use table::number_lists;
 pub use target::{FieldEncoding, ParseFieldEncodingError, Target};
 pub use types::{ENCODED_KEY, ENCODED_TEXT, ENCODING_KEY, EXPRESSION_KEY, encoded_as};
 
-use crate::error::{RowError, ValueReason, WriteError};
+use crate::error::{RowError, ValueReason, type_unsupported};
 use crate::form::ShardFormat;
 use encoded_column::checked;
 use field::FieldEncoder;
@@ -56,8 +56,8 @@ pub struct ColumnEncoder {
 ///
 /// # Errors
 ///
-/// Returns [`WriteError::TypeUnsupported`] if the format cannot store the type.
-pub fn default_target(field: &Field, format: ShardFormat) -> Result<Target, WriteError> {
+/// `Unsupported` if the format cannot store the type.
+pub fn default_target(field: &Field, format: ShardFormat) -> Result<Target, Error> {
     match format {
         ShardFormat::Mds => default_encoding(field).map(Target::Mds),
         ShardFormat::Webdataset => {
@@ -67,7 +67,7 @@ pub fn default_target(field: &Field, format: ShardFormat) -> Result<Target, Writ
     }
 }
 
-fn default_encoding(field: &Field) -> Result<Encoding, WriteError> {
+fn default_encoding(field: &Field) -> Result<Encoding, Error> {
     if let Some(name) = metadata(field, ENCODING_KEY)
         && let Ok(encoding) = name.parse()
     {
@@ -75,12 +75,8 @@ fn default_encoding(field: &Field) -> Result<Encoding, WriteError> {
     }
     mds_encoding(&stored_type(field.data_type())).ok_or_else(|| {
         let hint = format!("omit the column with {}", omit_option(field.name()));
-        WriteError::TypeUnsupported {
-            column: field.name().clone(),
-            data_type: field.data_type().to_string(),
-            encoding: Format::Mds.to_string(),
-            hint: Some(hint::with_obstacle(field, &hint)),
-        }
+        type_unsupported(field.name(), field.data_type(), Format::Mds)
+            .with_hint(hint::with_obstacle(field, &hint))
     })
 }
 
@@ -152,14 +148,14 @@ impl ColumnEncoder {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError::TypeUnsupported`] if values of this type cannot be stored as `target`, or if the extension
+    /// `Unsupported` if values of this type cannot be stored as `target`, or if the extension
     /// of a field has another meaning.
     pub fn compile(
         source: usize,
         field: &Field,
         target: Target,
         limits: &Limits,
-    ) -> Result<Self, WriteError> {
+    ) -> Result<Self, Error> {
         let encoded = matches!(&target, Target::Mds(encoding) if encoded_as(field).as_ref() == Some(encoding));
         let integer_text = is_integer_text(field);
         let data_type = &if integer_text {
@@ -176,12 +172,10 @@ impl ColumnEncoder {
             _ => encoded || is_storable(data_type, &target),
         };
         if !storable {
-            return Err(WriteError::TypeUnsupported {
-                column: field.name().clone(),
-                data_type: field.data_type().to_string(),
-                encoding: target.name(),
-                hint: Some(hint::for_target(field, data_type, &target)),
-            });
+            let hint = hint::for_target(field, data_type, &target);
+            return Err(
+                type_unsupported(field.name(), field.data_type(), target.name()).with_hint(hint),
+            );
         }
         if let Target::Field(encoding) = &target {
             field::check_extension(field, data_type, *encoding)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::*;
 use arrow::datatypes::*;
-use shardmill_core::Diagnostic as _;
+use shardmill_core::Error;
 use shardmill_webdataset::{Value, decode, inflate};
 
 use super::*;
@@ -33,8 +33,8 @@ fn made(
     encoded(&field, array, target)
 }
 
-fn describe_error(error: WriteError) -> (String, String) {
-    let hint = error.hint().unwrap_or_default();
+fn describe_error(error: Error) -> (String, String) {
+    let hint = error.hint().unwrap_or_default().to_owned();
     (format!("{}: {error}", error.id()), hint)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use shardmill_core::{Limits, WORK_FOLDER, escape, parallel};
+use shardmill_core::{Error, Limits, WORK_FOLDER, escape, parallel};
 use shardmill_mds::{
     COLUMNS_NAME, PENDING_NAME, PROVENANCE_NAME, Pending, RECORD_NAME, TOMBSTONES_NAME,
 };
@@ -17,7 +17,7 @@ use super::manifest::{Manifest, columns_of, difference, part_form};
 use super::names::NameForm;
 use super::staging::{SaveMode, Staging, dataset_exists, parse_index, part_names};
 use crate::entry::{DatasetIndex, IndexEntry};
-use crate::error::{WriteError, WriteProblem};
+use crate::error::{self, WriteProblem};
 use crate::index::INDEX_NAME;
 use crate::record::{FileRecord, FileState, Verify};
 
@@ -73,7 +73,7 @@ pub fn commit(
     manifests: Vec<Manifest>,
     options: &CommitOptions,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<Committed, WriteError> {
+) -> Result<Committed, Error> {
     let manifests = in_order(destination, staging, manifests, options.parts)?;
     let shards = manifests.iter().flat_map(|manifest| {
         let shards = manifest.shards.iter();
@@ -141,7 +141,7 @@ impl Commit<'_> {
 
     /// Publishes while holding the lease. Returns the number of samples of the dataset, and whether another call had
     /// already published the same manifests.
-    fn publish(&mut self, lease: &DestinationLease) -> Result<(u64, bool), WriteError> {
+    fn publish(&mut self, lease: &DestinationLease) -> Result<(u64, bool), Error> {
         let destination = self.destination;
         let changed = || {
             let reason = "the dataset was changed since the job began";
@@ -227,7 +227,7 @@ impl Commit<'_> {
 
     /// Returns the number of samples of the dataset if an earlier call has already published these shards in it. `text`
     /// is its index.
-    fn published(&mut self, text: &[u8]) -> Result<Option<u64>, WriteError> {
+    fn published(&mut self, text: &[u8]) -> Result<Option<u64>, Error> {
         let staging = self.staging;
         if staging.is_base(Some(text)) {
             return Ok(None);
@@ -258,7 +258,7 @@ impl Commit<'_> {
 
     /// Returns whether the files with the final names were moved there by a commit of these manifests. Another job that
     /// began on the same index writes files with the same names, and often with the same lengths.
-    fn are_renamed(&mut self, dir: &Dir) -> Result<bool, WriteError> {
+    fn are_renamed(&mut self, dir: &Dir) -> Result<bool, Error> {
         // INVARIANT: a commit moves all files before it writes the index.
         for (_, file) in &self.files {
             if dir.exists(&file.at)? {
@@ -274,7 +274,7 @@ impl Commit<'_> {
     }
 
     /// Checks all files. In a store, several files are checked at the same time.
-    fn check_files(&mut self) -> Result<(), WriteError> {
+    fn check_files(&mut self) -> Result<(), Error> {
         let (destination, files, verify) = (self.destination, &self.files, self.options.verify);
         let jobs = match destination {
             Destination::Local(_) => 1,
@@ -299,7 +299,7 @@ impl Commit<'_> {
                 }
             }
             match checks.join() {
-                _ if !stay() => Err(WriteError::Interrupted { samples: 0 }),
+                _ if !stay() => Err(error::interrupted(0)),
                 Ok(checked) => checked,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
@@ -307,7 +307,7 @@ impl Commit<'_> {
     }
 
     /// Renames all files to their final names. Files that a killed commit has already moved are skipped.
-    fn rename(&mut self, dir: &Dir, is_exclusive: bool) -> Result<(), WriteError> {
+    fn rename(&mut self, dir: &Dir, is_exclusive: bool) -> Result<(), Error> {
         for (_, file) in &self.files {
             // No index lists the file that has this name, and no other commit is running. So a killed commit has left
             // it.
@@ -341,7 +341,7 @@ fn in_order(
     staging: &Staging,
     manifests: Vec<Manifest>,
     parts: Option<u64>,
-) -> Result<Vec<Manifest>, WriteError> {
+) -> Result<Vec<Manifest>, Error> {
     let given = u64::try_from(manifests.len()).unwrap_or(u64::MAX);
     let mut by_part: BTreeMap<u64, Manifest> = BTreeMap::new();
     for manifest in manifests {
@@ -349,13 +349,13 @@ fn in_order(
         if manifest.staging.job() != staging.job() {
             let (found, expected) = (manifest.staging.job(), staging.job());
             let reason = format!("part {part} is of job {found}, not of {expected}");
-            return Err(WriteProblem::PartJob.at(None, reason));
+            return Err(WriteProblem::PartJob.error(reason));
         }
         if let Some(first) = by_part.get(&part) {
             let (first, second) = (&first.attempt, manifest.attempt);
             let reason =
                 format!("part {part} exists twice, from the attempts {first} and {second}");
-            return Err(WriteProblem::PartTwice.at(None, reason));
+            return Err(WriteProblem::PartTwice.error(reason));
         }
         let is_tar = matches!(staging.names(), NameForm::Tar(_));
         let mut entries = manifest.shards.iter().map(|shard| &shard.entry);
@@ -368,16 +368,17 @@ fn in_order(
     let missing = (0..max).find(|part| !by_part.contains_key(part));
     if let Some(part) = missing {
         let last = by_part.last_key_value().map_or(0, |(part, _)| part + 1);
-        return Err(WriteError::PartMissing {
-            location: destination.location().to_string(),
-            part,
-            given,
-            parts: parts.unwrap_or(last),
-        });
+        let parts = parts.unwrap_or(last);
+        let reason = format!("part {part} is missing: {given} of {parts} parts are there");
+        return Err(WriteProblem::PartMissing
+            .at(destination.location().to_string(), reason)
+            .with_hint(format!(
+                "make the missing parts as the others were made, and commit all {parts} together"
+            )));
     }
     if let Some((part, _)) = by_part.range(max..).next() {
         let reason = format!("part {part} is one too many: there have to be {max}");
-        return Err(WriteProblem::PartNumber.at(None, reason));
+        return Err(WriteProblem::PartNumber.error(reason));
     }
     let mut formed = by_part
         .values()
@@ -396,14 +397,14 @@ fn joined(
     staging: &Staging,
     before: Option<DatasetIndex>,
     new: Vec<IndexEntry>,
-) -> Result<DatasetIndex, WriteError> {
+) -> Result<DatasetIndex, Error> {
     let before = before.map_or_else(Vec::new, |index| index.entries);
     let mut names = BTreeSet::new();
     let listed = before.iter().chain(&new);
     for (name, _) in listed.flat_map(IndexEntry::stored_files) {
         if !names.insert(name) {
             let reason = format!("two files would be called `{}`", escape(name));
-            return Err(WriteProblem::NameTwice.at(None, reason));
+            return Err(WriteProblem::NameTwice.error(reason));
         }
     }
     let kept = match staging.mode() {
@@ -455,7 +456,7 @@ fn is_moved(
     destination: &Destination,
     file: &FileRecord,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<bool, WriteError> {
+) -> Result<bool, Error> {
     let state = file.compare(destination, &file.check.name, Verify::Hashes, cancel)?;
     Ok(state == FileState::Intact)
 }
@@ -466,7 +467,7 @@ fn check_file(
     file: &FileRecord,
     verify: Verify,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<(), WriteError> {
+) -> Result<(), Error> {
     let mut at = &file.at;
     let mut state = file.compare(destination, at, verify, cancel)?;
     if state == FileState::Missing && destination.as_local().is_some() {

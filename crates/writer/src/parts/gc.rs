@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use shardmill_core::{Limits, PARTS_FOLDER, WORK_FOLDER};
+use shardmill_core::{Error, Limits, PARTS_FOLDER, WORK_FOLDER};
 use shardmill_storage::{Destination, Dir, Remote, StorageError, TempFile};
 use shardmill_webdataset::sidecar::dali_name;
 
 use super::lease::{claim, is_converting, release};
 use super::names::{NameForm, is_shard_name, token, token_of};
 use super::staging::{Staging, parse_index};
-use crate::error::{WriteError, WriteProblem};
+use crate::error::WriteProblem;
 use crate::form::{STREAMING_PREFIX, ShardPattern};
 use crate::index::{INDEX_NAME, TABLE_INDEX_NAME};
 use crate::part_names::part_of;
@@ -82,13 +82,13 @@ pub struct GcReport {
 ///
 /// # Errors
 ///
-/// Returns the error of the disk or the store, or [`WriteError::Index`].
+/// Returns the error of the disk or the store, or of an index that cannot be read.
 pub fn abort(
     destination: &Destination,
     staging: &Staging,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<u64, WriteError> {
+) -> Result<u64, Error> {
     let mut removed = 0_u64;
     match destination {
         Destination::Local(dir) => {
@@ -131,7 +131,7 @@ pub fn abort(
 ///
 /// # Errors
 ///
-/// - [`WriteError::Index`] if the index cannot be read.
+/// - `Corrupt` if the index cannot be read.
 /// - [`WriteProblem::NoAges`] if the options select by age and the store does not report ages.
 /// - A conflict if another commit is running.
 /// - The error of the disk or the store.
@@ -139,7 +139,7 @@ pub fn gc(
     destination: &Destination,
     options: &GcOptions,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<GcReport, WriteError> {
+) -> Result<GcReport, Error> {
     let lease = match options.delete {
         true => {
             destination.make_folder(WORK_FOLDER)?;
@@ -167,7 +167,7 @@ fn find(
     destination: &Destination,
     options: &GcOptions,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<GcReport, WriteError> {
+) -> Result<GcReport, Error> {
     let sizes = object_sizes(destination, cancel)?;
     let mut found = GcReport {
         deleted: options.delete,
@@ -240,7 +240,7 @@ fn listed(
     destination: &Destination,
     limits: &Limits,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<Option<BTreeSet<String>>, WriteError> {
+) -> Result<Option<BTreeSet<String>>, Error> {
     let mut names = None;
     for name in [INDEX_NAME, TABLE_INDEX_NAME] {
         let text = destination.read(name, limits.index_bytes, &mut |_| cancel())?;
@@ -268,7 +268,7 @@ struct Size {
 fn object_sizes(
     destination: &Destination,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<Option<BTreeMap<String, Size>>, WriteError> {
+) -> Result<Option<BTreeMap<String, Size>>, Error> {
     let Destination::Store(store) = destination else {
         return Ok(None);
     };
@@ -294,7 +294,7 @@ fn local_size(
     name: &str,
     is_folder: bool,
     cancel: &mut dyn FnMut() -> bool,
-) -> Result<Option<Size>, WriteError> {
+) -> Result<Option<Size>, Error> {
     let mut names = vec![name.to_owned()];
     if is_folder {
         let entries = destination.entries(name, &mut |_| cancel())?.into_iter();

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, PARTS_FOLDER, escape};
+use shardmill_core::{Error, Limits, PARTS_FOLDER, escape};
 use shardmill_storage::Destination;
 use shardmill_webdataset::TarCompression;
 
 use super::names::token;
 use super::staging::{MAX_PARTS, Staging, check_token, part_names};
-use crate::error::{WriteError, WriteProblem};
+use crate::error::WriteProblem;
 use crate::form::{ShardForm, TarForm};
 use crate::part_names::{PART_DIGITS, name_in};
 use crate::record::ShardRecord;
@@ -40,11 +40,11 @@ impl Manifest {
     /// # Errors
     ///
     /// Returns [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
-    pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, WriteError> {
+    pub fn empty(staging: &Staging, part: u64, attempt: &str) -> Result<Self, Error> {
         check_token("attempt", attempt)?;
         if part > MAX_PARTS {
             let reason = format!("part {part} is above the limit of {MAX_PARTS}");
-            return Err(WriteProblem::PartNumber.at(None, reason));
+            return Err(WriteProblem::PartNumber.error(reason));
         }
         Ok(Self {
             staging: staging.clone(),
@@ -87,7 +87,7 @@ impl Manifest {
     /// # Errors
     ///
     /// Returns [`WriteProblem::ManifestSyntax`], [`WriteProblem::Token`] or [`WriteProblem::PartNumber`].
-    pub fn parse(text: &str, limits: &Limits) -> Result<Self, WriteError> {
+    pub fn parse(text: &str, limits: &Limits) -> Result<Self, Error> {
         let mut value: Value =
             serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         if value["version"].as_u64() != Some(VERSION) {
@@ -117,19 +117,19 @@ impl Manifest {
     }
 }
 
-fn wrong(reason: &str) -> WriteError {
-    WriteProblem::ManifestSyntax.at(None, format!("a manifest cannot be read: {reason}"))
+fn wrong(reason: &str) -> Error {
+    WriteProblem::ManifestSyntax.error(format!("a manifest cannot be read: {reason}"))
 }
 
 /// Builds the error for shards of another form than those of a part before them.
-pub(super) fn part_form(part: u64, first: u64, difference: &str) -> WriteError {
+pub(super) fn part_form(part: u64, first: u64, difference: &str) -> Error {
     let reason = format!(
         "the shards of part {part} have another form than those of part {first}: {difference}"
     );
-    WriteProblem::PartForm.at(None, reason)
+    WriteProblem::PartForm.error(reason)
 }
 
-fn parse_shard(shard: &Value, limits: &Limits) -> Result<ShardRecord, WriteError> {
+fn parse_shard(shard: &Value, limits: &Limits) -> Result<ShardRecord, Error> {
     let record = ShardRecord::parse(shard, limits);
     let record = record.ok_or_else(|| wrong("the record of a shard is incomplete or invalid"))?;
     let files = record.files.iter();
@@ -169,7 +169,7 @@ impl ManifestBuilder {
         part: u64,
         attempt: &str,
         form: &ShardForm,
-    ) -> Result<Self, WriteError> {
+    ) -> Result<Self, Error> {
         let manifest = Manifest::empty(staging, part, attempt)?;
         if !staging.names().fits(form) {
             return Err(part_names(staging, &form.format().to_string()));

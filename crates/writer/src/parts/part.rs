@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
+use shardmill_core::Error;
 use shardmill_storage::{Destination, Dir, FileVersion, PublishMode, StorageError};
 
 use super::manifest::{Manifest, ManifestBuilder, part_form};
 use super::staging::Staging;
 use crate::chunk::{BufferPool, Origin};
-use crate::error::WriteError;
+use crate::error;
 use crate::form::ShardForm;
 use crate::input::RowNumbers;
 use crate::pack::{CutShard, Keys, Packer, ShardEnds};
@@ -59,7 +60,7 @@ impl PartWriter {
         encoder: RowEncoder,
         form: ShardForm,
         samples_per_shard: Option<u64>,
-    ) -> Result<Self, WriteError> {
+    ) -> Result<Self, Error> {
         let builder = ManifestBuilder::new(&destination, staging, part, attempt, &form)?;
         let folder = match (&destination, builder.folder()) {
             (Destination::Local(dir), Some(folder)) => {
@@ -95,7 +96,7 @@ impl PartWriter {
     /// # Errors
     ///
     /// Returns [`WriteProblem::PartForm`](crate::WriteProblem::PartForm) if the shards would have another form.
-    pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), WriteError> {
+    pub fn change(&mut self, encoder: RowEncoder, form: &ShardForm) -> Result<(), Error> {
         if !self.kind.is_of(form) {
             let builder = self.builder.as_ref();
             let part = builder.map_or(0, ManifestBuilder::part);
@@ -110,15 +111,15 @@ impl PartWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteError`] if a row cannot be stored; it names the number of the row in the part. Returns the
+    /// `Corrupt` if a row cannot be stored; the error names the number of the row in the part. Returns the
     /// error of the disk or the store. After an error nothing can be added.
     pub fn push(
         &mut self,
         batch: &RecordBatch,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), Error> {
         if self.is_broken || self.builder.is_none() {
-            return Err(WriteError::Closed);
+            return Err(error::closed());
         }
         self.is_broken = true;
         let first = self.samples;
@@ -148,9 +149,9 @@ impl PartWriter {
     /// # Errors
     ///
     /// Returns the errors of [`push`](Self::push).
-    pub fn finish(mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Manifest, WriteError> {
+    pub fn finish(mut self, cancel: &mut dyn FnMut() -> bool) -> Result<Manifest, Error> {
         if self.is_broken {
-            return Err(WriteError::Closed);
+            return Err(error::closed());
         }
         self.is_broken = true;
         if let Some(shard) = self.packer.finish() {
@@ -160,7 +161,7 @@ impl PartWriter {
             // The names of the shards must be durable before the manifest is returned.
             folder.sync()?;
         }
-        let builder = self.builder.take().ok_or(WriteError::Closed)?;
+        let builder = self.builder.take().ok_or_else(error::closed)?;
         Ok(builder.finish())
     }
 
@@ -170,21 +171,16 @@ impl PartWriter {
         self.samples
     }
 
-    fn write(
-        &mut self,
-        shard: CutShard,
-        cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<(), WriteError> {
+    fn write(&mut self, shard: CutShard, cancel: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         if !cancel() {
-            let samples = self.samples;
-            return Err(WriteError::Interrupted { samples });
+            return Err(error::interrupted(self.samples));
         }
         let temps = match &self.folder {
             Some(folder) => Temps::Dir(folder),
             None => Temps::Destination(&self.destination, ""),
         };
         let shard = finish(shard, &self.kind, temps, &mut self.scratch)?;
-        let builder = self.builder.as_mut().ok_or(WriteError::Closed)?;
+        let builder = self.builder.as_mut().ok_or_else(error::closed)?;
         let record = ShardRecord::publish(shard, |name, temp| {
             let at = builder.at(name);
             let version = match &self.destination {

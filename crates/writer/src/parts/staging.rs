@@ -1,13 +1,13 @@
 //! The settings of a job: its name, the names of its shards, and the dataset that it found.
 
 use serde_json::{Value, json};
-use shardmill_core::{Limits, escape};
+use shardmill_core::{Error, Limits, escape};
 use shardmill_mds::{HashAlgo, hash_hex};
 use shardmill_storage::Destination;
 
 use super::names::NameForm;
 use crate::entry::DatasetIndex;
-use crate::error::{WriteError, WriteProblem};
+use crate::error::{self, WriteProblem};
 use crate::index::INDEX_NAME;
 use crate::part_names::part_of;
 
@@ -54,7 +54,7 @@ impl Staging {
     /// # Errors
     ///
     /// Returns [`WriteProblem::Token`] if the name is invalid.
-    pub fn fresh(job: &str, names: NameForm) -> Result<Self, WriteError> {
+    pub fn fresh(job: &str, names: NameForm) -> Result<Self, Error> {
         check_token("job", job)?;
         Ok(Self {
             job: job.to_owned(),
@@ -71,8 +71,8 @@ impl Staging {
     ///
     /// # Errors
     ///
-    /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns [`WriteError::Index`],
-    /// [`WriteProblem::Token`], or the error of the storage.
+    /// Returns [`WriteProblem::DatasetExists`] with [`SaveMode::Create`] if there is an index. Returns the error of an
+    /// index that cannot be read, [`WriteProblem::Token`], or the error of the storage.
     pub fn begin(
         destination: &Destination,
         job: &str,
@@ -80,7 +80,7 @@ impl Staging {
         mode: SaveMode,
         limits: &Limits,
         cancel: &mut dyn FnMut() -> bool,
-    ) -> Result<Self, WriteError> {
+    ) -> Result<Self, Error> {
         let mut staging = Self::fresh(job, names)?;
         staging.mode = mode;
         let Some(text) = destination.read(INDEX_NAME, limits.index_bytes, &mut |_| cancel())?
@@ -158,12 +158,12 @@ impl Staging {
     /// # Errors
     ///
     /// Returns [`WriteProblem::ManifestSyntax`] or [`WriteProblem::Token`].
-    pub fn parse(text: &str) -> Result<Self, WriteError> {
+    pub fn parse(text: &str) -> Result<Self, Error> {
         let value = serde_json::from_str(text).map_err(|error| wrong(&error.to_string()))?;
         Self::of_value(&value)
     }
 
-    pub(super) fn of_value(value: &Value) -> Result<Self, WriteError> {
+    pub(super) fn of_value(value: &Value) -> Result<Self, Error> {
         if value["version"].as_u64() != Some(1) {
             return Err(wrong("it has no version, or another one than 1"));
         }
@@ -185,13 +185,13 @@ impl Staging {
     }
 }
 
-fn wrong(reason: &str) -> WriteError {
+fn wrong(reason: &str) -> Error {
     let reason = format!("the parameters of a job cannot be read: {reason}");
-    WriteProblem::ManifestSyntax.at(None, reason)
+    WriteProblem::ManifestSyntax.error(reason)
 }
 
 /// Checks that a name has only letters and digits, so that file names can be parsed.
-pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), WriteError> {
+pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), Error> {
     let fits = !text.is_empty()
         && text.len() <= MAX_TOKEN_BYTES
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -200,18 +200,18 @@ pub(super) fn check_token(what: &'static str, text: &str) -> Result<(), WriteErr
     }
     let text = escape(text);
     let reason = format!("`{text}` is not the name of {what}: it needs 1 to 40 letters and digits");
-    Err(WriteProblem::Token.at(None, reason))
+    Err(WriteProblem::Token.error(reason))
 }
 
 /// Builds the error for shards that do not have the names that the job declared.
-pub(super) fn part_names(staging: &Staging, found: &str) -> WriteError {
+pub(super) fn part_names(staging: &Staging, found: &str) -> Error {
     let expected = staging.names().to_json();
     let reason = format!("the job was begun for shards of {expected}, not of {found}");
-    WriteProblem::PartNames.at(None, reason)
+    WriteProblem::PartNames.error(reason)
 }
 
 /// Builds the error for a destination that already has a dataset.
-pub(super) fn dataset_exists(destination: &Destination) -> WriteError {
+pub(super) fn dataset_exists(destination: &Destination) -> Error {
     WriteProblem::DatasetExists.at(
         destination.display(INDEX_NAME),
         "there is a dataset already",
@@ -222,11 +222,9 @@ pub(super) fn parse_index(
     destination: &Destination,
     text: &[u8],
     limits: &Limits,
-) -> Result<DatasetIndex, WriteError> {
-    DatasetIndex::parse(text, limits).map_err(|source| WriteError::Index {
-        location: destination.display(INDEX_NAME),
-        source: Box::new(source),
-    })
+) -> Result<DatasetIndex, Error> {
+    DatasetIndex::parse(text, limits)
+        .map_err(|source| error::index_error(&destination.display(INDEX_NAME), source))
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
-use shardmill_core::escape;
+use shardmill_core::{Error, escape};
 use shardmill_webdataset::{KEY_DIGITS, Profile, WebdatasetError, member_bytes, write_member_head};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::columns::{ColumnEncoder, EncodedColumn, first_null};
-use crate::error::{RowError, WriteError, check_size};
+use crate::error::{self, RowError, check_size};
 
 /// The block size of tar files. Every member is padded to a multiple of it.
 const BLOCK: usize = 512;
@@ -77,7 +77,7 @@ impl<'a> TarSamples<'a> {
         batch: &RecordBatch,
         columns: &'a [EncodedColumn],
         describe_row: &'a dyn Fn(usize) -> String,
-    ) -> Result<Self, WriteError> {
+    ) -> Result<Self, Error> {
         let columns = encoders.iter().zip(columns);
         let columns = columns.map(|(encoder, values)| Member {
             field: encoder.name(),
@@ -126,7 +126,7 @@ impl<'a> TarSamples<'a> {
     }
 
     /// Returns the size of each sample in its shard, in bytes.
-    pub(super) fn sizes(&self, rows: usize, limit: u64) -> Result<Vec<usize>, WriteError> {
+    pub(super) fn sizes(&self, rows: usize, limit: u64) -> Result<Vec<usize>, Error> {
         let sizes = (0..rows).map(|row| {
             let size = self.size(row)?;
             check_size(size, limit, || (self.describe_row)(row)).map(|()| size)
@@ -134,10 +134,10 @@ impl<'a> TarSamples<'a> {
         sizes.collect()
     }
 
-    fn size(&self, row: usize) -> Result<usize, WriteError> {
+    fn size(&self, row: usize) -> Result<usize, Error> {
         let key = self.key(row);
         let text = std::str::from_utf8(key).unwrap_or_default();
-        let of_key = |source| self.error(self.rows.keys.name(), row, source);
+        let of_key = |source| self.error(&self.rows.keys.name(), row, source);
         let profile = &self.rows.profile;
         if self.keys.is_some() {
             profile.check_key(text).map_err(of_key)?;
@@ -154,7 +154,7 @@ impl<'a> TarSamples<'a> {
                 let name = format!("{text}.{field}");
                 let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
                 let member = member_bytes(profile.style, &name, bytes)
-                    .map_err(|source| self.error(field.to_owned(), row, source))?;
+                    .map_err(|source| self.error(field, row, source))?;
                 usize::try_from(member).unwrap_or(usize::MAX)
             };
             size = size.saturating_add(member);
@@ -165,16 +165,12 @@ impl<'a> TarSamples<'a> {
         Ok(size)
     }
 
-    fn error(&self, column: String, row: usize, source: WebdatasetError) -> WriteError {
-        WriteError::Sample {
-            column,
-            row: (self.describe_row)(row),
-            source: Box::new(source),
-        }
+    fn error(&self, column: &str, row: usize, source: WebdatasetError) -> Error {
+        error::sample(column, (self.describe_row)(row), source)
     }
 
     /// Writes samples. This is the only copy of the bytes between Arrow and the shard.
-    pub(super) fn write(&self, rows: Range<usize>, out: &mut [u8]) -> Result<(), WriteError> {
+    pub(super) fn write(&self, rows: Range<usize>, out: &mut [u8]) -> Result<(), Error> {
         let (mut at, mut name, mut head) = (0, String::new(), Vec::new());
         for row in rows {
             let key = std::str::from_utf8(self.key(row)).unwrap_or_default();
@@ -187,7 +183,7 @@ impl<'a> TarSamples<'a> {
                 head.clear();
                 let length = u64::try_from(bytes).unwrap_or(u64::MAX);
                 write_member_head(self.rows.profile.style, &name, length, &mut head)
-                    .map_err(|source| self.error(column.field.to_owned(), row, source))?;
+                    .map_err(|source| self.error(column.field, row, source))?;
                 let (prefix, value) = column.values.value(row);
                 let padding = bytes.next_multiple_of(BLOCK) - bytes;
                 for part in [head.as_slice(), prefix, value, &[0; BLOCK][..padding]] {
@@ -205,14 +201,10 @@ fn keys(
     array: &ArrayRef,
     name: &str,
     describe_row: &dyn Fn(usize) -> String,
-) -> Result<EncodedColumn, WriteError> {
+) -> Result<EncodedColumn, Error> {
     if let Some(row) = first_null(array) {
-        let column = escape(name);
-        return Err(WriteError::Null {
-            column: name.to_owned(),
-            row: describe_row(row),
-            hint: format!("choose --nulls drop, or --null-as {column}=VALUE"),
-        });
+        let hint = format!("choose --nulls drop, or --null-as {}=VALUE", escape(name));
+        return Err(error::null(name, &describe_row(row)).with_hint(hint));
     }
     let text = match array.data_type().is_string() {
         true => Ok(ArrayRef::clone(array)),

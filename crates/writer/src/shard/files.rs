@@ -3,10 +3,9 @@
 use std::convert::Infallible;
 use std::io::Write as _;
 
+use shardmill_core::Error;
 use shardmill_mds::{FileHashes, FileInfo, HashAlgo, Hasher};
 use shardmill_storage::{Destination, Dir, StorageError, TempFile};
-
-use crate::error::WriteError;
 
 /// The number of bytes that are hashed and written at a time. The second operation finds them in the core's cache.
 const STEP_BYTES: usize = 256 << 10;
@@ -70,7 +69,7 @@ impl<'a> Files<'a> {
         &mut self,
         name: String,
         slices: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<FileInfo, WriteError> {
+    ) -> Result<FileInfo, Error> {
         let mut temp = self.temps.file()?;
         // Without hashes in the index, only the check of a later run is computed.
         let algos = match self.hashes {

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use shardmill_core::Error;
 use shardmill_mds::{Compression, Compressor};
 use shardmill_webdataset::{CompressedPiece, FieldSet, PieceCompressor, TarCompression};
 
 use crate::chunk::Chunk;
-use crate::error::WriteError;
+use crate::error;
 use crate::pack::Piece;
 
 /// A range of bytes of a data file.
@@ -145,7 +146,7 @@ impl Scratch {
         codec: Codec,
         slices: &[impl AsRef<[u8]>],
         shard: u64,
-    ) -> Result<Compressed, WriteError> {
+    ) -> Result<Compressed, Error> {
         let contiguous: &[u8] = match slices {
             [slice] => slice.as_ref(),
             _ => {
@@ -156,7 +157,7 @@ impl Scratch {
                 &self.contiguous
             }
         };
-        let fail = |source| WriteError::Compression { shard, source };
+        let fail = |source| error::not_compressed(shard, source);
         if self.compressor.as_ref().is_none_or(|(of, _)| *of != codec) {
             let compressor = match codec {
                 Codec::Streaming(compression) => {
@@ -179,7 +180,7 @@ impl Scratch {
                 let piece = compressor.compress(contiguous).map_err(fail)?;
                 Ok(Compressed::Piece(piece))
             }
-            None => Err(WriteError::Bug("a thread without a compressor")),
+            None => Err(error::internal("a thread without a compressor")),
         }
     }
 }

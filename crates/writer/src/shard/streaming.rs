@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use shardmill_core::{Format, Limits};
+use shardmill_core::{Error, Format, Limits};
 use shardmill_mds::{
     Compression, FileInfo, ShardConfig, ShardEntry, basename, encode_header, encode_meta,
 };
 
 use super::files::{Files, hash_all};
 use super::slices::{Codec, Compressed, Layout, Scratch, Side, Slice, segments};
-use crate::error::WriteError;
+use crate::error;
 use crate::form::ShardForm;
 use crate::pack::{CutShard, ShardSpan};
 
@@ -32,15 +32,8 @@ impl Texts {
     }
 }
 
-pub(super) fn lay_out(
-    config: &ShardConfig,
-    texts: &Texts,
-    cut: CutShard,
-) -> Result<Layout, WriteError> {
-    let fail = |source| WriteError::Format {
-        shard: cut.span.shard,
-        source,
-    };
+pub(super) fn lay_out(config: &ShardConfig, texts: &Texts, cut: CutShard) -> Result<Layout, Error> {
+    let fail = |source| error::not_encoded(cut.span.shard, source);
     let sizes = cut.sizes.iter().copied();
     let mut head = Vec::new();
     let mut meta = None;
@@ -81,8 +74,8 @@ pub(super) fn join(
     shard: u64,
     compressed: Vec<Compressed>,
     scratch: &mut Scratch,
-) -> Result<Vec<Vec<u8>>, WriteError> {
-    let fail = |source| WriteError::Compression { shard, source };
+) -> Result<Vec<Vec<u8>>, Error> {
+    let fail = |source| error::not_compressed(shard, source);
     let mut frames: Vec<Vec<u8>> = compressed.into_iter().filter_map(into_bytes).collect();
     if compression.segment_bytes().is_none() {
         return Ok(frames);
@@ -106,7 +99,7 @@ fn compress(
     raw: &[u8],
     shard: u64,
     scratch: &mut Scratch,
-) -> Result<Vec<u8>, WriteError> {
+) -> Result<Vec<u8>, Error> {
     let compressed = scratch.compress(Codec::Streaming(compression), &[raw], shard)?;
     Ok(into_bytes(compressed).unwrap_or_default())
 }
@@ -139,7 +132,7 @@ pub(super) fn finish(
     meta: Option<&[u8]>,
     files: &mut Files<'_>,
     scratch: &mut Scratch,
-) -> Result<ShardEntry, WriteError> {
+) -> Result<ShardEntry, Error> {
     let name = |compression| basename(span.shard, config.format(), true, compression);
     let (mut raw_meta, mut zip_meta) = (None, None);
     match (meta, &config.compression) {

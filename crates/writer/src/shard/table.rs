@@ -1,12 +1,14 @@
 //! Files of tables.
 
+use shardmill_core::Error;
+
 use arrow::compute::concat_batches;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 
 use super::files::Files;
 use super::slices::{Layout, Side, TableRows};
-use crate::error::WriteError;
+use crate::error;
 use crate::form::TableForm;
 use crate::pack::{CutShard, ShardSpan};
 use crate::table::TableFile;
@@ -30,7 +32,7 @@ pub(super) fn finish(
     rows: TableRows,
     name: String,
     files: &mut Files<'_>,
-) -> Result<TableFile, WriteError> {
+) -> Result<TableFile, Error> {
     let raw_bytes = rows.bytes();
     let row_bytes = raw_bytes / rows.sizes.len().max(1);
     let row_groups = row_groups(&rows.sizes, form.row_group_bytes);
@@ -41,10 +43,7 @@ pub(super) fn finish(
         .iter()
         .map(|rows| take_rows(*rows, &mut rest, || pieces.next()?.table_rows()));
     let file = form.encoder.encode(&mut groups, row_bytes);
-    let file = file.map_err(|source| WriteError::Table {
-        shard: span.shard,
-        source,
-    })?;
+    let file = file.map_err(|source| error::table_not_encoded(span.shard, source))?;
     Ok(TableFile {
         file: files.write(name, [file])?,
         rows: span.samples,

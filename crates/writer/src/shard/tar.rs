@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shardmill_core::Limits;
+use shardmill_core::{Error, Limits};
 use shardmill_webdataset::{
     FieldEntry, FieldSet, FileInfo, GROUP_BYTES, IndexShard, SampleEntry, TarCompression, assemble,
     offsets_name, read_sample, sample_groups, trailer_bytes, write_offsets,
@@ -10,11 +10,11 @@ use shardmill_webdataset::{
 
 use super::files::Files;
 use super::slices::{Compressed, Layout, Side, Slice, segments};
-use crate::error::WriteError;
+use crate::error;
 use crate::form::TarForm;
 use crate::pack::{CutShard, ShardSpan};
 
-pub(super) fn lay_out(form: &TarForm, cut: CutShard) -> Result<Layout, WriteError> {
+pub(super) fn lay_out(form: &TarForm, cut: CutShard) -> Result<Layout, Error> {
     let mut offsets = Vec::with_capacity(cut.sizes.len() + 1);
     let mut end = 0_u64;
     offsets.push(end);
@@ -48,7 +48,7 @@ pub(super) fn lay_out(form: &TarForm, cut: CutShard) -> Result<Layout, WriteErro
 }
 
 /// Returns the fields of the samples of a shard. Samples are inspected only if fields can be missing.
-fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, WriteError> {
+fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, Error> {
     if form.fields.sometimes.is_empty() {
         return Ok(Arc::clone(&form.fields));
     }
@@ -64,7 +64,7 @@ fn fields(form: &TarForm, cut: &CutShard) -> Result<Arc<FieldSet>, WriteError> {
             let (sample, after) = rest.split_at(size.min(rest.len()));
             rest = after;
             read_sample(0, sample, &mut found, &limits)
-                .map_err(|_| WriteError::Bug("a sample that was just encoded cannot be read"))?;
+                .map_err(|_| error::internal("a sample that was just encoded cannot be read"))?;
             samples.push(SampleEntry {
                 key: "".into(),
                 begin: 0,
@@ -89,7 +89,7 @@ pub(super) fn join(
     compression: TarCompression,
     shard: u64,
     compressed: Vec<Compressed>,
-) -> Result<Vec<Vec<u8>>, WriteError> {
+) -> Result<Vec<Vec<u8>>, Error> {
     let pieces = compressed
         .into_iter()
         .filter_map(|compressed| match compressed {
@@ -97,8 +97,8 @@ pub(super) fn join(
             Compressed::Bytes(_) => None,
         });
     let pieces: Vec<_> = pieces.collect();
-    let file = assemble(compression, &pieces)
-        .map_err(|source| WriteError::Compression { shard, source })?;
+    let file =
+        assemble(compression, &pieces).map_err(|source| error::not_compressed(shard, source))?;
     Ok(vec![file])
 }
 
@@ -109,7 +109,7 @@ pub(super) fn finish(
     (raw_data, zip_data): (FileInfo, Option<FileInfo>),
     side: &Side,
     files: &mut Files<'_>,
-) -> Result<IndexShard, WriteError> {
+) -> Result<IndexShard, Error> {
     let offsets = match &side.file {
         Some(bytes) => Some(files.write(offsets_name(&raw_data.basename), [bytes])?),
         None => None,

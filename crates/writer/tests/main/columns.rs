@@ -6,23 +6,21 @@ use arrow::array::*;
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::*;
 use half::f16;
-use shardmill_core::{Diagnostic, Limits, Progress};
+use shardmill_core::{Error, Limits, Progress};
 use shardmill_mds::{Column, Encoding, ShardConfig};
 use shardmill_storage::{CancelToken, Destination, Dir};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, Input, InputBatch, Output, Position, Resources,
-    RowEncoder, RowNumbers, ShardEnds, ShardFormat, ShardRecord, Target, WriteError,
-    default_target, run,
+    RowEncoder, RowNumbers, ShardEnds, ShardFormat, ShardRecord, Target, default_target, run,
 };
 
 struct One(RecordBatch);
 
 impl Input for One {
-    type Error = WriteError;
     fn units(&self) -> usize {
         1
     }
-    fn open(&self, _: usize) -> Result<Box<dyn Batches<Error = WriteError>>, WriteError> {
+    fn open(&self, _: usize) -> Result<Box<dyn Batches>, Error> {
         Ok(Box::new(Just(Some(self.0.clone()))))
     }
     fn row_origin(&self, _: usize, row: u64) -> String {
@@ -33,8 +31,7 @@ impl Input for One {
 struct Just(Option<RecordBatch>);
 
 impl Batches for Just {
-    type Error = WriteError;
-    fn next(&mut self) -> Result<Option<InputBatch>, WriteError> {
+    fn next(&mut self) -> Result<Option<InputBatch>, Error> {
         let batch = self.0.take();
         Ok(batch.map(|batch| InputBatch {
             split: 0,
@@ -65,7 +62,7 @@ impl Checkpoint for Forgetful {
 }
 
 /// The encoded values of a column, through the whole engine.
-fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, WriteError> {
+fn encode(array: ArrayRef, encoding: &str) -> Result<Vec<Vec<u8>>, Error> {
     let field = Field::new("x", array.data_type().clone(), true);
     let encoding: Encoding = encoding.parse().unwrap();
     let column =
@@ -411,5 +408,5 @@ fn null_value_is_an_error_naming_the_row() {
         (error.id(), error.to_string().as_str()),
         ("value-null", "row 1 is null")
     );
-    assert_eq!(error.object().as_deref(), Some("column x"));
+    assert_eq!(error.object(), Some("column x"));
 }

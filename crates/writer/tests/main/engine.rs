@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use arrow::array::{ArrayRef, BinaryArray, Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::Schema;
 use proptest::prelude::*;
-use shardmill_core::{Diagnostic, Format, Limits, Progress};
+use shardmill_core::{Error, ErrorKind, Format, Limits, Progress};
 use shardmill_mds::{
     Column, Compression, Encoding, HashAlgo, Layout, ShardConfig, ShardEntry, ShardView,
     TextColumn, TextEncoding, hash_hex,
@@ -14,7 +14,7 @@ use shardmill_storage::{CancelToken, Destination, Dir, StorageError};
 use shardmill_writer::{
     Base, Batches, Checkpoint, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Position,
     Resources, RowEncoder, RowNumbers, ShardEnds, ShardForm, ShardFormat, ShardRecord, Target,
-    WriteError, Written, default_target, run,
+    Written, default_target, run,
 };
 
 use crate::naive::{self, NaiveShard};
@@ -29,29 +29,20 @@ pub(crate) struct Rows {
     pub(crate) fail_unit: Option<usize>,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Broken {
-    #[error("unit {0} is broken")]
-    Unit(usize),
-    #[error(transparent)]
-    Write(#[from] WriteError),
-}
-
-impl Diagnostic for Broken {
-    fn kind(&self) -> shardmill_core::ErrorKind {
-        shardmill_core::ErrorKind::Corrupt
-    }
-    fn id(&self) -> &'static str {
-        "broken"
-    }
+/// The error of a unit that cannot be read.
+pub(crate) fn broken(unit: usize) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        "broken",
+        format!("unit {unit} is broken"),
+    )
 }
 
 impl Input for Rows {
-    type Error = Broken;
     fn units(&self) -> usize {
         self.units.len()
     }
-    fn open(&self, unit: usize) -> Result<Box<dyn Batches<Error = Broken>>, Broken> {
+    fn open(&self, unit: usize) -> Result<Box<dyn Batches>, Error> {
         let batches: Vec<RecordBatch> = self.units[unit]
             .chunks(self.batch_rows)
             .map(batch)
@@ -75,10 +66,9 @@ struct UnitBatches {
 }
 
 impl Batches for UnitBatches {
-    type Error = Broken;
-    fn next(&mut self) -> Result<Option<InputBatch>, Broken> {
+    fn next(&mut self) -> Result<Option<InputBatch>, Error> {
         let Some(batch) = self.batches.next() else {
-            return self.fail.map_or(Ok(None), |unit| Err(Broken::Unit(unit)));
+            return self.fail.map_or(Ok(None), |unit| Err(broken(unit)));
         };
         let rows = RowNumbers::From(self.row);
         self.row += batch.num_rows() as u64;
@@ -175,7 +165,7 @@ fn convert(
     jobs: usize,
     dir: &Dir,
     checkpoint: &dyn Checkpoint,
-) -> Result<Written, Broken> {
+) -> Result<Written, Error> {
     let schema = batch(&[]).schema();
     let form = Arc::clone(config).into();
     convert_to(
@@ -195,7 +185,7 @@ pub(crate) fn convert_to(
     jobs: usize,
     dir: &Dir,
     checkpoint: &dyn Checkpoint,
-) -> Result<Written, Broken> {
+) -> Result<Written, Error> {
     dir.make_dir("work").unwrap();
     let splits = [String::new()];
     let output = Output {
@@ -467,7 +457,7 @@ fn first_unit_error_is_returned_and_temp_files_removed() {
         let root = tempfile::tempdir().unwrap();
         let dir = Dir::open(root.path()).unwrap();
         match convert(&input, &config, jobs, &dir, &Forgetful) {
-            Err(Broken::Unit(2)) => {}
+            Err(error) if error == broken(2) => {}
             other => panic!("{other:?}"),
         }
         assert_eq!(
@@ -560,8 +550,6 @@ fn panicking_publisher_ends_the_run_with_an_error() {
         sender.send(outcome.map(|_| ())).unwrap();
     });
     let outcome = receiver.recv_timeout(std::time::Duration::from_secs(60));
-    assert!(matches!(
-        outcome.expect("the run ends"),
-        Err(Broken::Write(WriteError::Bug { .. }))
-    ));
+    let error = outcome.expect("the run ends").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Bug);
 }

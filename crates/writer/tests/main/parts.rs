@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use proptest::prelude::*;
-use shardmill_core::{Diagnostic as _, ErrorKind, Limits};
+use shardmill_core::{Error, ErrorKind, Limits};
 use shardmill_mds::{HashAlgo, ShardConfig};
 use shardmill_storage::{Destination, Location, PublishMode, RemoteOptions};
 use shardmill_testing::s3::{Objects, S3Server, Settings};
@@ -17,7 +17,7 @@ use shardmill_writer::parts::{
 };
 use shardmill_writer::{
     ColumnEncoder, DatasetIndex, FieldEncoding, IndexEntry, RowEncoder, ShardForm, ShardPattern,
-    TarForm, TarKeys, TarRows, Target, WriteError,
+    TarForm, TarKeys, TarRows, Target,
 };
 use tempfile::TempDir;
 
@@ -108,7 +108,7 @@ impl Spot {
         numbers
     }
 
-    pub(crate) fn begin(&self, job: &str, mode: SaveMode) -> Result<Staging, WriteError> {
+    pub(crate) fn begin(&self, job: &str, mode: SaveMode) -> Result<Staging, Error> {
         let limits = Limits::default();
         Staging::begin(&self.destination, job, names(), mode, &limits, &mut || true)
     }
@@ -117,7 +117,7 @@ impl Spot {
         &self,
         staging: &Staging,
         manifests: Vec<Manifest>,
-    ) -> Result<Committed, WriteError> {
+    ) -> Result<Committed, Error> {
         let options = CommitOptions::default();
         // What travels is text.
         let manifests = manifests

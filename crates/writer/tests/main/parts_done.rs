@@ -1,6 +1,6 @@
 //! Tests which repeated commits are reported as already done, and which are refused.
 
-use shardmill_core::{Diagnostic as _, ErrorKind};
+use shardmill_core::ErrorKind;
 use shardmill_writer::parts::{CommitOptions, SaveMode, Verify, commit};
 
 use super::parts::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, Int32Array, ListArray, RecordBatch, StringArray};
 use arrow::datatypes::{Float32Type, Schema};
 use proptest::prelude::*;
-use shardmill_core::{Diagnostic as _, Limits, Progress};
+use shardmill_core::{Error, Limits, Progress};
 use shardmill_mds::HashAlgo;
 use shardmill_storage::{Destination, Dir};
 use shardmill_webdataset::{
@@ -15,11 +15,11 @@ use shardmill_webdataset::{
 };
 use shardmill_writer::{
     Base, Batches, ColumnEncoder, DatasetIndex, Input, InputBatch, Output, Resources, RowEncoder,
-    RowNumbers, ShardEnds, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target, WriteError,
+    RowNumbers, ShardEnds, ShardForm, ShardPattern, TarForm, TarKeys, TarRows, Target,
     default_field, run,
 };
 
-use crate::engine::{Broken, Forgetful, Memory, Row, Rows, batch, convert_to, files, rows};
+use crate::engine::{Forgetful, Memory, Row, Rows, batch, convert_to, files, rows};
 
 /// The columns of the rows as fields, and what they are called.
 fn encoder(schema: &Schema, keys: TarKeys, nulls: bool) -> RowEncoder {
@@ -163,7 +163,7 @@ fn text_rows(keys: &[&str]) -> Rows {
     }
 }
 
-fn keyed(keys: &[&str], unique: bool) -> Result<BTreeSet<String>, WriteError> {
+fn keyed(keys: &[&str], unique: bool) -> Result<BTreeSet<String>, Error> {
     let schema = batch(&[]).schema();
     let source = schema.index_of("text").unwrap();
     let name = "text".to_owned();
@@ -186,11 +186,10 @@ fn keyed(keys: &[&str], unique: bool) -> Result<BTreeSet<String>, WriteError> {
                 .map(|sample| sample.key.to_string())
                 .collect())
         }
-        Err(Broken::Write(error)) => {
+        Err(error) => {
             assert_eq!(files(&dir).len(), 0, "nothing is left");
             Err(error)
         }
-        Err(Broken::Unit(unit)) => panic!("unit {unit}"),
     }
 }
 
@@ -202,7 +201,7 @@ fn keys_from_a_column_must_be_unique_and_valid() {
     for _ in 0..100 {
         let error = keyed(&["a", "b", "c", "b", "a"], false).unwrap_err();
         assert_eq!(error.id(), "sample-key-twice");
-        assert_eq!(error.object().as_deref(), Some("column text"));
+        assert_eq!(error.object(), Some("column text"));
         assert_eq!(
             error.to_string(),
             "row 3 of unit 1: the key `b` was there before"
@@ -225,11 +224,10 @@ fn keys_from_a_column_must_be_unique_and_valid() {
 struct One(RecordBatch);
 
 impl Input for One {
-    type Error = WriteError;
     fn units(&self) -> usize {
         1
     }
-    fn open(&self, _: usize) -> Result<Box<dyn Batches<Error = WriteError>>, WriteError> {
+    fn open(&self, _: usize) -> Result<Box<dyn Batches>, Error> {
         Ok(Box::new(OneBatch(Some(self.0.clone()))))
     }
     fn row_origin(&self, _: usize, row: u64) -> String {
@@ -240,8 +238,7 @@ impl Input for One {
 struct OneBatch(Option<RecordBatch>);
 
 impl Batches for OneBatch {
-    type Error = WriteError;
-    fn next(&mut self) -> Result<Option<InputBatch>, WriteError> {
+    fn next(&mut self) -> Result<Option<InputBatch>, Error> {
         Ok(self.0.take().map(|batch| InputBatch {
             split: 0,
             batch,

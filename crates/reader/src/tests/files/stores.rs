@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use shardmill_core::Diagnostic as _;
 use shardmill_storage::{Location, RemoteOptions};
 use shardmill_testing::mds::sample;
 use shardmill_testing::s3::{Objects, S3Server, Settings};
@@ -81,7 +80,7 @@ fn object_changed_since_listing_is_an_error() {
         server.forget_counts();
         let error = get(name).unwrap_err();
         assert_eq!(
-            (error.id(), error.object().unwrap().as_str()),
+            (error.id(), error.object().unwrap()),
             ("remote-changed", name)
         );
         let text = format!("{error} {}", error.hint().unwrap());
@@ -94,7 +93,7 @@ fn object_changed_since_listing_is_an_error() {
     }
     let error = get("gone").unwrap_err();
     assert_eq!(
-        (error.id(), error.object().unwrap().as_str()),
+        (error.id(), error.object().unwrap()),
         ("file-missing", "gone")
     );
     let check = |name: &str| reader.check_file(reader.catalog().find_file(name).unwrap());
