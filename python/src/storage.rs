@@ -260,7 +260,7 @@ pub(crate) fn download(
     })
 }
 
-/// Lists the objects whose key begins with that of an S3 URL, with their size in bytes, in the store's order.
+/// Lists the objects whose key begins with that of a URL, with their size in bytes, in the store's order.
 #[pyfunction]
 #[pyo3(signature = (url, settings=None))]
 pub(crate) fn list_objects(
@@ -269,7 +269,7 @@ pub(crate) fn list_objects(
     settings: Option<Settings>,
 ) -> PyResult<Vec<(String, u64)>> {
     let Some((bucket, prefix)) = split(url) else {
-        let message = "only the objects of `s3:` locations are listed".to_owned();
+        let message = "only the objects of `s3:` and `gs:` locations are listed".to_owned();
         return Err(raise_with(ErrorKind::InvalidInput, "url-scheme", message));
     };
     watched(py, None, |cancel| {
@@ -283,14 +283,15 @@ pub(crate) fn list_objects(
     })
 }
 
-/// Splits an S3 URL into the URL of its bucket and the key.
+/// Splits the URL of an object into the URL of its bucket and the key.
 fn split(url: &str) -> Option<(String, &str)> {
     let (scheme, rest) = url.split_once("://")?;
-    if !scheme.eq_ignore_ascii_case("s3") {
+    let scheme = scheme.to_ascii_lowercase();
+    if !["s3", "gs"].contains(&scheme.as_str()) {
         return None;
     }
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-    Some((format!("s3://{bucket}"), prefix))
+    Some((format!("{scheme}://{bucket}"), prefix))
 }
 
 /// Checks that a bucket exists and may be listed.

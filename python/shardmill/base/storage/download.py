@@ -1,7 +1,7 @@
 """Downloads files from stores.
 
-shardmill itself implements S3, Azure, the Hugging Face Hub, volumes of Databricks and local paths. Other
-providers need their own packages, which are imported on first use.
+shardmill itself implements S3, Google Cloud Storage, Azure, the Hugging Face Hub, volumes of Databricks and local
+paths. Other providers need their own packages, which are imported on first use.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Optional
 from urllib.parse import urlsplit
@@ -264,63 +266,6 @@ class SFTPDownloader(CloudDownloader):
         self._ssh_client = client
 
 
-class GCSDownloader(CloudDownloader):
-    """Downloads objects from Google Cloud Storage.
-
-    Uses boto3 if ``GCS_KEY`` and ``GCS_SECRET`` are set, otherwise google-cloud-storage with
-    Application Default Credentials.
-    """
-
-    _CLIENT = '_gcs_client'
-    _SDK = ('google.cloud.storage', 'google-cloud-storage')
-    _SCHEME = 'gs'
-
-    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
-        client, google = self._connected(remote), sdk(*self._SDK)
-        _, bucket, key = _s3.split_url(remote)
-        with whole(local) as path:
-            if isinstance(client, google.Client):
-                owner = google.Bucket(client, bucket)
-                google.Blob(key, owner).download_to_filename(path)
-                return
-            denied = sdk('botocore.exceptions', 'boto3').ClientError
-            try:
-                client.download_file(bucket, key, path)
-            except denied as error:
-                if error.response['Error']['Code'] in BOTOCORE_CLIENT_ERROR_CODES:
-                    raise NotFoundError(f'{remote}: no such object', 'not-found') from error
-                raise
-
-    def _connect(self, remote: str) -> Any:
-        return gcs_client()[0]
-
-
-def gcs_client() -> tuple[Any, bool]:
-    """Returns a client for Google Cloud Storage, and whether it is a boto3 client.
-
-    Raises:
-        ValueError: No credentials were found.
-    """
-    key, secret = os.environ.get('GCS_KEY'), os.environ.get('GCS_SECRET')
-    if key and secret:
-        session = sdk('boto3.session', 'boto3').Session()
-        client = session.client(
-            's3',
-            region_name='auto',
-            endpoint_url='https://storage.googleapis.com',
-            aws_access_key_id=key,
-            aws_secret_access_key=secret,
-        )
-        return client, True
-    storage = sdk('google.cloud.storage', 'google-cloud-storage')
-    auth, missing = sdk('google.auth', 'google-auth'), sdk('google.auth.exceptions', 'google-auth')
-    try:
-        credentials, _ = auth.default()
-        return storage.Client(credentials=credentials), False
-    except (missing.DefaultCredentialsError, OSError) as error:
-        raise UsageError(GCS_ERROR_NO_AUTHENTICATION, 'credentials') from error
-
-
 class OCIDownloader(CloudDownloader):
     """Downloads objects from Oracle Cloud Infrastructure. Needs oci and its configuration file."""
 
@@ -360,6 +305,32 @@ class _CoreDownloader(CloudDownloader):
     def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
         url, settings = self._place(remote)
         _core.download(url, local, settings, timeout)
+
+
+@contextmanager
+def gcs_errors() -> Iterator[None]:
+    """Raises missing credentials as Mosaic does.
+
+    Raises:
+        ValueError: No credentials were found.
+    """
+    try:
+        yield
+    except AccessError as error:
+        if 'no credentials were found' in error.message:
+            raise UsageError(GCS_ERROR_NO_AUTHENTICATION, 'credentials') from error
+        raise
+
+
+class GCSDownloader(_CoreDownloader):
+    """Downloads objects from Google Cloud Storage, with ``GCS_KEY`` and ``GCS_SECRET`` or otherwise
+    with Application Default Credentials."""
+
+    _SCHEME = 'gs'
+
+    def _download_file_impl(self, remote: str, local: str, timeout: float) -> None:
+        with gcs_errors():
+            super()._download_file_impl(remote, local, timeout)
 
 
 class HFDownloader(_CoreDownloader):

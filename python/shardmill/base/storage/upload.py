@@ -1,7 +1,7 @@
 """Uploads files to stores.
 
-shardmill itself implements S3, Azure, volumes of Databricks and local paths. Other providers need their
-own packages, which are imported when an uploader is constructed.
+shardmill itself implements S3, Google Cloud Storage, Azure, volumes of Databricks and local paths. Other providers
+need their own packages, which are imported when an uploader is constructed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class CloudUploader:
         progress_bar: Whether to show progress bars. Needs tqdm.
         retry: The number of attempts per file.
         exist_ok: Whether the local folder may contain files already.
-        storage_options: Store settings that are not in the environment, for S3, Azure and volumes.
+        storage_options: Store settings that are not in the environment, for the stores that shardmill implements.
 
     Attributes:
         local: The local folder.
@@ -253,63 +253,6 @@ class S3Uploader(CloudUploader):
         return self.s3.keys(*self._place(prefix))
 
 
-class GCSUploader(CloudUploader):
-    """Uploads files to Google Cloud Storage.
-
-    Uses boto3 if ``GCS_KEY`` and ``GCS_SECRET`` are set, otherwise google-cloud-storage with
-    Application Default Credentials.
-    """
-
-    _REMOTE = True
-
-    def _connect(self) -> None:
-        self.gcs_client, by_key = download.gcs_client()
-        self.authentication = (
-            GCSAuthentication.HMAC if by_key else GCSAuthentication.SERVICE_ACCOUNT
-        )
-        self.check_bucket_exists(self.remote or '')
-
-    @property
-    def _by_key(self) -> bool:
-        return self.authentication is GCSAuthentication.HMAC
-
-    def check_bucket_exists(self, remote: str) -> None:
-        """Raises an error if the bucket does not exist or access is denied."""
-        _, bucket, _ = _s3.split_url(remote)
-        if not self._by_key:
-            self.gcs_client.get_bucket(bucket)
-            return
-        denied = sdk('botocore.exceptions', 'boto3').ClientError
-        try:
-            self.gcs_client.head_bucket(Bucket=bucket)
-        except denied as error:
-            if error.response['Error']['Code'] in download.BOTOCORE_CLIENT_ERROR_CODES:
-                error.args = (f'the bucket {bucket} is not there or may not be seen',)
-            raise
-
-    def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
-        _, bucket, key = _s3.split_url(remote)
-        if self._by_key:
-            self.gcs_client.upload_file(path, bucket, key.lstrip('/'), Callback=advance)
-            return
-        google = sdk('google.cloud.storage', 'google-cloud-storage')
-        owner = google.Bucket(self.gcs_client, bucket)
-        google.Blob(key.lstrip('/'), owner).upload_from_filename(path)
-        advance(size)
-
-    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
-        """Returns the names at the location that begin with a prefix."""
-        bucket, start = self._place(prefix)
-        if not self._by_key:
-            return [blob.name for blob in self.gcs_client.list_blobs(bucket, prefix=start)]
-        pages = self.gcs_client.get_paginator('list_objects_v2')
-        return [
-            found['Key']
-            for page in pages.paginate(Bucket=bucket, Prefix=start)
-            for found in page.get('Contents', [])
-        ]
-
-
 class OCIUploader(CloudUploader):
     """Uploads files to Oracle Cloud Infrastructure. Needs oci and its configuration file."""
 
@@ -422,6 +365,28 @@ class _CoreUploader(CloudUploader):
 
     def _upload(self, path: str, remote: str, size: int, advance: Callable[[int], Any]) -> None:
         _core.upload(path, *self._at(remote), increments(advance))
+
+
+class GCSUploader(_CoreUploader):
+    """Uploads files to Google Cloud Storage, with ``GCS_KEY`` and ``GCS_SECRET`` or otherwise with
+    Application Default Credentials."""
+
+    def _connect(self) -> None:
+        self.authentication = GCSAuthentication.SERVICE_ACCOUNT
+        if os.environ.get('GCS_KEY') and os.environ.get('GCS_SECRET'):
+            self.authentication = GCSAuthentication.HMAC
+        self.check_bucket_exists(self.remote or '')
+
+    def check_bucket_exists(self, remote: str) -> None:
+        """Raises an error if the bucket does not exist or may not be listed."""
+        with download.gcs_errors():
+            _core.check_bucket(f'gs://{_s3.split_url(remote)[1]}', self.storage_options)
+
+    def list_objects(self, prefix: Optional[str] = None) -> Optional[list[str]]:
+        """Returns the names at the location that begin with a prefix."""
+        bucket, start = self._place(prefix)
+        found = _core.list_objects(f'gs://{bucket}/{start}', self.storage_options)
+        return [name for name, _ in found]
 
 
 class _AzureUploader(_CoreUploader):
