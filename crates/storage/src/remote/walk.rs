@@ -1,9 +1,9 @@
 //! Concurrent listings of very many objects.
 //!
 //! The key space is divided into adjacent intervals, so no key is lost wherever the cuts are. A task lists an interval
-//! page by page. An idle task cuts the interval that seems to have the most left, and takes its second part. The
-//! position of a cut comes from what was seen so far: the folders there, or the letters at which keys differ, there or
-//! at the same position of other keys. A bad cut costs a request that finds nothing, and such requests have a budget.
+//! page by page. An idle task cuts the interval that seems to have the most left in its middle, and takes the second
+//! part. For that, keys are numbers, whose digits are the letters at which keys were seen to differ. A bad cut costs a
+//! request that finds nothing, and such requests have a budget.
 
 pub(super) mod plan;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use plan::{Interval, Job, LAST, State, Ways, child_of};
+use plan::{Interval, Job, State, Ways};
 
 use shardmill_core::{CancelToken, lock};
 
@@ -223,15 +223,7 @@ impl<P: Pages> Run<P> {
                         }
                     }
                 }
-                state.learn(&objects);
-                if let (Some(_), Some(first)) = (&interval.pos, objects.first()) {
-                    state.differ(&interval.from, &first.key);
-                }
-                // The first page after a cut shows whether the cut was good.
-                if interval.pos.is_none() {
-                    let first = objects.first().map(|listed| listed.key.as_str());
-                    state.found(&interval, first);
-                }
+                state.learn(&interval, &objects);
                 // Another task may have cut the interval while the request was in flight.
                 let end = state.intervals.get(&id).and_then(|known| known.end.clone());
                 let was_past = end.as_ref().is_some_and(|end| {
@@ -241,6 +233,10 @@ impl<P: Pages> Run<P> {
                     is_past
                 });
                 state.keys += objects.len() as u64;
+                // The first page after a cut shows whether the cut was good.
+                if let (None, Some(cut), true) = (&interval.pos, after, objects.is_empty()) {
+                    state.refute(cut);
+                }
                 let has_more = next.is_some() && !was_past;
                 if has_more {
                     if let Some(known) = state.intervals.get_mut(&id) {
@@ -292,19 +288,13 @@ impl<P: Pages> Run<P> {
 
     /// Lists the folders below a prefix, and cuts the interval by them.
     async fn fold(&self, id: u64, folder: &str, out: &Sender<Sent>) -> Result<(), StorageError> {
-        let after = {
-            let state = self.state();
-            let known = state.intervals.get(&id);
-            // Begin where the last page began, to measure how many folders a page covers.
-            known.and_then(|known| Some(format!("{}{LAST}", child_of(&known.from, folder)?)))
-        };
         let mut all = Page::default();
         loop {
             let found = self
                 .ask(Paging {
                     prefix: folder,
                     folded: true,
-                    after: after.as_deref().filter(|_| self.ways.begins_anywhere),
+                    after: None,
                     token: all.next.as_deref(),
                     max: self.ways.size,
                 })
@@ -312,10 +302,6 @@ impl<P: Pages> Run<P> {
             all.prefixes.extend(found.prefixes);
             all.objects.extend(found.objects);
             all.next = found.next;
-            if self.ways.begins_anywhere {
-                self.state().cut_at_folders(id, &all.prefixes);
-                return Ok(());
-            }
             if all.next.is_none() {
                 break;
             }
