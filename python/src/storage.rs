@@ -286,10 +286,8 @@ pub(crate) fn list_objects(
 /// Splits the URL of an object into the URL of its bucket and the key.
 fn split(url: &str) -> Option<(String, &str)> {
     let (scheme, rest) = url.split_once("://")?;
-    let scheme = scheme.to_ascii_lowercase();
-    if !["s3", "gs"].contains(&scheme.as_str()) {
-        return None;
-    }
+    let mut known = ["s3", "gs"].into_iter();
+    let scheme = known.find(|known| scheme.eq_ignore_ascii_case(known))?;
     let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
     Some((format!("{scheme}://{bucket}"), prefix))
 }

@@ -285,7 +285,7 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-peers", 624),
     ("shardmill-reader", 4539),
     ("shardmill-source", 11_452),
-    ("shardmill-storage", 13_039),
+    ("shardmill-storage", 12_889),
     ("shardmill-table", 1332),
     ("shardmill-tokenize", 499),
     ("shardmill-view", 2453),
