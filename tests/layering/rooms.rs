@@ -290,11 +290,11 @@ pub const BUDGETS: &[(&str, usize)] = &[
     ("shardmill-tokenize", 551),
     ("shardmill-view", 2503),
     ("shardmill-writer", 8677),
-    ("shardmill-mds", 4172),
+    ("shardmill-mds", 4168),
     ("shardmill-parquet", 2187),
     ("shardmill-records", 335),
     ("shardmill-webdataset", 4123),
     ("shardmill-zarr", 1734),
-    ("shardmill", 8725),
+    ("shardmill", 8724),
     ("shardmill-python", 4827),
 ];
