@@ -171,7 +171,9 @@ fn killed(dir: &TestDir, more: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shardmill"));
     command.current_dir(dir.path()).stderr(Stdio::null());
     let mut running = command.args(LONG.split(' ')).args(more).spawn().unwrap();
-    while !dir.exists("out/.shardmill/journal") {
+    let journal = dir.path().join("out/.shardmill/journal");
+    let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+    while lines() < 2 {
         assert!(running.try_wait().unwrap().is_none(), "it has ended");
         thread::sleep(Duration::from_millis(1));
     }

@@ -127,7 +127,8 @@ class Nodes:
                 environment.update(self.files(node))
             pipe, its_pipe = context.Pipe()
             args = (its_pipe, environment, remote, str(folder / f'node{node}'), algo)
-            process = context.Process(target=read_as_node, args=args)
+            # A daemon, so that nodes end with a test that fails before they are closed.
+            process = context.Process(target=read_as_node, args=args, daemon=True)
             process.start()
             its_pipe.close()
             self.processes.append(process)
@@ -163,9 +164,10 @@ class Nodes:
 
     def close(self) -> None:
         """Ends the processes."""
-        for process in self.processes:
+        for process, pipe in zip(self.processes, self.pipes):
             process.kill()
             process.join()
+            pipe.close()
 
 
 class OneStranger(Nodes):

@@ -302,22 +302,18 @@ fn mds_columns(shard: &Object<'_, '_>, limits: &Limits) -> Result<Vec<Column>, M
     let mut columns = columns(shard, "column_names", "column_encodings", named, parse)?;
     let sizes = "column_sizes";
     let list = shard.value(sizes, "a list of numbers and nulls", Json::as_list)?;
-    let size = |json: &Json<'_>| match json {
-        Json::Null => Ok(None),
-        _ => match json.as_number() {
-            None => Err(unlike(json, NUMBER).at(shard.position_of(sizes))),
-            size => Ok(size),
-        },
-    };
-    let list = list.iter().map(size).collect::<Result<Vec<_>, _>>()?;
+    let is_size = |json: &&Json<'_>| **json == Json::Null || json.as_number().is_some();
+    if let Some(json) = list.iter().find(|json| !is_size(json)) {
+        return Err(unlike(json, NUMBER).at(shard.position_of(sizes)));
+    }
     let (count, own) = (columns.len(), list.len());
     if count != own {
         let reason = format!("there are {count} names, but {own} sizes");
         return Err(wrong_columns(shard, "column_names", reason));
     }
-    for (Column { name, encoding }, size) in columns.iter_mut().zip(list) {
+    for (Column { name, encoding }, json) in columns.iter_mut().zip(list) {
         // COMPAT: to the original reader, a size of 0 means no size.
-        let size = size.filter(|size| *size != 0);
+        let size = json.as_number().filter(|size| *size != 0);
         if let Encoding::Registered { size: own, .. } = encoding {
             *own = size;
         }
