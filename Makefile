@@ -94,7 +94,7 @@ test-stores: build install ## S3, Google Cloud Storage and Azure servers of othe
 test-view: build ## the page of `view`: lints, types, unit tests, its bundle, and every page in Chromium
 	scripts/test_view.sh $(BIN)
 
-# The short version, without what kills drivers: SPARK_ARGS='-k "not killed and not speculative"'.
+# The short version: SPARK_ARGS='-k "every_spark_type or round_trips or streaming_reads"'.
 .PHONY: test-spark
 test-spark: install ## conversion on PySpark 4, also by Spark Connect, and on 3.5; needs Java 17
 	scripts/test_spark.sh $(CURDIR)/.venv/bin/python $(SPARK_ARGS)

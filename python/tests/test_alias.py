@@ -242,7 +242,13 @@ _IMPORTS = {
 }
 
 
-@pytest.mark.parametrize('order', _IMPORTS)
+@pytest.mark.parametrize(
+    'order',
+    [
+        pytest.param(order, marks=[pytest.mark.slow] if 'whole' in order else [])
+        for order in _IMPORTS
+    ],
+)
 def test_each_package_makes_its_own_streams(order: str, tmp_path: Path) -> None:
     imports = f'import shardmill; {_IMPORTS[order]}' if 'late' in order else _IMPORTS[order]
     # In a child, because packages of the name exist once in a process.

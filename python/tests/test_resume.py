@@ -24,7 +24,10 @@ KINDS = ('0', '2', '2-persistent', '2-threads')
 BATCHING = ('random', 'stratified', 'per_stream', 'device_per_stream')
 
 
-@pytest.fixture(scope='module', params=['mds', 'tar', 'mixed'])
+#: Mixed datasets have tar shards, too.
+@pytest.fixture(
+    scope='module', params=['mds', pytest.param('tar', marks=pytest.mark.slow), 'mixed']
+)
 def mix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two datasets: samples 0 to 191, and 192 to 287. Global batches divide both."""
     folder = tmp_path_factory.mktemp('mix')

@@ -20,7 +20,7 @@ from shardmill.base._sharding import Split
 from shardmill.base.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 for package in ('accelerate', 'transformers', 'torchdata'):
     if importlib.util.find_spec(package) is None:
@@ -68,6 +68,17 @@ TRAINER: dict[str, Case] = {
 TORCHDATA: dict[str, Case] = {
     'torchdata': {'with': 'torchdata'},
     'torchdata-workers': {'with': 'torchdata', **WORKERS},
+}
+#: The cases that run without `--slow`: each way of splitting, and each library.
+QUICK = {
+    'default',
+    'shard',
+    'shard-split',
+    'shard-stateful',
+    'shard-mapped',
+    'dispatch-fork',
+    'trainer-shard',
+    'torchdata-workers',
 }
 #: Cases that are stopped in the middle of the second epoch, and how they continue.
 STOPPED: dict[str, str] = {
@@ -133,22 +144,40 @@ def run(folder: Path, out: Path, cases: dict[str, Case]) -> Results:
 ONCE = pytest.mark.xdist_group('once')
 
 
-@pytest.fixture(scope='module')
-def once(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Every case, for one epoch."""
-    return run(folder, tmp_path_factory.mktemp('once'), {**EVERY, **REFUSED})
+def marked(names: Iterable[str]) -> list[Any]:
+    """Parameters of tests: those that are not quick are slow."""
+    return [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names
+    ]
+
+
+def chosen(names: Iterable[str], config: pytest.Config) -> list[str]:
+    """The names that this run of the tests needs."""
+    return [name for name in names if config.getoption('--slow') or name in QUICK]
 
 
 @pytest.fixture(scope='module')
-def stopped(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, ...]:
+def once(
+    folder: Path, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Results:
+    """The cases, for one epoch."""
+    cases = {name: EVERY[name] for name in chosen(EVERY, pytestconfig)}
+    return run(folder, tmp_path_factory.mktemp('once'), {**cases, **REFUSED})
+
+
+@pytest.fixture(scope='module')
+def stopped(
+    folder: Path, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Results, ...]:
     """Some cases for two epochs without a stop, up to one, and after it in other processes."""
     out = tmp_path_factory.mktemp('stopped')
-    two = {name: {**EVERY[name], 'epochs': 2} for name in STOPPED}
+    names = chosen(STOPPED, pytestconfig)
+    two = {name: {**EVERY[name], 'epochs': 2} for name in names}
     begun = run(folder, out, {name: {**case, 'stop': STOP} for name, case in two.items()})
     rest = {name: {**case, 'resume': STOPPED[name]} for name, case in two.items()}
     whole = {f'{name}-whole': case for name, case in two.items()}
     both = run(folder, out, {**rest, **whole})
-    return {name: both[f'{name}-whole'] for name in STOPPED}, begun, both
+    return {name: both[f'{name}-whole'] for name in names}, begun, both
 
 
 def samples(results: list[dict[str, Any]]) -> list[list[int]]:
@@ -158,7 +187,7 @@ def samples(results: list[dict[str, Any]]) -> list[list[int]]:
 
 
 @ONCE
-@pytest.mark.parametrize('name', EVERY)
+@pytest.mark.parametrize('name', marked(EVERY))
 def test_split_ranks_read_every_sample_once(name: str, once: Results) -> None:
     results = once[name]
     found = samples(results)
@@ -171,7 +200,7 @@ def test_split_ranks_read_every_sample_once(name: str, once: Results) -> None:
 
 
 @ONCE
-@pytest.mark.parametrize('name', ACCELERATE)
+@pytest.mark.parametrize('name', marked(ACCELERATE))
 def test_accelerate_counts_steps_and_gathers_all_samples(name: str, once: Results) -> None:
     result = once[name][0]
     assert set(result['gathered']) == set(range(SAMPLES))
@@ -181,7 +210,7 @@ def test_accelerate_counts_steps_and_gathers_all_samples(name: str, once: Result
 
 
 @ONCE
-@pytest.mark.parametrize('name', TRAINER)
+@pytest.mark.parametrize('name', marked(TRAINER))
 def test_trainer_takes_every_step_and_evaluates_all_samples(name: str, once: Results) -> None:
     results = once[name]
     assert results[0]['steps'] == STEPS
@@ -189,7 +218,7 @@ def test_trainer_takes_every_step_and_evaluates_all_samples(name: str, once: Res
 
 
 @pytest.mark.xdist_group('stopped')
-@pytest.mark.parametrize('name', STOPPED)
+@pytest.mark.parametrize('name', marked(STOPPED))
 def test_stopped_run_resumes_exactly(name: str, stopped: tuple[Results, ...]) -> None:
     whole, begun, rest = (results[name] for results in stopped)
     for rank in range(RANKS):
