@@ -146,9 +146,7 @@ ONCE = pytest.mark.xdist_group('once')
 
 def marked(names: Iterable[str]) -> list[Any]:
     """Parameters of tests: those that are not quick are slow."""
-    return [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names
-    ]
+    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in names]
 
 
 def chosen(names: Iterable[str], config: pytest.Config) -> list[str]:
