@@ -103,8 +103,8 @@ impl Dataset {
     ///
     /// # Errors
     ///
-    /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Mds`], also if the index
-    /// does not have the hash to validate; [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`].
+    /// `NotFound` for a path that does not exist and a directory without index; [`DatasetError::Reading`], also if the
+    /// index does not have the hash to validate; [`DatasetProblem::IndexMismatch`], [`DatasetProblem::ExpectIndex`].
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DatasetError> {
         let (dir, file) = open_index(path)?;
         Self::of_index(Folder::Local(dir), &file, options)
@@ -347,7 +347,7 @@ impl Dataset {
     /// # Errors
     ///
     /// [`DatasetProblem::NoShard`]; [`DatasetProblem::ShardMissing`], [`DatasetProblem::ShardLength`],
-    /// [`DatasetError::Mds`], [`DatasetError::Storage`].
+    /// [`DatasetError::Reading`], [`DatasetError::Storage`].
     pub fn shard(&self, shard: usize) -> Result<Arc<Shard>, DatasetError> {
         let entry = self.entry(shard)?;
         if let Some(last) = self.last_shard(shard) {

@@ -47,7 +47,7 @@ impl LateColumns {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`]; [`DatasetProblem::ColumnsDamaged`].
+    /// [`DatasetError::Reading`]; [`DatasetProblem::ColumnsDamaged`].
     pub fn parse(bytes: &[u8], path: &Path, limits: &Limits) -> Result<Self, DatasetError> {
         let index = Index::parse(bytes, limits)
             .map_err(|source| DatasetError::index("cannot read the index", path, source))?;

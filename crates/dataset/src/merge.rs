@@ -153,8 +153,8 @@ pub fn merge_parts(parts: Vec<MergePart>) -> Result<Merged, MdsError> {
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::NothingToMerge`]; [`DatasetError::Mds`] for an invalid index, and if two indexes list the same file,
-/// as an index and one below it do.
+/// [`DatasetProblem::NothingToMerge`]; [`DatasetError::Reading`] for an invalid index, and if two indexes list the
+/// same file, as an index and one below it do.
 pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetError> {
     let dir = Dir::open(root)?;
     let mut found = Vec::new();
@@ -192,7 +192,7 @@ pub fn merge_indexes(root: &Path, limits: &Limits) -> Result<Merged, DatasetErro
 ///
 /// # Errors
 ///
-/// [`DatasetProblem::Outside`]; [`DatasetProblem::IndexMissing`], [`DatasetError::Mds`].
+/// [`DatasetProblem::Outside`]; [`DatasetProblem::IndexMissing`], [`DatasetError::Reading`].
 pub fn merge_index_list(
     parts: &[PathBuf],
     out: &Path,

@@ -35,7 +35,7 @@ pub struct RebuildOptions {
 /// [`DatasetProblem::Unfinished`], [`DatasetProblem::Uncommitted`] if an unfinished conversion left its journal or uncommitted parts;
 /// [`DatasetProblem::NoShards`]; [`DatasetProblem::Gap`] if a number is missing; [`DatasetProblem::Ambiguous`],
 /// [`DatasetProblem::Format`], [`DatasetProblem::StoredForm`], [`DatasetProblem::PartnerMissing`] if the files do not match;
-/// [`DatasetError::Mds`] for damaged shards; `Interrupted`.
+/// [`DatasetError::Reading`] for damaged shards; `Interrupted`.
 pub fn rebuild_index(
     path: &Path,
     options: &RebuildOptions,

@@ -73,7 +73,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`].
+    /// [`DatasetError::Reading`].
     pub fn sample(&self, at: u64) -> Result<&[u8], DatasetError> {
         self.view()
             .sample(at)
@@ -84,7 +84,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`].
+    /// [`DatasetError::Reading`].
     pub fn fields(&self, at: u64) -> Result<Vec<Field<'_>>, DatasetError> {
         self.view()
             .fields(at)
@@ -95,7 +95,7 @@ impl Shard {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`].
+    /// [`DatasetError::Reading`].
     pub fn values(&self, at: u64) -> Result<Vec<(&str, SampleValue<'_>)>, DatasetError> {
         self.view()
             .values(at)
@@ -147,7 +147,7 @@ impl Sample {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`].
+    /// [`DatasetError::Reading`].
     pub fn bytes(&self) -> Result<&[u8], DatasetError> {
         self.shard.sample(self.at)
     }
@@ -156,7 +156,7 @@ impl Sample {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`].
+    /// [`DatasetError::Reading`].
     pub fn fields(&self) -> Result<Vec<Field<'_>>, DatasetError> {
         self.shard.fields(self.at)
     }
@@ -165,7 +165,7 @@ impl Sample {
     ///
     /// # Errors
     ///
-    /// [`DatasetError::Mds`].
+    /// [`DatasetError::Reading`].
     pub fn values(&self) -> Result<Vec<(&str, SampleValue<'_>)>, DatasetError> {
         self.shard.values(self.at)
     }

@@ -171,7 +171,7 @@ impl FileRecord {
     ///
     /// # Errors
     ///
-    /// Returns the error of the disk or the store, or [`Error::Interrupted`] if `cancel` returns `false`.
+    /// Returns the error of the disk or the store, or `Interrupted` if `cancel` returns `false`.
     pub fn compare(
         &self,
         destination: &Destination,

@@ -193,8 +193,8 @@ impl SampleWriter {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Value`], [`Error::Null`], [`Error::SampleTooLarge`], or the errors of
-    /// [`pack`](Self::pack).
+    /// Returns the error of a value that its column cannot hold, [`WriteProblem::Null`], [`WriteProblem::SampleTooLarge`],
+    /// or the errors of [`pack`](Self::pack).
     pub fn push_batch(
         &mut self,
         encoder: &RowEncoder,

@@ -209,7 +209,7 @@ impl TarFile {
     ///
     /// # Errors
     ///
-    /// As [`load`](Self::load); [`DatasetError::Mds`].
+    /// As [`load`](Self::load); [`DatasetError::Reading`].
     pub fn load_checked(&self, limits: &Limits) -> Result<ShardBytes, DatasetError> {
         self.read(limits, true)
     }
