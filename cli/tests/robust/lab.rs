@@ -136,9 +136,6 @@ pub const SLOW: Setting = Setting {
     folders: &[""],
 };
 
-/// Rows of each of the two files of a table.
-const ROWS: usize = 4000;
-
 /// A directory with the sources, in which commands run.
 pub struct Lab {
     dir: TempDir,
@@ -260,18 +257,18 @@ impl Lab {
         let mut draw = Draw::new(1);
         fs::create_dir(self.at(name)).unwrap();
         for file in 0..2_usize {
-            let first = file * ROWS;
-            let texts = (first..first + ROWS).map(|row| {
+            let first = file * 9000;
+            let texts = (first..first + 9000).map(|row| {
                 let length = 100 + draw.below(300) as usize;
                 let text = draw.text(length);
                 hole.is_none_or(|hole| row % hole != 1).then_some(text)
             });
             let columns: [ArrayRef; 3] = [
                 Arc::new(BinaryArray::from_iter_values(
-                    (first..first + ROWS).map(|row| Draw::new(row as u64).bytes(40)),
+                    (first..first + 9000).map(|row| Draw::new(row as u64).bytes(40)),
                 )),
                 Arc::new(Int64Array::from_iter_values(
-                    (first..first + ROWS).map(|row| row as i64),
+                    (first..first + 9000).map(|row| row as i64),
                 )),
                 Arc::new(StringArray::from_iter(texts)),
             ];
@@ -293,7 +290,7 @@ impl Lab {
     fn lines(&self) {
         let mut draw = Draw::new(2);
         let mut text = String::new();
-        for row in 0..6_000 {
+        for row in 0..12_000 {
             let length = 100 + draw.below(200) as usize;
             writeln!(
                 text,
