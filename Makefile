@@ -9,6 +9,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
+# Each process of a test that imports torch would compile it again, for four seconds.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(CARGO_TARGET_DIR)/release/shardmill
 WHEELS := $(CARGO_TARGET_DIR)/wheels
 PYTHON ?= python3
