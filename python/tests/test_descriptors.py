@@ -51,7 +51,9 @@ def test_epoch_of_many_remote_shards_takes_few_descriptors(
         options |= {'cache_limit': '200kb'}
     found = read(store, options=options, workers=workers, limit=[LIMIT, LIMIT])
     assert found['numbers'] == sorted(range(SHARDS * OF_SHARD), key=str)
-    assert found['most'] <= MOST, found['kinds']
+    # The pipes are those of torch's loader processes.
+    pipes = dict(found['kinds']).get('pipe', 0)
+    assert found['most'] - pipes <= MOST, found['kinds']
 
 
 @pytest.mark.parametrize('kind', ['remote', 'cache limit', 'local'])
