@@ -148,10 +148,8 @@ pub(crate) fn no_column(clause: &str, name: &str, schema: &Schema) -> Error {
         known.truncate(SHOWN_COLUMNS);
         known.push("…".into());
     }
-    match known.is_empty() {
-        true => error,
-        false => error.with_hint(format!("the columns are {}", known.join(", "))),
-    }
+    let hint = (!known.is_empty()).then(|| format!("the columns are {}", known.join(", ")));
+    error.with_any_hint(hint)
 }
 
 /// Builds the error about a column that `lacking` lacks and `having` has.
@@ -209,9 +207,10 @@ pub(crate) fn parquet_limit(object: &str, what: &str, limit: &LimitExceeded) -> 
 
 /// Builds the error about a file that has changed since it was listed.
 pub(crate) fn changed(path: &str, listed: u64, found: u64, touched: bool) -> Error {
-    let touched = match touched {
-        true => ", and was modified since",
-        false => "",
+    let touched = if touched {
+        ", and was modified since"
+    } else {
+        ""
     };
     let reason = format!("had {listed} bytes when it was listed and has {found}{touched}");
     SourceProblem::Changed.at(path, reason)
